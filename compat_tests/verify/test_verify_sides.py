@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
@@ -153,6 +154,37 @@ def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: path
     assert "EQUAL to the bit" in ran.stdout
     for side in json.loads(report.read_text())["sides"].values():
         assert side["where"].endswith("arithmetic of SparseCores")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no TPUEmbeddingV2")
+def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> None:
+    """The migrated program on stock's class is the legacy one on the host's arithmetic.
+
+    Within verify's bounds of a step: sums are in another order there.
+    """
+    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
+    program = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
+    options = ["--a", "bridge-sparsecore", "--b", "v2-soft", "--steps", "2"]
+    options += ["--against", str(after), "--json", str(report)]
+    ran = verify(tmp_path, program, *options)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    side = json.loads(report.read_text())["sides"]["b"]
+    assert side["where"] == "stock's TPUEmbeddingV2, on software SparseCores"
+    assert side["arithmetic"] == "sparsecore"
+
+
+@pytest.mark.full
+def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path) -> None:
+    """The error names the side that does; without TPUEmbeddingV2 the version that has it."""
+    ran = verify(tmp_path, TRAIN, "--a", "v2-soft", "--steps", "1")
+
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    has_class = tf.__version__ >= "2.21"
+    words = "Let the side be bridge-sparsecore" if has_class else "Use TensorFlow 2.21"
+    assert words in ran.stderr
 
 
 @pytest.mark.full

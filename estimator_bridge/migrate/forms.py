@@ -87,9 +87,8 @@ def of_name(form: str, target: str | None = None) -> Form:
     if form not in ON_SPARSE_CORES:
         names = " or ".join(f"--form {each}" for each in ON_SPARSE_CORES)
         raise errors.InvalidInput(
-            f"migrate: --target {target} is for {names}, not for --form {form}: a program with an "
-            "estimator runs on a host alone. Try the legacy program with `estimator-bridge run "
-            f"--arithmetic {target}`."
+            f"migrate: --target {target} is for {names}, not for --form {form}. Give that form, or "
+            f"try the legacy program with `estimator-bridge run --arithmetic {target}`."
         )
     return ON_SPARSE_CORES[form]
 

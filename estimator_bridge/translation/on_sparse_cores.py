@@ -55,10 +55,15 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
     return dataclasses.replace(spec, tables=tables)
 
 
-def why_ignored(value: Value) -> str:
-    """Returns why a setting has no effect in the arithmetic of SparseCores; empty if it has."""
+def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
+    """Returns why a setting has no effect in the arithmetic of SparseCores; empty if it has.
+
+    Args:
+        stock_v2: whether by stock's TPUEmbeddingV2, which drops limits of weights, too.
+    """
+    dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):
-        if rule in DROPPED and when is not None and when(value.value):
+        if rule in dropped and when is not None and when(value.value):
             return f"SparseCores do not have it: {_effect(rule)}"
     return ""
 

@@ -82,12 +82,10 @@ def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator
             for where, name, value, why in side["settings"]
             if why and (where, name) in kept
         ]
-        arithmetics = (side.get("arithmetic"), other.get("arithmetic", "tpu"))
-        if dropped and arithmetics == ("sparsecore", "tpu"):
+        if dropped and side.get("arithmetic") == "sparsecore":
             yield Cause(
                 "SparseCores",
-                f"Side {letter} has the arithmetic of SparseCores, which ignores "
-                f"{', '.join(dropped)}.",
+                f"Side {letter}, with the arithmetic of SparseCores, ignores {', '.join(dropped)}.",
             )
 
 

@@ -28,12 +28,18 @@ class SideSetting(NamedTuple):
 
 
 def settings_of(
-    legacy: LegacySpec, *, stock: bool, use_tpu: bool, arithmetic: str = "tpu"
+    legacy: LegacySpec,
+    *,
+    stock: bool,
+    use_tpu: bool,
+    arithmetic: str = "tpu",
+    stock_v2: bool = False,
 ) -> list[SideSetting]:
     """Returns the settings that a program makes, with the reasons why a side ignores some.
 
     Args:
         arithmetic: of a side that is not stock, with use_tpu=True.
+        stock_v2: whether stock's TPUEmbeddingV2 has the tables, which drops more.
     """
     quirks = None if stock else legacy.quirks
     settings = []
@@ -50,7 +56,7 @@ def settings_of(
         else:
             ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
             if arithmetic == "sparsecore" and use_tpu and not ignored:
-                ignored = on_sparse_cores.why_ignored(each)
+                ignored = on_sparse_cores.why_ignored(each, stock_v2=stock_v2)
         settings.append(SideSetting(where, name, value, ignored))
     return settings
 

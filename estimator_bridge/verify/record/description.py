@@ -36,6 +36,9 @@ from tf2_engine.types import Graph, Message, Object, Op, Variable
 _LOADS = "LoadTPUEmbedding"
 
 
+_STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
+
+
 class PlanKeepingDriver(HostDriver):
     """The host driver; keeps the latest plan for training that it is configured with."""
 
@@ -112,6 +115,7 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
     """
     legacy, engine = program.legacy, trainer.engine
     assert legacy is not None
+    v2, batch_size = program.side.stock_v2, program.batch_size
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
     tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
     for name, table in engine.tables.items():
@@ -123,13 +127,14 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         "engine": TF2,
         "tensorflow": tf.__version__,
         "use_tpu": True,
-        "where": f"tf2_engine, {_host_driver(program)}",
+        "where": _STOCK_V2 if v2 else f"tf2_engine, {_host_driver(program)}",
         "cores": engine.plan.num_cores,
         "quirks": legacy.quirks,
         "every": program.every,
         "settings": _settings(program, use_tpu=True),
         "tables": tables,
-        "config": _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
+        # SparseCores have no such configuration.
+        "config": {} if v2 else _config_of_plan(_with_batch_size(engine.plan, batch_size)),
         "arithmetic": program.arithmetic,
     }
 
@@ -207,8 +212,14 @@ def variable_of(table: str, part: str = PARAMETERS) -> str:
 def _settings(program: Program, *, use_tpu: bool) -> Sequence[tuple[str, str, str, str]]:
     if program.legacy is None:
         return []
-    stock, arithmetic = program.side.stock, program.arithmetic
-    return settings_of(program.legacy, stock=stock, use_tpu=use_tpu, arithmetic=arithmetic)
+    side, arithmetic = program.side, program.arithmetic
+    return settings_of(
+        program.legacy,
+        stock=side.stock,
+        use_tpu=use_tpu,
+        arithmetic=arithmetic,
+        stock_v2=side.stock_v2,
+    )
 
 
 def _where(program: Program) -> str:

@@ -226,6 +226,12 @@ class Recorder:
             yield
 
     def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+        if self.side.stock_v2:
+            raise errors.InvalidInput(
+                f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
+                "and the program makes a TPUEstimator. Let the side be bridge-sparsecore, or side "
+                "B with --against what `migrate --form tf2 --target sparsecore` writes."
+            )
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
         legacy = None if spec is None else read_spec(spec, quirks)

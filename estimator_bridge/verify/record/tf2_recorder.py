@@ -19,6 +19,7 @@ from estimator_bridge.verify.record.capture import Arguments, Function, intercep
 from estimator_bridge.verify.record.description import Program, describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.stock_on_sparse_cores import StockDriver
 from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
@@ -59,10 +60,11 @@ class Tf2Recorder:
                     "that `migrate --form tf2` writes. Declare the class that trains, or compare "
                     "what the program saves: --against-checkpoint; see docs/verify.md."
                 )
-            native = self._recorder.side.native
-            is_known = self._has_trainers or self._in_layer
-            if is_known and native is not None and kwargs.get("driver") is None:
-                kwargs["driver"] = HostDriver(native=native)
+            side = self._recorder.side
+            if self._has_trainers and side.stock_v2:
+                kwargs["driver"] = StockDriver()
+            elif (self._has_trainers or self._in_layer) and side.native is not None:
+                kwargs["driver"] = kwargs.get("driver") or HostDriver(native=side.native)
             original(engine, *args, **kwargs)
 
         layer_class: Object = EmbeddingLayer

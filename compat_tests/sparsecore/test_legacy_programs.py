@@ -33,13 +33,24 @@ def restored() -> Iterator[None]:
     devices.set_default_arithmetic("tpu")
 
 
-def trained(model_dir: pathlib.Path, optimizer: Any, steps: int = 3, **options: Any) -> Any:
-    """Returns what the click program has in its checkpoint after some steps on two cores."""
+def trained(
+    model_dir: pathlib.Path, optimizer: Any, start: Any = None, **options: Any
+) -> tuple[Any, dict[str, Any]]:
+    """Trains the click program on two cores for three steps.
+
+    Args:
+        start: a job, from whose initial values it begins.
+
+    Returns:
+        The job, and what is in its checkpoint.
+    """
+    if start is not None:
+        jobs.continue_from(jobs.first_checkpoint(start), str(model_dir))
     job = jobs.make(
         str(model_dir), optimizer, tpu_options={"num_shards": 2}, **{**SPARSE_CORES, **options}
     )
-    job.train(clicks.input_fn, steps=steps)
-    return jobs.saved(job)
+    job.train(clicks.input_fn, max_steps=3)
+    return job, jobs.saved(job)
 
 
 IGNORED = [
@@ -68,10 +79,10 @@ def test_what_sparse_cores_ignore_has_no_effect_and_a_warning(
 ) -> None:
     """To the bit it is the program without the setting, and on the first generation it is not."""
     with caplog.at_level(logging.WARNING):
-        ours = trained(tmp_path / "with", optimizer)
+        job, ours = trained(tmp_path / "with", optimizer)
     said = [text for text in caplog.messages if text.startswith("SparseCores: ")]
-    plain = trained(tmp_path / "without", without)
-    first = trained(tmp_path / "first", optimizer, arithmetic="tpu")
+    _, plain = trained(tmp_path / "without", without, job)
+    _, first = trained(tmp_path / "first", optimizer, job, arithmetic="tpu")
 
     assert len([text for text in said if setting in text and "is ignored: " in text]) == 1
     assert jobs.largest_difference(ours, plain)[0] == 0
@@ -85,7 +96,7 @@ def test_limits_of_weights_and_sequences_are_honoured_and_said(
     """Stock's class would drop both; the warning says so, and rows stay inside of the limits."""
     limited = parameters.AdagradParameters(0.1, clip_weight_min=-1e-3, clip_weight_max=1e-3)
     with caplog.at_level(logging.WARNING):
-        saved = trained(tmp_path, limited)
+        _, saved = trained(tmp_path, limited)
 
     said = "\n".join(caplog.messages)
     assert "clip_weight_min=-0.001, clip_weight_max=0.001 is honoured here" in said

@@ -74,37 +74,37 @@ RULES: Mapping[str, NameRule] = {
 """By their ids; those of the tf2 form are applied too."""
 
 
-def apply(made: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
+def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
     """Refuses, or reports, the settings of a call that SparseCores do not have as they are.
 
     A call that makes a Trainer gets their arithmetic.
     """
     if is_trainer:
-        _add_arithmetic(made, call)
-    full = next(iter(made.program.imported_names(call.func)), code_of(call.func))
+        _add_arithmetic(tf2_edits, call)
+    full = next(iter(tf2_edits.program.imported_names(call.func)), code_of(call.func))
     *above, name = full.split(".")
     owners: tuple[str, ...] = (name,)
     if name in _COLUMNS and "tpu" in above:
         owners = ("TableConfig", "FeatureConfig", name)
     for row in _REFUSED:
         if name in ROWS[row].calls:
-            _apply(made, call, row, name)
+            _apply(tf2_edits, call, row, name)
     if any(each.star == "**" for each in call.args) and _is_read(owners):
-        _say(made, call, _LATER, code_of(call))
+        _say(tf2_edits, call, _LATER, code_of(call))
     for setting, node in _arguments(call, name):
-        _check(made, owners, setting, node)
+        _check(tf2_edits, owners, setting, node)
 
 
-def _add_arithmetic(made: Tf2Edits, call: cst.Call) -> None:
+def _add_arithmetic(tf2_edits: Tf2Edits, call: cst.Call) -> None:
     for each in call.args:
         is_spec = each.keyword is not None and each.keyword.value == "embedding_config_spec"
-        if is_spec and made.takes(call, _ADDED, RULES[_ADDED]):
-            made.edits.insert(made.edits.span(each)[1], f", {ARITHMETIC}")
+        if is_spec and tf2_edits.takes(call, _ADDED, RULES[_ADDED]):
+            tf2_edits.edits.insert(tf2_edits.edits.span(each)[1], f", {ARITHMETIC}")
             why = "The numbers of SparseCores, on a host too"
-            made.say(each, "added", "", ARITHMETIC, _ADDED, why)
+            tf2_edits.say(each, "added", "", ARITHMETIC, _ADDED, why)
 
 
-def _check(made: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst.CSTNode) -> None:
+def _check(tf2_edits: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst.CSTNode) -> None:
     value = _value(node)
     for row, when in (each for owner in owners for each in readers(owner, setting)):
         if when is None or row not in (*_REFUSED, *_REPORTED):
@@ -114,24 +114,24 @@ def _check(made: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst.CSTN
         is_known = value is not _COMPUTED or (when is given and row in _REPORTED)
         shown = f"{setting}={code_of(node)}"
         if not is_known:
-            _say(made, node, _LATER, shown)
+            _say(tf2_edits, node, _LATER, shown)
         elif when(value):
-            _apply(made, node, row, shown)
+            _apply(tf2_edits, node, row, shown)
 
 
-def _apply(made: Tf2Edits, node: cst.CSTNode, row: str, shown: str) -> None:
+def _apply(tf2_edits: Tf2Edits, node: cst.CSTNode, row: str, shown: str) -> None:
     rule_id = _rule_id(row)
     rule = RULES[rule_id]
     if rule.action is Action.REFUSE:
-        made.blockers.add(node, rule_id, rule.why, rule.way_out, shown)
+        tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out, shown)
     else:
-        _say(made, node, rule_id, shown)
+        _say(tf2_edits, node, rule_id, shown)
 
 
-def _say(made: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> None:
+def _say(tf2_edits: Tf2Edits, node: cst.CSTNode, rule_id: str, shown: str) -> None:
     rule = RULES[rule_id]
-    if made.takes(node, rule_id, rule):
-        made.say(node, "changes", shown, "", rule_id, f"{rule.why[:1].upper()}{rule.why[1:]}")
+    if tf2_edits.takes(node, rule_id, rule):
+        tf2_edits.say(node, "changes", shown, "", rule_id, f"{rule.why[:1].upper()}{rule.why[1:]}")
 
 
 def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:

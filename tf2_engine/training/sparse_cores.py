@@ -47,7 +47,7 @@ def engine_spec(spec: EngineSpec, samples: int | None) -> EngineSpec:
     return dataclasses.replace(spec, tables=tables, features=features)
 
 
-def preprocessing(made: Preprocessing, spec: EngineSpec) -> SparseCorePreprocessing:
+def preprocessing(general: Preprocessing, spec: EngineSpec) -> SparseCorePreprocessing:
     """Returns a preprocessing that makes the ids of a core of a TPU.
 
     Args:
@@ -58,7 +58,7 @@ def preprocessing(made: Preprocessing, spec: EngineSpec) -> SparseCorePreprocess
         for key, position in _positions(spec).items()
     }
     sequences = {key: length for key, length in lengths.items() if length}
-    return SparseCorePreprocessing(made.columns, sequences)
+    return SparseCorePreprocessing(general.columns, sequences)
 
 
 def split_first(
@@ -78,8 +78,9 @@ def split_first(
     def of_host(context: tf.distribute.InputContext) -> Dataset:
         hosts = context.num_input_pipelines
         on_host = samples * (context.num_replicas_in_sync // hosts)
-        own = dataset.rebatch(on_host, drop_remainder=True).shard(hosts, context.input_pipeline_id)
-        return own.rebatch(samples, drop_remainder=True).map(prepare)
+        batches = dataset.rebatch(on_host, drop_remainder=True)
+        of_this_one = batches.shard(hosts, context.input_pipeline_id)
+        return of_this_one.rebatch(samples, drop_remainder=True).map(prepare)
 
     return of_host
 

@@ -51,23 +51,23 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     Raises:
         InvalidInput: there is no such engine or arithmetic, or the engine has another one.
     """
-    found: Engine = _default if engine is None else engine
-    check_engine(found)
+    chosen: Engine = _default if engine is None else engine
+    check_engine(chosen)
     if arithmetic is not None and arithmetic not in get_args(Arithmetic):
         names = " or ".join(map(repr, get_args(Arithmetic)))
         raise errors.InvalidInput(f"`arithmetic` must be {names}, got {arithmetic!r}.")
-    if isinstance(found, Driver):
-        if arithmetic not in (None, arithmetic_of(found)):
+    if isinstance(chosen, Driver):
+        if arithmetic not in (None, arithmetic_of(chosen)):
             raise errors.InvalidInput(
-                f"`arithmetic`={arithmetic!r}, but `engine`={found!r} is a driver, which has its "
+                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver, which has its "
                 "own. Leave one of the two out, or give HostDriver its `arithmetic`."
             )
-        return found
+        return chosen
     if (arithmetic or _default_arithmetic) != "sparsecore":
-        return found
-    if found != HOST:
+        return chosen
+    if chosen != HOST:
         raise errors.InvalidInput(
-            f"`arithmetic`='sparsecore', but `engine`={found!r}: under an estimator the software "
+            f"`arithmetic`='sparsecore', but `engine`={chosen!r}: under an estimator the software "
             "TPU has embedding hardware of the first generation. Leave `engine` out."
         )
     return HostDriver(arithmetic="sparsecore")

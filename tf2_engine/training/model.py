@@ -49,7 +49,7 @@ class Model:
     ) -> None:
         self.model_fn, self.config, self.params = model_fn, config, dict(params)
         self._batch_sizes = batch_sizes
-        # Of a TPU with SparseCores, for which batches are split before their ids are made.
+        # Of a core of a TPU with SparseCores; None elsewhere.
         self._samples: int | None = None
         specs.check_choice("", "arithmetic", arithmetic, sparse_cores.ARITHMETICS)
         if config.tf_random_seed is not None:
@@ -76,6 +76,8 @@ class Model:
                 self._samples = self._samples_of_core(size)
                 engine_spec = sparse_cores.engine_spec(engine_spec, self._samples)
             self.engine = tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
+            if self._samples is not None:
+                self.engine.build()  # Stacks cannot be made while a step is traced.
         self.store = ModelVariables()
         self.saver: Saver | None = None
         self._traced_step: Tensor | None = None
@@ -111,7 +113,7 @@ class Model:
         """Returns distributed batches of ids, weights, lengths, the other features, and labels."""
         prepare, weight_keys = self.preprocessing()
         if self._samples is not None:
-            prepare = sparse_cores.preprocessing(prepare, self.embedding.engine_spec)
+            prepare = sparse_cores.SparseCoreIds(prepare, self.embedding.engine_spec)
 
         def prepared(features: Nest, labels: Nest = None) -> Batch:
             batch = prepare(self._with_sparse_ids(features, prepare.columns))._asdict()
@@ -130,10 +132,7 @@ class Model:
             )
         # Ids of tables are sparse, and sparse tensors cannot be copied to a TPU.
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-        if self._samples is None:
-            return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
-        of_host = sparse_cores.split_first(dataset, self._samples, prepared)
-        return self.strategy.distribute_datasets_from_function(of_host, option)
+        return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
     def _with_sparse_ids(self, features: Batch, keys: Iterable[str]) -> Batch:
         """Returns features whose ids are sparse: of dense ones without 0, as the legacy program's.

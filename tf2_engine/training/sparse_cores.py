@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -11,9 +11,9 @@ from tf2_engine import errors, log
 from tf2_engine.backends import HostDriver, SparseCoreDriver
 from tf2_engine.backends.interface import Driver
 from tf2_engine.preprocessing import Preprocessing
-from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
+from tf2_engine.preprocessing.module import Prepared
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
-from tf2_engine.types import Dataset, Nest, Strategy
+from tf2_engine.types import Ids, SparseTensor, Strategy
 
 ARITHMETICS = ("tpu", "sparsecore")
 """Those of `HostDriver`."""
@@ -38,8 +38,8 @@ def engine_spec(spec: EngineSpec, samples: int | None) -> EngineSpec:
     """Returns tables and features as SparseCores have them.
 
     Args:
-        samples: of each core of a TPU, where a sequence is a row of ids for each position; None
-            is a host, which has sequences.
+        samples: of each core of a TPU, where each position of a sequence is a sample; None is a
+            host, which has sequences.
     """
     tables, features = tuple(map(_accumulating, spec.tables)), spec.features
     if samples is not None:
@@ -47,42 +47,48 @@ def engine_spec(spec: EngineSpec, samples: int | None) -> EngineSpec:
     return dataclasses.replace(spec, tables=tables, features=features)
 
 
-def preprocessing(general: Preprocessing, spec: EngineSpec) -> SparseCorePreprocessing:
-    """Returns a preprocessing that makes the ids of a core of a TPU.
+class SparseCoreIds(Preprocessing):
+    """Makes ids as the `sparsecore` driver takes them: sorted, and by the positions of sequences.
+
+    Those of a sequence are [batch, T, ids of a position]; what is longer is cut.
 
     Args:
-        spec: with sequences.
-    """
-    lengths = {
-        key: spec.features[position].max_sequence_length
-        for key, position in _positions(spec).items()
-    }
-    sequences = {key: length for key, length in lengths.items() if length}
-    return SparseCorePreprocessing(general.columns, sequences)
-
-
-def split_first(
-    dataset: Dataset, samples: int, prepare: Callable[..., Nest]
-) -> Callable[[tf.distribute.InputContext], Dataset]:
-    """Returns a function that makes the dataset of a host, whose batches are those of a core.
-
-    A strategy that splits batches takes the first dimension of all tensors for samples, which that
-    of a sequence for SparseCores is not; so batches are split before their ids are made.
-
-    Args:
-        dataset: of global batches.
-        samples: of a core.
-        prepare: makes the ids of a batch.
+        general: makes ids of the same features, of a sequence [batch, positions] or
+            [batch, positions, ids of a position].
+        spec: of a trainer, with sequences.
     """
 
-    def of_host(context: tf.distribute.InputContext) -> Dataset:
-        hosts = context.num_input_pipelines
-        on_host = samples * (context.num_replicas_in_sync // hosts)
-        batches = dataset.rebatch(on_host, drop_remainder=True)
-        of_this_one = batches.shard(hosts, context.input_pipeline_id)
-        return of_this_one.rebatch(samples, drop_remainder=True).map(prepare)
+    def __init__(self, general: Preprocessing, spec: EngineSpec) -> None:
+        super().__init__(general.columns)
+        self._lengths = tuple(
+            (key, spec.features[position].max_sequence_length)
+            for key, position in _positions(spec).items()
+        )
 
-    return of_host
+    def __call__(self, features: Mapping[str, Ids]) -> Prepared:
+        """Returns the ids of a batch; raises as `Preprocessing`."""
+        prepared, lengths = super().__call__(features), dict(self._lengths)
+        return prepared._replace(
+            ids={key: _sorted(ids, lengths[key]) for key, ids in prepared.ids.items()},
+            weights=prepared.weights
+            and {
+                key: None if weight is None else _sorted(weight, lengths[key])
+                for key, weight in prepared.weights.items()
+            },
+        )
+
+
+def _sorted(values: SparseTensor, length: int) -> SparseTensor:
+    """Returns ids or weights in the order of samples; those of a sequence of so many positions."""
+    if not length:
+        return tf.sparse.reorder(values)
+    values = tf.sparse.retain(values, values.indices[:, 1] < length)
+    indices, shape = values.indices, values.dense_shape
+    if indices.shape[1] == 2:
+        indices = tf.pad(indices, [[0, 0], [0, 1]])
+        shape = tf.pad(shape, [[0, 1]], constant_values=1)
+    shape = tf.stack([shape[0], length, shape[2]])
+    return tf.sparse.reorder(tf.SparseTensor(indices, values.values, shape))
 
 
 def _positions(spec: EngineSpec) -> dict[str, int]:

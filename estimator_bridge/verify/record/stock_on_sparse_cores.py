@@ -14,7 +14,7 @@ from tf2_engine import errors, tf_compat
 from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs
 from tf2_engine.plan import Plan
-from tf2_engine.types import Nest, Object, Op, Tensor
+from tf2_engine.types import Ids, Nest, Object, Op, Tensor
 
 _Queue = dict[str | None, collections.deque[Nest]]
 
@@ -58,8 +58,8 @@ class StockDriver(SparseCoreDriver):
         enqueued, looked_up = self._of_computation()
         part = enqueued[name].popleft()
         activations, preserved = self._embedding(
-            {_key(position): each.ids for position, each in enumerate(part)},
-            {_key(position): each.weights for position, each in enumerate(part)},
+            {_key(position): _by_row(each.ids) for position, each in enumerate(part)},
+            {_key(position): _by_row(each.weights) for position, each in enumerate(part)},
         )
         looked_up.setdefault(name, collections.deque()).append(preserved)
         return [[activations[_key(position)] for position in range(len(part))]]
@@ -77,6 +77,14 @@ class StockDriver(SparseCoreDriver):
         if computation is None:
             raise errors.OutOfOrder("Stock's class works inside of `strategy.run` alone.")
         return self._waiting.setdefault(computation, ({}, {}))
+
+
+def _by_row(values: Ids | None) -> Ids | None:
+    """Returns sparse ids of sequences as stock takes them: a row of ids for each position."""
+    if not isinstance(values, tf.SparseTensor) or values.shape.rank != 3:
+        return values
+    shape = values.dense_shape
+    return tf.sparse.reshape(values, tf.stack([shape[0] * shape[1], shape[2]]))
 
 
 def _key(position: int) -> str:

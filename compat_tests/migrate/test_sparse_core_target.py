@@ -5,7 +5,6 @@ from __future__ import annotations
 import pathlib
 import shutil
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -149,5 +148,5 @@ def test_it_trains_the_same_on_the_software_sparse_cores(tmp_path: pathlib.Path)
     predictions = difference(host, cores)
     apart = difference(*(contents(tmp_path / place) for place in ("host", "cores")))
     print(f"\n  two cores: predictions {predictions:.1e}, states {apart:.1e}")  # noqa: T201
-    assert np.isfinite(apart)
-    assert predictions <= PREDICTIONS
+    # Measured: 2.4e-7 and 6e-8; a row that is missing in a sum is 1e-2 and more.
+    assert max(predictions, apart) <= PREDICTIONS

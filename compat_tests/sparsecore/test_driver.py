@@ -148,11 +148,11 @@ def test_an_engine_is_built_before_it_runs() -> None:
         embedding = engine()
     ids = tf.sparse.from_dense(tf.ones([4, 1], tf.int64))
 
-    def replica() -> None:
+    def replica(ids: Any) -> None:
         embedding.enqueue({"title": ids})
 
     with pytest.raises(errors.OutOfOrder, match=r"Call `build` before, in `strategy\.scope\(\)`"):
-        tf.function(lambda: strategy.run(replica))()
+        tf.function(lambda ids: strategy.run(replica, args=(ids,)))(ids)
 
 
 def test_samples_that_cannot_be_spread_are_refused() -> None:

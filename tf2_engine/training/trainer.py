@@ -134,7 +134,9 @@ class Trainer:
     def get_variable_value(self, name: str) -> Array:
         """Returns the value that a variable or a table has in the latest checkpoint."""
         reader = tf.train.load_checkpoint(self._latest())
-        keys = (checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name))
+        keys = [checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name)]
+        if name == checkpoint_names.GLOBAL_STEP:
+            keys.append(checkpoint_names.KEY_OF_STEP)
         for key in keys:
             if reader.has_tensor(key):
                 value: Array = reader.get_tensor(key)

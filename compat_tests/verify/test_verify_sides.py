@@ -80,7 +80,7 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
 
 SPARSE_CORES = [
     parameters.AdagradParameters(0.1),
-    parameters.AdagradMomentumParameters(0.1, momentum=0.9),
+    parameters.StochasticGradientDescentParameters(0.1),
     parameters.AdamParameters(0.1),
     parameters.FtrlParameters(0.1),
     parameters.AdagradParameters(0.1, clip_weight_max=0.01),

@@ -12,6 +12,9 @@ from tf2_engine.specs import TableSpec
 
 VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
+GLOBAL_STEP = "global_step"
+KEY_OF_STEP = f"{GLOBAL_STEP}/{VALUE}"
+
 _OF_VARIABLES = "variables"
 _OF_TABLES = "embedding"
 
@@ -27,9 +30,14 @@ def key_of_table(name: str) -> str:
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
-    """Returns the legacy names of the variables and tables in a checkpoint, without slots."""
+    """Returns the legacy names of the variables and tables in a checkpoint, without slots.
+
+    The global step is one of the variables.
+    """
     names = []
     for key, _ in tf.train.list_variables(checkpoint):
+        if key == KEY_OF_STEP:
+            names.append(GLOBAL_STEP)
         place, _, rest = key.removesuffix(f"/{VALUE}").partition("/")
         if key.endswith(VALUE) and place in (_OF_VARIABLES, _OF_TABLES) and "/" not in rest:
             names.append(rest.replace(".S", "/").replace("..", "."))

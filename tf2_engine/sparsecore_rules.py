@@ -75,6 +75,19 @@ def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
     return _RULES[type(optimizer)](**settings)
 
 
+def without_dropped(optimizer: Optimizer) -> Optimizer:
+    """Returns the optimizer without the settings that TPUEmbeddingV2 drops without a word.
+
+    These are the limits of gradients, updates core by core, and those of all rows by Adam. Limits
+    of weights stay: the ops have them, and stock's class leaves them out.
+    """
+    if isinstance(optimizer, Adam):
+        optimizer = dataclasses.replace(optimizer, lazy_adam=True)
+    return dataclasses.replace(
+        optimizer, use_gradient_accumulation=True, clip_gradient_min=None, clip_gradient_max=None
+    )
+
+
 @dataclass(frozen=True)
 class _AdagradMomentum(AdagradMomentum):
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:

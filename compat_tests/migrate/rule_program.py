@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from estimator_bridge.migrate.blockers import Refused
-from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
@@ -31,7 +31,7 @@ def program(example: str) -> str:
 
 def rewritten(form: str, example: str, selected: Selection = ALL) -> Rewritten:
     """Returns the program with an example in a form; raises `Refused`."""
-    return FORMS[form].rewrite(program(example), "job.py", selected, ALONE)
+    return LISTED[form].rewrite(program(example), "job.py", selected, ALONE)
 
 
 def part(source: str) -> str:

@@ -10,7 +10,7 @@ from compat_tests.support.migrate_rules import Example
 from estimator_bridge import errors
 from estimator_bridge.migrate import selection
 from estimator_bridge.migrate.blockers import Refused
-from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
 
 EXAMPLES = migrate_rules.examples()
@@ -25,7 +25,7 @@ BY_OTHERS = ("depends-on-left-out", "install-at-start")
 APPLIED = [
     each
     for each in ONES
-    if FORMS[each.form].rules()[each.rule].effect != REFUSED and each.rule not in BY_OTHERS
+    if LISTED[each.form].rules()[each.rule].effect != REFUSED and each.rule not in BY_OTHERS
 ]
 
 
@@ -38,13 +38,13 @@ def ids(example: Example, selected: Selection = ALL) -> set[str]:
     return {each.rule for each in lines if each.kind != "skipped"}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LISTED)
 def test_every_rule_has_an_example(form: str) -> None:
     """A rule without an entry in rules.txt fails here; so does an entry without a rule."""
     named = [each.rule for each in EXAMPLES if each.form == form]
 
-    assert sorted(named) == sorted(FORMS[form].rules())
-    for name, rule in FORMS[form].rules().items():
+    assert sorted(named) == sorted(LISTED[form].rules())
+    for name, rule in LISTED[form].rules().items():
         assert rule.effect in selection.CLASSES, name
         assert rule.text, name
 
@@ -80,12 +80,12 @@ def test_the_page_of_rules_is_up_to_date() -> None:
 def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str) -> None:
     """What cannot be selected is named."""
     with pytest.raises(errors.InvalidInput, match=words):
-        selection.of_names(only, skip, FORMS["tf2"].rules())
+        selection.of_names(only, skip, LISTED["tf2"].rules())
 
 
 def test_classes_select_all_their_rules() -> None:
     """A class stands for its rules; its name may have hyphens."""
-    selected = selection.of_names("needs-a-look,minimize", None, FORMS["tf2"].rules())
+    selected = selection.of_names("needs-a-look,minimize", None, LISTED["tf2"].rules())
 
     assert selected.takes("other-stock", selection.NEEDS_A_LOOK)
     assert selected.takes("minimize", selection.SAFE)

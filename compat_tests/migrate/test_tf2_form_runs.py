@@ -113,7 +113,10 @@ def train(
 
 
 def write_programs(
-    folder: pathlib.Path, name: str, changes: Iterable[tuple[str, str]] = ()
+    folder: pathlib.Path,
+    name: str,
+    changes: Iterable[tuple[str, str]] = (),
+    target: str | None = None,
 ) -> None:
     """Writes an example, with some texts replaced, and the program it is migrated to."""
     source = (ROOT / "examples" / name / "train.py").read_text()
@@ -121,7 +124,7 @@ def write_programs(
         assert old in source, old
         source = source.replace(old, new)
     (folder / "train.py").write_text(source)
-    (folder / "train_tf2.py").write_text(migrate.migrate(source, name).source)
+    (folder / "train_tf2.py").write_text(migrate.migrate(source, name, target=target).source)
     if name == "movielens":
         write_data(folder / "data")
 

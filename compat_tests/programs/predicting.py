@@ -4,7 +4,8 @@ python -m compat_tests.programs.predicting PREDICTIONS.npz PROGRAM.py ARGUMENTS.
 
 Instead of a file, "stock" runs a legacy program on stock's estimator, on the software TPU; it makes
 no predictions then, since stock's `predict` with tables is broken on a TPU. With --cores=N before
-it, the program runs in the scope of a SoftTPUStrategy of N cores.
+it, the program runs in the scope of a SoftTPUStrategy of N cores; with --sparse_cores=S after that
+they have S SparseCores each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ keras_choice.use_legacy_keras()
 def main() -> None:
     """Runs the program's `main`, and intercepts its estimator's `predict`."""
     argv = sys.argv[1:]
-    cores = int(argv.pop(0).partition("=")[2]) if argv[0].startswith("--cores=") else None
+    cores, sparse_cores = (
+        int(argv.pop(0).partition("=")[2]) if argv[0].startswith(option) else None
+        for option in ("--cores=", "--sparse_cores=")
+    )
     path, program, *arguments = argv
     sys.argv = [program, *arguments]
     if path == "stock":
@@ -48,7 +52,10 @@ def main() -> None:
         if cores is not None:
             from tf2_engine import soft_tpu
 
-            stack.enter_context(soft_tpu.SoftTPUStrategy(cores).scope())
+            hardware = {}
+            if sparse_cores is not None:
+                hardware = {"hardware": "sparsecore", "sparse_cores": sparse_cores}
+            stack.enter_context(soft_tpu.SoftTPUStrategy(cores, **hardware).scope())
         run(program, arguments, tpu.TPUEstimator, write)
 
 

@@ -141,6 +141,20 @@ def test_what_sparsecores_cannot_do_is_refused(name: str) -> None:
     assert message in str(caught.value)
 
 
+def test_an_engine_is_built_before_it_runs() -> None:
+    """The first batch inside of `strategy.run` is an error that says what to call, and where."""
+    strategy = SoftTPUStrategy(1, hardware="sparsecore")
+    with strategy.scope():
+        embedding = engine()
+    ids = tf.sparse.from_dense(tf.ones([4, 1], tf.int64))
+
+    def replica(ids: Any) -> None:
+        embedding.enqueue({"title": ids})
+
+    with pytest.raises(errors.OutOfOrder, match=r"Call `build` before, in `strategy\.scope\(\)`"):
+        tf.function(lambda ids: strategy.run(replica, args=(ids,)))(ids)
+
+
 def test_samples_that_cannot_be_spread_are_refused() -> None:
     """The message names the feature and the next size that fits."""
     with (

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from compat_tests.support.paths import ROOT
-from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.selection import CLASSES, REFUSED, Rule
 
 EXAMPLES = ROOT / "compat_tests" / "migrate" / "rules.txt"
@@ -52,9 +52,10 @@ def page() -> str:
     """Returns the page."""
     known = {(each.form, each.rule): each for each in examples()}
     parts = [_HEAD, *(f"| {name} | {text} |\n" for name, text in CLASSES.items())]
-    for form, row in FORMS.items():
+    for form, row in LISTED.items():
         if row.rules():
-            parts.append(f"\n## The {form} form\n")
+            name, _, target = form.partition("-")
+            parts.append(f"\n## The {name} form{f' with --target {target}' * bool(target)}\n")
         for name, rule in sorted(row.rules().items()):
             parts.append(_entry(name, rule, known[form, name]))
     return "".join(parts)

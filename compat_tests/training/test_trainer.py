@@ -355,7 +355,10 @@ def test_evaluations_of_other_checkpoints_change_no_training(tmp_path: pathlib.P
     next(trainer.predict(input_fn, checkpoint_path=str(tmp_path / "one/model.ckpt-2")))
     assert trainer.evaluate(input_fn, steps=1)["scale"] == latest["scale"][0]
     assert trainer.get_variable_value("scale")[0] == latest["scale"][0]
-    assert {"scale", "dense/kernel", "words"} <= set(trainer.get_variable_names())
+    names = trainer.get_variable_names()
+    assert {"scale", "dense/kernel", "words", "global_step"} <= set(names)
+    assert trainer.get_variable_value("global_step") == 4
+    assert all(trainer.get_variable_value(name) is not None for name in names)
     np.testing.assert_array_equal(trainer.get_variable_value("words"), latest["words"])
 
     # Another process trains on.

@@ -10,16 +10,18 @@ import sys
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.verify.test_verify_command import TRAIN, verify
-from estimator_bridge import errors, estimator
+from estimator_bridge import errors, estimator, migrate
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.migrate import adopt
 from estimator_bridge.run.script import imports_bridge
+from estimator_bridge.verify.findings import Status
 from estimator_bridge.verify.result import Result
 
 
@@ -27,6 +29,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
     """Compares the click program on two sides, with evaluation, prediction and export."""
     columns = clicks.columns()
     tpu_options = changes.pop("tpu_options", {})
+    optimizer = changes.pop("optimizer", parameters.AdagradParameters(0.1))
     options: dict[str, Any] = {
         "a": "bridge-native",
         "b": "bridge-ops",
@@ -41,7 +44,7 @@ def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
         clicks.input_fn,
         estimator.tpu.experimental.EmbeddingConfigSpec(
             feature_columns=columns,
-            optimization_parameters=parameters.AdagradParameters(0.1),
+            optimization_parameters=optimizer,
         ),
         batch_size=jobs.BATCH,
         config=clicks.run_config(estimator, str(tmp_path / "unused"), **tpu_options),
@@ -73,6 +76,115 @@ def test_the_host_driver_is_compared_with_the_tpu_driver(
     roles = {series.role for series in result.series}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
     assert "served-0" in {outcome.kind for outcome in result.outcomes}
+
+
+SPARSE_CORES = [
+    parameters.AdagradParameters(0.1),
+    parameters.StochasticGradientDescentParameters(0.1),
+    parameters.AdamParameters(0.1),
+    parameters.FtrlParameters(0.1),
+    parameters.AdagradParameters(0.1, clip_weight_max=0.01),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("optimizer", SPARSE_CORES, ids=lambda each: type(each).__name__)
+def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
+    optimizer: Any, tmp_path: pathlib.Path
+) -> None:
+    """With settings that SparseCores have it is the first generation's, within verify's bounds."""
+    result = compared(tmp_path, a="bridge-ops", b="bridge-sparsecore", optimizer=optimizer)
+
+    assert result.equal, str(result)
+    assert result.settings[1]["where"].endswith("arithmetic of SparseCores")
+    assert not any(why for _, _, _, why in result.settings[1]["settings"])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "optimizer, setting, why",
+    [
+        (
+            parameters.AdamParameters(0.1, lazy_adam=False),
+            "AdamParameters.lazy_adam`=False",
+            "only rows of the batch move",
+        ),
+        (
+            parameters.AdagradParameters(0.1, clip_gradient_max=1e-5),
+            "AdagradParameters.clip_gradient_max`=1e-05",
+            "the sum of a row exists inside of the device's op alone",
+        ),
+        (
+            parameters.AdagradParameters(0.1, use_gradient_accumulation=False),
+            "AdagradParameters.use_gradient_accumulation`=False",
+            "always one update of a row per global batch",
+        ),
+    ],
+    ids=["lazy_adam", "gradient_limits", "accumulation"],
+)
+def test_what_sparse_cores_ignore_is_a_cause_by_name(
+    optimizer: Any, setting: str, why: str, tmp_path: pathlib.Path
+) -> None:
+    """The sides differ, for the setting that one of them drops, which the report names."""
+    result = compared(
+        tmp_path,
+        a="bridge-ops",
+        b="bridge-sparsecore",
+        optimizer=optimizer,
+        tpu_options={"num_shards": 2},
+        predict_input_fn=None,
+    )
+
+    assert result.status == Status.DIFFERENT, str(result)
+    (cause,) = (each for each in result.causes if each.name == "SparseCores")
+    assert setting in cause.text
+    assert f"ignored on B, because SparseCores do not have it: {why}" in str(result)
+
+
+@pytest.mark.full
+def test_a_program_is_compared_with_its_migration_to_sparse_cores(tmp_path: pathlib.Path) -> None:
+    """Side B has the arithmetic that its program says; to the bit, as for the tf2 form."""
+    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
+    program = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
+    options = ["--a", "bridge-sparsecore", "--steps", "2", "--against", str(after)]
+    ran = verify(tmp_path, program, *options, "--json", str(report))
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL to the bit" in ran.stdout
+    for side in json.loads(report.read_text())["sides"].values():
+        assert side["where"].endswith("arithmetic of SparseCores")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no TPUEmbeddingV2")
+def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> None:
+    """The migrated program on stock's class is the legacy one on the host's arithmetic.
+
+    Within verify's bounds of a step: sums are in another order there.
+    """
+    after, report = tmp_path / "train_sparsecore.py", tmp_path / "report.json"
+    program = TRAIN.replace("clipping_limit=0.5,", "")
+    after.write_text(migrate.migrate(program, "train.py", target="sparsecore").source)
+    options = ["--a", "bridge-sparsecore", "--b", "v2-soft", "--steps", "2"]
+    options += ["--against", str(after), "--json", str(report)]
+    ran = verify(tmp_path, program, *options)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    side = json.loads(report.read_text())["sides"]["b"]
+    assert side["where"] == "stock's TPUEmbeddingV2, on software SparseCores"
+    assert side["arithmetic"] == "sparsecore"
+
+
+@pytest.mark.full
+def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path) -> None:
+    """The error names the side that does; without TPUEmbeddingV2 the version that has it."""
+    ran = verify(tmp_path, TRAIN, "--a", "v2-soft", "--steps", "1")
+
+    assert ran.returncode == 2, ran.stdout + ran.stderr
+    has_class = tf.__version__ >= "2.21"
+    words = "Let the side be bridge-sparsecore" if has_class else "Use TensorFlow 2.21"
+    assert words in ran.stderr
 
 
 @pytest.mark.full

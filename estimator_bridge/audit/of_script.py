@@ -57,7 +57,8 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     on_target = None if target is None else audit_notes(notes, target)
     # Whether it migrates takes TensorFlow, to know its names: seconds.
-    migration, missing = _migration(source) if _makes_estimators(tree) else ((), [])
+    has_estimator = _makes_estimators(tree)
+    migration, missing = _migration(source, target) if has_estimator else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
     return Audit(path, (), (), findings_of(notes), every, on_target, migration)
 
@@ -70,14 +71,14 @@ def _makes_estimators(tree: ast.AST) -> bool:
     )
 
 
-def _migration(path: pathlib.Path) -> tuple[tuple[Verdict, ...], list[str]]:
+def _migration(path: pathlib.Path, target: Target | None) -> tuple[tuple[Verdict, ...], list[str]]:
     """Returns whether a program migrates, by form, or a remark why that is not known."""
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
         return (), [f"whether it migrates is not known: {error}; install the extra 'migrate'"]
     try:
-        return tuple(verdicts.of_program(path)), []
+        return tuple(verdicts.of_program(path, on_sparse_cores=target is not None)), []
     except errors.InvalidInput as error:
         return (), [f"whether it migrates is not known: {error}"]
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 FORMS = ("bridge", "tf2", "keras")
 """Those of `estimator_bridge.migrate.forms`, which needs LibCST."""
 
+TARGETS = ("sparsecore",)
+"""Hardware that a form may be for, besides TPUs of the first generation."""
+
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
@@ -64,6 +67,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the new program: the same with imports of the bridge (default), in TensorFlow 2, or Keras"
     )
     parser.add_argument("--form", choices=FORMS, default="bridge", help=form)
+    target = (
+        "the new program, of the tf2 form, is for TPUs with SparseCores (v5p, v6e, TPU7x), and has "
+        "their numbers on a host too; what they lack is listed, or refused"
+    )
+    parser.add_argument("--target", choices=TARGETS, help=target)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--output", "-o", metavar="FILE", help="write the new program to FILE")
     in_place = "overwrite the program; FILE.undo keeps what it was"
@@ -98,7 +106,7 @@ def execute(options: argparse.Namespace) -> int:
         restored = undo.restore(pathlib.Path(options.undo))
         output.show(*(f"{path} is as it was." for path in restored))
         return 0
-    path, form = _program(options), forms.FORMS[options.form]
+    path, form = _program(options), forms.of_name(options.form, options.target)
     if options.check_run and not form.makes_steps:
         raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
     sources, results = _rewritten(path, form, options)

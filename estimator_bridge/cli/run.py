@@ -12,6 +12,9 @@ from estimator_bridge.cli import program_arguments
 from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import run_script
 
+ARITHMETICS = ("tpu", "sparsecore")
+"""Those of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -25,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TPUConfig.num_shards says, stock's (--stock) with one"
     )
     add("--software-tpu", action="store_true", help=software_tpu)
+    arithmetic = (
+        "whose numbers TPUEstimator(use_tpu=True) has on the host: those of the first generation "
+        "(tpu, default), or of the TPU v5p, v6e and TPU7x (sparsecore); names what those lack"
+    )
+    add("--arithmetic", choices=ARITHMETICS, default="tpu", help=arithmetic)
     program_arguments.configure(parser)
     cores = (
         "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
@@ -43,6 +51,13 @@ def execute(options: argparse.Namespace) -> int:
         return 2
     if options.stock and options.cores is not None:
         tell(f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out.")
+        return 2
+    other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
+    if options.arithmetic != "tpu" and other is not None:
+        tell(
+            f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
+            f"generation. Leave {other} out."
+        )
         return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install, keras_choice
@@ -103,14 +118,18 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     names = install.install(replace=True)
     from estimator_bridge.legacy import spec
     from estimator_bridge.runtime.estimator import core_counts
+    from estimator_bridge.runtime.step import devices
 
     core_counts.set_default_cores(options.cores)
-
+    devices.set_default_arithmetic(options.arithmetic)
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:
         stack.enter_context(software_tpu.bridge_on_software_tpu())
     place = " in the place of stock's" if install.has_stock() else ""
+    how = ", on a software TPU" if options.software_tpu else ""
+    if options.arithmetic == "sparsecore":
+        how = ", with the arithmetic of SparseCores"
     return (
         f"the bridge as {names[0]}{place} and {len(names) - 1} more names (--show-names lists "
-        f"them; quirks={options.quirks}){', on a software TPU' if options.software_tpu else ''}"
+        f"them; quirks={options.quirks}){how}"
     )

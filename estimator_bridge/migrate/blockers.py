@@ -76,10 +76,16 @@ class Blockers:
         self._removal = removal
         self._found: list[tuple[cst.CSTNode, Blocker]] = []
 
-    def add(self, node: cst.CSTNode, rule: str, why: str, way_out: str = "") -> None:
-        """Adds a blocker; it does not count if its code is left out for another reason."""
-        code, line = code_of(getattr(node, "func", node)), self._program.line(node)
-        file = self._program.name
+    def add(
+        self, node: cst.CSTNode, rule: str, why: str, way_out: str = "", code: str = ""
+    ) -> None:
+        """Adds a blocker; it does not count if its code is left out for another reason.
+
+        Args:
+            code: what is shown of the node; by default itself.
+        """
+        code = code or code_of(getattr(node, "func", node))
+        line, file = self._program.line(node), self._program.name
         self._found.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
 
     def found(self) -> list[Blocker]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import bridge_form, tf2_form, tf2_rules
+from estimator_bridge.migrate import bridge_form, sparse_core_rules, tf2_form, tf2_rules
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
@@ -35,10 +36,15 @@ class Form(NamedTuple):
 
 
 def _tf2_rules() -> Mapping[str, Rule]:
-    return {
-        name: Rule(rule.effect, tf2_rules.becomes(rule))
-        for name, rule in tf2_rules.listed().items()
-    }
+    return _as_listed(tf2_rules.listed())
+
+
+def _sparse_core_rules() -> Mapping[str, Rule]:
+    return _as_listed(sparse_core_rules.RULES)
+
+
+def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
+    return {name: Rule(rule.effect, tf2_rules.becomes(rule)) for name, rule in rules.items()}
 
 
 def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rewritten:
@@ -58,10 +64,39 @@ FORMS: Mapping[str, Form] = {
 }
 
 
+ON_SPARSE_CORES: Mapping[str, Form] = {
+    "tf2": FORMS["tf2"]._replace(
+        rewrite=functools.partial(tf2_form.migrate, target=sparse_core_rules.TARGET),
+        rules=lambda: {**_tf2_rules(), **_sparse_core_rules()},
+        verified_against="bridge-sparsecore",
+    )
+}
+"""Those that are for TPUs with SparseCores too, with --target sparsecore."""
+
+LISTED: Mapping[str, Form] = {
+    **FORMS,
+    "tf2-sparsecore": ON_SPARSE_CORES["tf2"]._replace(rules=_sparse_core_rules),
+}
+"""The forms in lists of rules; for a target with the rules that it adds."""
+
+
+def of_name(form: str, target: str | None = None) -> Form:
+    """Returns a form; raises InvalidInput if it is not for a target."""
+    if target is None:
+        return FORMS[form]
+    if form not in ON_SPARSE_CORES:
+        names = " or ".join(f"--form {each}" for each in ON_SPARSE_CORES)
+        raise errors.InvalidInput(
+            f"migrate: --target {target} is for {names}, not for --form {form}. Give that form, or "
+            f"try the legacy program with `estimator-bridge run --arithmetic {target}`."
+        )
+    return ON_SPARSE_CORES[form]
+
+
 def rule_lines() -> list[str]:
     """Returns a line for each rule of each form: form, id, class, and what it does."""
     return [
         f"{form}  {name}  [{rule.effect}]  {rule.text}"
-        for form, row in FORMS.items()
+        for form, row in LISTED.items()
         for name, rule in sorted(row.rules().items())
     ]

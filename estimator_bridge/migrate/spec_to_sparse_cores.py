@@ -6,23 +6,16 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator_bridge import errors
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec
-from estimator_bridge.settings.legacy_spec import LegacySpec, Note
+from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.translation import on_sparse_cores
 from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
 from tf2_engine.types import Object
 
-REFUSED = (
-    "optimizer_lost",
-    "ftrl_zero_accumulator",
-    "adam_not_lazy",
-    "weight_decay",
-    "weight_limits",
-    "gradient_limits",
-)
+REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
 """The rows of the catalogue without which a program would train to something else."""
 
 # Carried by the objects themselves, or a matter of the program's input, so that nothing is said.
@@ -31,15 +24,7 @@ _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse
 
 def check(legacy: LegacySpec) -> None:
     """Raises Untranslatable, which names all settings that SparseCores cannot honour."""
-    refused = [note for note in notes_of_spec(legacy) if note.rule in REFUSED]
-    if legacy.clipping_limit is not None and legacy.quirks == "documented":
-        refused += [note for note in notes_of_spec(legacy) if note.rule == "clipping_limit"]
-    if refused:
-        lines = "\n".join(f"  {_line(note)}" for note in dict.fromkeys(refused))
-        raise errors.Untranslatable(
-            f"SparseCores cannot honour these settings:\n{lines}\nChange them, or stay with the "
-            "host driver of tf2_engine (no `target`)."
-        )
+    on_sparse_cores.check(legacy, REFUSED)
 
 
 def changes(legacy: LegacySpec) -> Iterator[dict[str, str]]:
@@ -85,9 +70,3 @@ def preprocessing(general: Preprocessing | None, legacy: LegacySpec) -> Preproce
     """Returns a preprocessing that makes ids as TPUEmbeddingV2 takes them."""
     lengths = {f.key: f.max_sequence_length for f in legacy.features if f.max_sequence_length}
     return None if general is None else SparseCorePreprocessing(general.columns, lengths)
-
-
-def _line(note: Note) -> str:
-    row = ROWS[note.rule]
-    shown, effect = render.shown(note), row.sparse_core
-    return f"{note.where}{f': {shown}' if shown else ''} ({effect.effect}): {effect.way_out}"

@@ -228,18 +228,18 @@ def _for_target(general: TF2Embedding, legacy: LegacySpec, batch_size: int) -> T
 
 def _optimizers(legacy: LegacySpec, tables: tuple[specs.TableSpec, ...]) -> dict[str, _Optimizer]:
     """Returns the optimizer of each table, by the table's name; equal ones are one object."""
-    stock_optimizer = functools.cache(_stock_optimizer)
+    optimizer_of = functools.cache(stock_optimizer)
     optimizers = {}
     for table in tables:
         old = legacy.table(str(table.name)).optimizer or legacy.optimizer
         assert table.optimizer is not None and old is not None  # or it was not translated
-        optimizer, reason = stock_optimizer(table.optimizer)
+        optimizer, reason = optimizer_of(table.optimizer)
         kind, rate = type(table.optimizer).__name__, old.settings["learning_rate"]
         optimizers[str(table.name)] = _Optimizer(optimizer, kind, reason, old.kind, rate)
     return optimizers
 
 
-def _stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
+def stock_optimizer(optimizer: Optimizer) -> tuple[Object, str | None]:
     """Returns stock's optimizer with every setting, and None; else the engine's, and why."""
     name = type(optimizer).__name__
     kind = getattr(tf.tpu.experimental.embedding, name, None)

@@ -8,7 +8,13 @@ import libcst as cst
 from libcst import matchers
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import names, stock_replacements, tf2_imports, tf2_rules
+from estimator_bridge.migrate import (
+    names,
+    sparse_core_rules,
+    stock_replacements,
+    tf2_imports,
+    tf2_rules,
+)
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
@@ -33,6 +39,7 @@ def migrate(
     name: str = "the program",
     selected: Selection = ALL,
     modules: Modules = ALONE,
+    target: str | None = None,
 ) -> Rewritten:
     """Returns a program whose `TPUEstimator` is a `Trainer` of `tf2_engine.training`.
 
@@ -43,6 +50,7 @@ def migrate(
         name: how errors call the program.
         selected: the rules that are applied; without some the program may not run.
         modules: the other modules of its package, one of which makes the TPUEstimator.
+        target: "sparsecore" is for TPUs with SparseCores, and applies `sparse_core_rules` too.
 
     Raises:
         InvalidInput: the source is not Python 3.
@@ -50,10 +58,13 @@ def migrate(
     """
     program = ParsedProgram(source, name, modules)
     if names.is_on_library(program):
-        nothing = Line(0, "by hand", "", "", "The program is in the tf2 form already")
+        text = "The program is in the tf2 form already"
+        if target is not None:
+            text += f"; give its Trainer `{sparse_core_rules.ARITHMETIC}`"
+        nothing = Line(0, "by hand", "", "", text)
         return Rewritten(source, (nothing,))
     edits = Edits(program, source)
-    visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected))
+    visitor = _RuleVisitor(program, Tf2Edits(program, edits, selected), target)
     program.module.visit(visitor)
     lines, trains = visitor.finish()
     new = edits.apply()
@@ -70,10 +81,13 @@ def migrate(
 class _RuleVisitor(cst.CSTVisitor):
     """Applies the rules to the names, methods and arguments of a program, as edits of its text."""
 
-    def __init__(self, program: ParsedProgram, tf2_edits: Tf2Edits) -> None:
+    def __init__(
+        self, program: ParsedProgram, tf2_edits: Tf2Edits, target: str | None = None
+    ) -> None:
         super().__init__()
         self._program = program
         self._tf2_edits = tf2_edits
+        self._on_sparse_cores = target == sparse_core_rules.TARGET
         self._actions = Tf2Actions(tf2_edits)
         self._estimators: list[cst.Call] = []
         self._imports: list[ImportStatement] = []
@@ -102,13 +116,18 @@ class _RuleVisitor(cst.CSTVisitor):
             self._actions.leave_out_arguments(node, name, tf2_rules.rule_id(name), rule)
         if name == _SPEC:
             self._actions.keep_quirks(node)
-        of_method = _rule_of_method(node.func)
-        if of_method is not None:
-            rule_id = tf2_rules.rule_id(node.func.attr.value)
-            if self._tf2_edits.takes(node, rule_id, of_method):
-                self._actions.of_methods[of_method.action](node, rule_id, of_method)
+        if self._on_sparse_cores:
+            sparse_core_rules.apply(self._tf2_edits, node, is_trainer=name == tf2_rules.ESTIMATOR)
+        self._visit_method(node)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "replace":
             self._actions.leave_out(node, _CONFIG, tf2_rules.NOT_IN_REPLACE.__contains__)
+
+    def _visit_method(self, node: cst.Call) -> None:
+        rule = _rule_of_method(node.func)
+        if rule is not None:
+            rule_id = tf2_rules.rule_id(node.func.attr.value)
+            if self._tf2_edits.takes(node, rule_id, rule):
+                self._actions.of_methods[rule.action](node, rule_id, rule)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if matchers.matches(node, _OP_NAME) and self._tf2_edits.takes_other("variable-op-name"):

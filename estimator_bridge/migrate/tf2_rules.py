@@ -30,6 +30,8 @@ class Action(enum.Enum):
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
     LEAVE_OUT = "the argument stays as a comment"
+    ADD = "a call gets an argument"
+    LOOK = "it stays, and a line of the report says what to look at"
     OTHER = "see the reason"
     REFUSE = "the program is refused"
 
@@ -67,6 +69,8 @@ class NameRule(NamedTuple):
 
 _EFFECTS = {
     Action.REPORT: selection.CHANGES_NUMBERS,
+    Action.ADD: selection.CHANGES_NUMBERS,
+    Action.LOOK: selection.NEEDS_A_LOOK,
     Action.COMMENT_OUT: selection.NEEDS_A_LOOK,
     Action.REFUSE: selection.REFUSED,
 }

@@ -9,9 +9,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import packages, tf1_programs
+from estimator_bridge.migrate import packages, sparse_core_rules, tf1_programs
 from estimator_bridge.migrate.blockers import Refused
-from estimator_bridge.migrate.forms import FORMS, Form
+from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
 from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL
@@ -52,8 +52,11 @@ class Verdict:
             )
 
 
-def of_program(path: pathlib.Path) -> list[Verdict]:
+def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Verdict]:
     """Returns the verdict of each form on a program.
+
+    Args:
+        on_sparse_cores: whether those that are for SparseCores too are asked as such as well.
 
     Raises:
         InvalidInput: it is not Python 3.
@@ -61,10 +64,14 @@ def of_program(path: pathlib.Path) -> list[Verdict]:
     source = packages.read(path, path.name)
 
     def rewrite(name: str, form: Form) -> Iterable[Rewritten]:
-        tf1_programs.refuse(path, name)
+        tf1_programs.refuse(path, name.partition(" ")[0])
         return [packages.rewrite_alone(form, source)]
 
-    return [_verdict(name, functools.partial(rewrite, name, form)) for name, form in FORMS.items()]
+    forms = {**FORMS}
+    if on_sparse_cores:
+        target = sparse_core_rules.TARGET
+        forms |= {f"{name} --target {target}": form for name, form in ON_SPARSE_CORES.items()}
+    return [_verdict(name, functools.partial(rewrite, name, form)) for name, form in forms.items()]
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:

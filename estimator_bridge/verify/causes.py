@@ -62,11 +62,31 @@ def of_settings(result: Result) -> Iterator[Cause]:
             f"A runs with quirks={a['quirks']}, B with quirks={b['quirks']}: where stock and its "
             f"documents disagree they differ, as about {', '.join(sorted(names))}.",
         )
+    yield from _of_arithmetic(a, b)
     for where, name, ours, theirs in differing_settings(a, b):
         text = f"{where}: `{name}` is {ours} on A and {theirs} on B."
         yield Cause(f"setting {name.rpartition('.')[2]}", text)
     if not result.batches.equal:
         yield _of_data(result)
+
+
+def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
+    """Yields the settings that one side alone drops, since SparseCores do not have them.
+
+    Without any the two arithmetics differ by rounding.
+    """
+    for letter, side, other in (("A", a, b), ("B", b, a)):
+        kept = {(where, name) for where, name, _, why in other["settings"] if not why}
+        dropped = [
+            f"`{name}`={value} ({where})"
+            for where, name, value, why in side["settings"]
+            if why and (where, name) in kept
+        ]
+        if dropped and side.get("arithmetic") == "sparsecore":
+            yield Cause(
+                "SparseCores",
+                f"Side {letter}, with the arithmetic of SparseCores, ignores {', '.join(dropped)}.",
+            )
 
 
 def _of_missing(result: Result) -> Iterator[Cause]:

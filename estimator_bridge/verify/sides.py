@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 from estimator_bridge import errors
+
+Arithmetic = Literal["tpu", "sparsecore"]
+"""That of the host driver, which needs TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +23,10 @@ class Side:
         use_tpu: overrides the program's; None leaves it. With stock it means the software TPU.
         native: the host driver's ops: True for C++, False for TensorFlow's, None for its choice.
         software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
+        arithmetic: of the bridge's host driver: "tpu", or "sparsecore" of TPUs with SparseCores.
+            With "tpu" it is what the program says.
+        stock_v2: whether stock's TPUEmbeddingV2 has the tables of a program of TensorFlow 2, on
+            software SparseCores.
         quirks: "stock" or "documented", of the bridge; None is what the program says.
         context: entered around everything that the side does.
     """
@@ -28,8 +36,14 @@ class Side:
     use_tpu: bool | None = None
     native: bool | None = None
     software_tpu: bool = False
+    arithmetic: Arithmetic = "tpu"
+    stock_v2: bool = False
     quirks: str | None = "stock"
     context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+
+    def arithmetic_of(self, program: Arithmetic | None) -> Arithmetic:
+        """Returns the arithmetic of a program that says its own, or None."""
+        return self.arithmetic if self.arithmetic != "tpu" else program or "tpu"
 
 
 SIDES = {
@@ -41,6 +55,8 @@ SIDES = {
     "bridge-tpu": Side("bridge-tpu", use_tpu=True),
     "bridge-native": Side("bridge-native", use_tpu=True, native=True),
     "bridge-ops": Side("bridge-ops", use_tpu=True, native=False),
+    "bridge-sparsecore": Side("bridge-sparsecore", use_tpu=True, arithmetic="sparsecore"),
+    "v2-soft": Side("v2-soft", use_tpu=True, arithmetic="sparsecore", stock_v2=True),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
 """The sides by the names that the command takes."""
@@ -61,7 +77,7 @@ def opened(side: Side) -> Iterator[type]:
 
     Raises:
         MissingStock: this TensorFlow has no stock estimators.
-        InvalidSpec, CannotBuild: the software TPU cannot run here.
+        InvalidSpec, CannotBuild: the software TPU, or SparseCores, cannot run here.
     """
     from estimator_bridge.run import software_tpu
 
@@ -74,7 +90,11 @@ def opened(side: Side) -> Iterator[type]:
             yield software_tpu.stock_estimator().tpu.TPUEstimator
         else:
             from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
+            from tf2_engine import soft_tpu
 
+            if side.stock_v2:
+                strategy = soft_tpu.SoftTPUStrategy(1, hardware="sparsecore")
+                stack.enter_context(strategy.scope())
             if side.software_tpu:
                 stack.enter_context(software_tpu.bridge_on_software_tpu())
             yield TPUEstimator

@@ -158,7 +158,7 @@ def _load(
     """Initializes the variables of a graph from a checkpoint."""
     reader = tf.train.load_checkpoint(checkpoint)
     for name, variable in variables.items():
-        keys = [f"global_step/{names.VALUE}"] if name == "global_step" else []
+        keys = [names.KEY_OF_STEP] if name == names.GLOBAL_STEP else []
         keys += [names.key_of_variable(name)]
         keys += [
             names.key_of_table(str(table.name))

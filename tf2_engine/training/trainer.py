@@ -49,6 +49,9 @@ class Trainer:
         train_batch_size, eval_batch_size, predict_batch_size: of global batches.
         embedding_config_spec: an `Embedding`, or a legacy spec.
         warm_start_from: another model's checkpoint, or which of its variables are taken.
+        arithmetic: "tpu", the numbers of a TPU of the first generation, or "sparsecore", those of
+            the TPU v5p, v6e and TPU7x: on a host by `HostDriver(arithmetic="sparsecore")`, under a
+            TPUStrategy by the SparseCores. Settings that these do not have are an InvalidSpec.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`.
@@ -75,6 +78,7 @@ class Trainer:
         predict_batch_size: int | None = None,
         embedding_config_spec: Object,
         warm_start_from: str | WarmStartSettings | None = None,
+        arithmetic: str = "tpu",
     ) -> None:
         self.config = config or RunConfig()
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
@@ -85,7 +89,9 @@ class Trainer:
             ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size,
         }
-        self._model = Model(model_fn, self.config, params or {}, sizes, embedding_config_spec)
+        self._model = Model(
+            model_fn, self.config, params or {}, sizes, embedding_config_spec, arithmetic
+        )
         self.params = self._model.params
         self.strategy = self._model.strategy
         self.engine = self._model.engine
@@ -130,7 +136,9 @@ class Trainer:
     def get_variable_value(self, name: str) -> Array:
         """Returns the value that a variable or a table has in the latest checkpoint."""
         reader = tf.train.load_checkpoint(self._latest())
-        keys = (checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name))
+        keys = [checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name)]
+        if name == checkpoint_names.GLOBAL_STEP:
+            keys.append(checkpoint_names.KEY_OF_STEP)
         for key in keys:
             if reader.has_tensor(key):
                 value: Array = reader.get_tensor(key)

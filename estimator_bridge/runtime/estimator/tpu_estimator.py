@@ -38,6 +38,7 @@ from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import log, soft_tpu
 from tf2_engine.arguments import typed
 from tf2_engine.backends import PsDriver
+from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.placement import workers_of_cores
 from tf2_engine.types import Nest, Object
 
@@ -76,10 +77,13 @@ class TPUEstimator(Estimator):
         engine: holds the tables with use_tpu=True: "host"; "software_tpu", a software TPU of that
             many cores; or a driver for hosts. None is "host", and under `run --software-tpu`
             "software_tpu".
+        arithmetic: whose numbers the host has with use_tpu=True: "tpu", those of the first
+            generation, or "sparsecore", those of the TPU v5p, v6e and TPU7x; see
+            docs/sparsecore.md. None is "tpu", unless `run --arithmetic` says otherwise.
 
     Raises:
         InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
-            names it.
+            names it. Untranslatable names, before a step, all that SparseCores cannot have.
     """
 
     _config: run_config.RunConfig
@@ -104,11 +108,11 @@ class TPUEstimator(Estimator):
         *,
         quirks: str | None = None,
         engine: devices.Engine | None = None,
+        arithmetic: Arithmetic | None = None,
     ) -> None:
         _check_arguments(config, params, export_saved_model_api_version, embedding_config_spec)
         self._use_tpu = use_tpu
-        self._engine = devices.default_engine() if engine is None else engine
-        devices.check_engine(self._engine)
+        self._engine = devices.engine_of(engine, arithmetic)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._eval_on_tpu = eval_on_tpu
         self._export_to_tpu = export_to_tpu
@@ -196,7 +200,8 @@ class TPUEstimator(Estimator):
         if self._engine != devices.HOST:
             raise errors.InvalidInput(
                 f"TF_CONFIG: the cluster has {cluster}, but `engine`={self._engine!r}: parameter "
-                "servers hold the tables there. Leave `engine` out, or run without TF_CONFIG."
+                "servers hold the tables there. Leave `engine` and `arithmetic` out, or run "
+                "without TF_CONFIG."
             )
         if any(strategy is not None for strategy in self._strategies.values()):
             raise errors.InvalidInput(
@@ -338,6 +343,8 @@ class TPUEstimator(Estimator):
             return
         on_software = engine == devices.SOFTWARE_TPU
         driver = "tpu driver on a software TPU" if on_software else f"{engine} driver"
+        if devices.arithmetic_of(engine) == "sparsecore":
+            driver = "host driver, with the arithmetic of SparseCores,"
         self._note(
             f"use_tpu=True: the TF2 embedding engine holds the tables; {driver} on {kinds}, "
             f"TensorFlow {tf.__version__}, {count} TPU core(s) emulated."

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.program_types import Hook, RunContext
 from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
+from tf2_engine.backends import HostDriver
+from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.backends.interface import Driver
 from tf2_engine.plan import Shape
 from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
@@ -22,6 +24,7 @@ Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver for hosts
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 _default: str = HOST
+_default_arithmetic: Arithmetic = "tpu"
 
 
 def set_default_engine(engine: str) -> None:
@@ -34,6 +37,45 @@ def set_default_engine(engine: str) -> None:
 def default_engine() -> str:
     """Returns the engine of TPUEstimators that are made without one."""
     return _default
+
+
+def set_default_arithmetic(arithmetic: Arithmetic) -> None:
+    """Sets whose arithmetic TPUEstimators have that are made without one."""
+    global _default_arithmetic
+    _default_arithmetic = arithmetic
+
+
+def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
+    """Returns the engine of a TPUEstimator, of its arguments and the defaults.
+
+    Raises:
+        InvalidInput: there is no such engine or arithmetic, or the engine has another one.
+    """
+    chosen: Engine = _default if engine is None else engine
+    check_engine(chosen)
+    if arithmetic is not None and arithmetic not in get_args(Arithmetic):
+        names = " or ".join(map(repr, get_args(Arithmetic)))
+        raise errors.InvalidInput(f"`arithmetic` must be {names}, got {arithmetic!r}.")
+    if isinstance(chosen, Driver):
+        if arithmetic not in (None, arithmetic_of(chosen)):
+            raise errors.InvalidInput(
+                f"`arithmetic`={arithmetic!r}, but `engine`={chosen!r} is a driver, which has its "
+                "own. Leave one of the two out, or give HostDriver its `arithmetic`."
+            )
+        return chosen
+    if (arithmetic or _default_arithmetic) != "sparsecore":
+        return chosen
+    if chosen != HOST:
+        raise errors.InvalidInput(
+            f"`arithmetic`='sparsecore', but `engine`={chosen!r}: under an estimator the software "
+            "TPU has embedding hardware of the first generation. Leave `engine` out."
+        )
+    return HostDriver(arithmetic="sparsecore")
+
+
+def arithmetic_of(engine: Engine) -> Arithmetic:
+    """Returns whose arithmetic an engine has."""
+    return engine.arithmetic if isinstance(engine, HostDriver) else "tpu"
 
 
 def check_engine(engine: Engine) -> None:

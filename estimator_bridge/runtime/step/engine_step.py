@@ -26,12 +26,18 @@ from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
-from estimator_bridge.runtime.step.devices import SOFTWARE_TPU, Engine, make_device
+from estimator_bridge.runtime.step.devices import (
+    SOFTWARE_TPU,
+    Engine,
+    arithmetic_of,
+    make_device,
+)
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.runtime.step.tables_of_step import TablesOfStep, keep
 from estimator_bridge.settings import render
 from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import EngineSpec, TPUEmbedding, tf_compat
 from tf2_engine.types import Op, Session, Tensor, TensorLike
@@ -110,7 +116,12 @@ class _Embedding:
         # Read before the train_op increments it: activations wait for the rates computed from it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
-        for line in render.warnings_of_step(legacy, training=self._training):
+        lines = render.warnings_of_step(legacy, training=self._training)
+        if arithmetic_of(settings.engine) == "sparsecore":
+            on_sparse_cores.check(legacy)
+            spec = on_sparse_cores.engine_spec(spec)
+            lines += on_sparse_cores.warnings(legacy, training=self._training)
+        for line in lines:
             settings.notify(line)
         self._spec = _once_per_graph(spec)
         self._output_shapes = output_shapes(legacy, self._batch_size(batches[0]), len(batches))

@@ -36,6 +36,9 @@ from tf2_engine.types import Graph, Message, Object, Op, Variable
 _LOADS = "LoadTPUEmbedding"
 
 
+_STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
+
+
 class PlanKeepingDriver(HostDriver):
     """The host driver; keeps the latest plan for training that it is configured with."""
 
@@ -60,6 +63,7 @@ class Program(NamedTuple):
         driver: of the bridge's estimator.
         batch_size: of the global batch of a TF2 program; None is not known.
         is_tf1: whether it sees TensorFlow 1.
+        arithmetic: of its tables on a host.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Program(NamedTuple):
     driver: PlanKeepingDriver | None = None
     batch_size: int | None = None
     is_tf1: bool = False
+    arithmetic: str = "tpu"
 
 
 def describe(
@@ -90,13 +95,14 @@ def describe(
         "engine": "stock" if side.stock else "bridge",
         "tensorflow": version,
         "use_tpu": use_tpu,
-        "where": _where(side, use_tpu),
+        "where": _where(program),
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
-        "settings": settings_of(legacy, stock=side.stock, use_tpu=use_tpu) if legacy else [],
+        "settings": _settings(program, use_tpu=use_tpu),
         "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
         "config": _config(program, graph),
+        "arithmetic": program.arithmetic if use_tpu else "tpu",
     }
 
 
@@ -109,8 +115,9 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
     """
     legacy, engine = program.legacy, trainer.engine
     assert legacy is not None
+    v2, batch_size = program.side.stock_v2, program.batch_size
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
-    tables, rules = [], rules_of(legacy, range(begin, begin + steps))
+    tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
     for name, table in engine.tables.items():
         slots = {variable_of(name, slot): slot for slot in table.variables if slot != PARAMETERS}
         tables.append(_table(known[name], variable_of(name), slots, legacy, rules.get(name)))
@@ -120,13 +127,15 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         "engine": TF2,
         "tensorflow": tf.__version__,
         "use_tpu": True,
-        "where": f"tf2_engine, {_host_driver(program.side)}",
+        "where": _STOCK_V2 if v2 else f"tf2_engine, {_host_driver(program)}",
         "cores": engine.plan.num_cores,
         "quirks": legacy.quirks,
         "every": program.every,
-        "settings": settings_of(legacy, stock=False, use_tpu=True),
+        "settings": _settings(program, use_tpu=True),
         "tables": tables,
-        "config": _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
+        # SparseCores have no such configuration.
+        "config": {} if v2 else _config_of_plan(_with_batch_size(engine.plan, batch_size)),
+        "arithmetic": program.arithmetic,
     }
 
 
@@ -145,7 +154,7 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         "engine": KERAS,
         "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
         "use_tpu": True,
-        "where": f"tf2_engine, {_host_driver(program.side)}",
+        "where": f"tf2_engine, {_host_driver(program)}",
         "cores": engine.plan.num_cores,
         "quirks": "none",
         "every": program.every,
@@ -200,19 +209,35 @@ def variable_of(table: str, part: str = PARAMETERS) -> str:
     return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
 
 
-def _where(side: Side, use_tpu: bool) -> str:
-    if not use_tpu:
+def _settings(program: Program, *, use_tpu: bool) -> Sequence[tuple[str, str, str, str]]:
+    if program.legacy is None:
+        return []
+    side, arithmetic = program.side, program.arithmetic
+    return settings_of(
+        program.legacy,
+        stock=side.stock,
+        use_tpu=use_tpu,
+        arithmetic=arithmetic,
+        stock_v2=side.stock_v2,
+    )
+
+
+def _where(program: Program) -> str:
+    side = program.side
+    if not program.use_tpu:
         return "ordinary variables, trained by the model's optimizer"
     if side.stock:
         return "software TPU, one core"
     if side.software_tpu:
         return "tpu driver, on the software TPU"
-    return _host_driver(side)
+    return _host_driver(program)
 
 
-def _host_driver(side: Side) -> str:
+def _host_driver(program: Program) -> str:
+    if program.arithmetic == "sparsecore":
+        return "host driver, TensorFlow's ops, arithmetic of SparseCores"
     ops = {True: "native ops", False: "TensorFlow's ops", None: "native ops where they are built"}
-    return f"host driver, {ops[side.native]}"
+    return f"host driver, {ops[program.side.native]}"
 
 
 def _tables(
@@ -225,7 +250,7 @@ def _tables(
         grouped = grouped_variables()
     shapes = {name: tuple(parts[0].shape.as_list()) for name, parts in grouped.items()}
     tables: list[TableDescription] = []
-    rules = rules_of(legacy, steps) if program.use_tpu else {}
+    rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
     for known in variable_names.tables_of_spec(program.spec):
         # Several parts make up the shape together; a single one is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)

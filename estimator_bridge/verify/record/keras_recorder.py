@@ -57,7 +57,8 @@ class KerasRecorder:
     def _check(self, model: Object) -> None:
         """Raises InvalidInput if the side cannot run a Keras model."""
         side, name = self._recorder.side, type(model).__name__
-        if side.stock or side.use_tpu is False or side.software_tpu:
+        chosen = side.software_tpu or side.arithmetic != "tpu"
+        if side.stock or side.use_tpu is False or chosen:
             raise errors.InvalidInput(
                 f"The program trains a Keras model ({name}), which side {side.name!r} cannot run: "
                 "let the side be bridge, bridge-native or bridge-ops."

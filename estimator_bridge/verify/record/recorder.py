@@ -32,6 +32,7 @@ from estimator_bridge.verify.record.recording import (
 from estimator_bridge.verify.record.recording_hook import RecordingHook
 from estimator_bridge.verify.record.replay import recording_input_fn
 from estimator_bridge.verify.sides import Side
+from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.types import Object
 
 _EVERY_WHEN_PIPELINED = 5
@@ -225,6 +226,12 @@ class Recorder:
             yield
 
     def _init(self, original: Function, estimator: Object, arguments: Arguments) -> None:
+        if self.side.stock_v2:
+            raise errors.InvalidInput(
+                f"Side {self.side.name!r} runs programs of TensorFlow 2 on stock's TPUEmbeddingV2, "
+                "and the program makes a TPUEstimator. Let the side be bridge-sparsecore, or side "
+                "B with --against what `migrate --form tf2 --target sparsecore` writes."
+            )
         spec = arguments.get("embedding_config_spec")
         quirks = self.side.quirks or arguments.get("quirks")
         legacy = None if spec is None else read_spec(spec, quirks)
@@ -243,10 +250,11 @@ class Recorder:
             if self.side.stock:
                 model_fn = capture.refusing_specs_of_bridge(model_fn)
             arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
-        driver = None if self.side.stock else self._set_engine(arguments, quirks)
+        arithmetic = self.side.arithmetic_of(arguments.get("arithmetic"))
+        driver = None if self.side.stock else self._set_engine(arguments, quirks, arithmetic)
         original(estimator, **arguments)
         about = self.program, self.side, spec, legacy, use_tpu, every, driver
-        program = Program(*about, is_tf1=self.is_tf1)
+        program = Program(*about, is_tf1=self.is_tf1, arithmetic=arithmetic)
         self.programs[id(estimator)] = estimator, program
 
     def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
@@ -276,12 +284,15 @@ class Recorder:
             )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
-    def _set_engine(self, arguments: Arguments, quirks: str | None) -> PlanKeepingDriver | None:
+    def _set_engine(
+        self, arguments: Arguments, quirks: str | None, arithmetic: Arithmetic
+    ) -> PlanKeepingDriver | None:
         arguments["quirks"] = quirks
         if self.side.software_tpu:
             arguments["engine"] = SOFTWARE_TPU
             return None
-        arguments["engine"] = driver = PlanKeepingDriver(native=self.side.native)
+        driver = PlanKeepingDriver(native=self.side.native, arithmetic=arithmetic)
+        arguments.update(engine=driver, arithmetic=None)  # A driver has its own.
         return driver
 
     def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:

@@ -116,16 +116,18 @@ class TableDescription(TypedDict):
     rule: RuleDescription | None
 
 
-class _OfKeras(TypedDict, total=False):
+class _OfSome(TypedDict, total=False):
     computed: list[str]
+    arithmetic: str
 
 
-class SideDescription(_OfKeras):
+class SideDescription(_OfSome):
     """What is known of one side, as docs/verify.md lists it under `sides`.
 
     Attributes:
         computed: of a Keras model: variables of the legacy program in whose place it computes
             numbers of the step.
+        arithmetic: "sparsecore" where the tables have that of SparseCores.
     """
 
     program: str

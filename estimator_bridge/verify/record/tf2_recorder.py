@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 from collections.abc import Iterable, Iterator
 
@@ -18,6 +19,7 @@ from estimator_bridge.verify.record.capture import Arguments, Function, intercep
 from estimator_bridge.verify.record.description import Program, describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.stock_on_sparse_cores import StockDriver
 from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
@@ -58,9 +60,11 @@ class Tf2Recorder:
                     "that `migrate --form tf2` writes. Declare the class that trains, or compare "
                     "what the program saves: --against-checkpoint; see docs/verify.md."
                 )
-            native = self._recorder.side.native
-            if (self._has_trainers or self._in_layer) and native is not None:
-                kwargs.setdefault("driver", HostDriver(native=native))
+            side = self._recorder.side
+            if self._has_trainers and side.stock_v2:
+                kwargs["driver"] = StockDriver()
+            elif (self._has_trainers or self._in_layer) and side.native is not None:
+                kwargs["driver"] = kwargs.get("driver") or HostDriver(native=side.native)
             original(engine, *args, **kwargs)
 
         layer_class: Object = EmbeddingLayer
@@ -111,6 +115,10 @@ class Tf2Recorder:
         model_dir = model_dir or getattr(arguments.get("config"), "model_dir", None)
         arguments["model_dir"] = recorder.directory(model_dir)
         arguments["model_fn"] = recorder.capturing(arguments["model_fn"], legacy)
+        arithmetic = recorder.side.arithmetic_of(arguments.get("arithmetic"))
+        if arithmetic != "tpu":
+            _check_takes_arithmetic(original, type(trainer).__name__, recorder.side.name)
+            arguments["arithmetic"] = arithmetic
         program = Program(
             recorder.program,
             recorder.side,
@@ -119,6 +127,7 @@ class Tf2Recorder:
             use_tpu=True,
             every=recorder.every(legacy),
             batch_size=arguments.get("train_batch_size"),
+            arithmetic=arithmetic,
         )
         recorder.programs[id(trainer)] = trainer, program
         self._has_trainers = True
@@ -178,6 +187,14 @@ class Tf2Recorder:
         converted = os.path.join(self._recorder.writer.directory, "converted")
         convert(path, converted, spec=spec, allow=("*",))
         return find(converted)
+
+
+def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
+    if "arithmetic" not in inspect.signature(init).parameters:
+        raise errors.InvalidInput(
+            f"{name} takes no `arithmetic`, which side {side!r} chooses. Let the side be bridge, "
+            "or give the class the argument that tf2_engine.training.Trainer has."
+        )
 
 
 def _read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:

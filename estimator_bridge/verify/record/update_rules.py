@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.settings.legacy_spec import LegacySpec, OfStep
+from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import translate
 from estimator_bridge.verify.record.recording import RuleDescription
 from tf2_engine.keras.columns import ByStep
@@ -19,11 +20,14 @@ from tf2_engine.types import Object, TensorLike
 _Function = Callable[[], TensorLike]
 
 
-def rules_of(legacy: LegacySpec, steps: Sequence[int]) -> dict[str, RuleDescription]:
+def rules_of(
+    legacy: LegacySpec, steps: Sequence[int], arithmetic: str = "tpu"
+) -> dict[str, RuleDescription]:
     """Returns the update rules by table; without those of which a number is not known.
 
     Args:
         steps: the global steps before those that are made.
+        arithmetic: "sparsecore" is without what SparseCores drop.
     """
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.placeholder(tf.int64, [])
@@ -33,6 +37,8 @@ def rules_of(legacy: LegacySpec, steps: Sequence[int]) -> dict[str, RuleDescript
 
         try:
             spec = translate(legacy, training=True, step=lambda: step)
+            if arithmetic == "sparsecore":
+                spec = on_sparse_cores.engine_spec(spec)
         except errors.EngineError:  # Only stock trains it.
             return {}
         factor = legacy.experimental_gradient_multiplier_fn

@@ -230,8 +230,8 @@ def _others(findings: Findings) -> Iterator[str]:
     ignored: dict[str, list[str]] = {}
     for letter, side in zip("AB", findings.settings, strict=True):
         for where, name, value, reason in side["settings"]:
-            # The settings of an optimizer are ignored with it.
-            if reason and "." not in name:
+            # On a CPU the settings of an optimizer are ignored with it.
+            if reason and ("." not in name or side.get("arithmetic") == "sparsecore"):
                 names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
                 names.append(f"`{name}`={value} ({where})")
     for reason, names in ignored.items():

@@ -79,6 +79,11 @@ class HostDriver(StepDriver):
         of = ", SparseCore's arithmetic" if self._arithmetic == "sparsecore" else ""
         return f"<HostDriver {len(self._tables)} tables, {kernels.name}{of}>"
 
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Whose update rules it has."""
+        return self._arithmetic
+
     def cores(self, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 

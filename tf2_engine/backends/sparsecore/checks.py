@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, log, soft_sparsecore, sparsecore_rules, tf_compat
 from tf2_engine.plan import Plan
+from tf2_engine.types import Strategy
 
 _log = log.PlainLogger(__name__)
 
@@ -48,3 +49,13 @@ def check_eager() -> None:
                 "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph, as of a "
                 "TPUEstimator. Migrate the program to TensorFlow 2, or use driver='host'."
             )
+
+
+def check_not_in_run(strategy: Strategy) -> None:
+    """Raises OutOfOrder inside of `strategy.run`, where a strategy makes no variables of cores."""
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.strategy is strategy:
+        raise errors.OutOfOrder(
+            "The engine is not built, and its first batch is inside of `strategy.run`, where the "
+            "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`."
+        )

@@ -75,9 +75,11 @@ class SparseCoreDriver(ReplicaDriver):
     def configure(self, plan: Plan) -> Op:
         """Gets ready to run `plan`: makes the variables on the cores.
 
-        Raises InvalidSpec for a setting that SparseCores cannot honour, and in a `tf.Graph`.
+        Raises InvalidSpec for a setting that SparseCores cannot honour, and in a `tf.Graph`;
+        OutOfOrder inside of `strategy.run`.
         """
         checks.check_eager()
+        checks.check_not_in_run(self._strategy)
         checks.check_plan(plan)
         per_core = tf_compat.sparse_cores_of(self._strategy) or DEFAULT_SPARSE_CORES
         cores = SparseCores(len(self._topology.cores), per_core)

@@ -1,0 +1,88 @@
+"""A legacy spec in the arithmetic of SparseCores: what is refused, and what is dropped. Pure.
+
+The words are those of the catalogue of settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from estimator_bridge import errors
+from estimator_bridge.settings import render
+from estimator_bridge.settings.catalogue import ROWS, readers
+from estimator_bridge.settings.detect import Value, notes_of_spec
+from estimator_bridge.settings.legacy_spec import LegacySpec, Note
+from tf2_engine import sparsecore_rules
+from tf2_engine.specs import EngineSpec
+
+RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
+"""The rows of the catalogue that no program can have there."""
+
+DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
+"""The rows that stock's TPUEmbeddingV2 drops without a word, and this arithmetic with a warning."""
+
+KEPT = {
+    "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "
+    "hand it to them",
+    "sequence": "honoured here, with a row of ids for each position; stock's TPUEmbeddingV2 "
+    "ignores it",
+}
+"""The rows that stock's class drops and this project does not."""
+
+
+def check(legacy: LegacySpec, rules: Sequence[str] = RAISING) -> None:
+    """Raises Untranslatable, which names all settings of some rows that a spec has."""
+    refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
+    if "weight_limits" in rules and legacy.quirks == "documented":
+        refused += [note for note in notes_of_spec(legacy) if note.rule == "clipping_limit"]
+    if refused:
+        lines = "\n".join(f"  {_refusal(note)}" for note in dict.fromkeys(refused))
+        raise errors.Untranslatable(
+            f"SparseCores cannot honour these settings:\n{lines}\nChange them, or stay with the "
+            "host driver of tf2_engine and the arithmetic of the first generation."
+        )
+
+
+def engine_spec(spec: EngineSpec) -> EngineSpec:
+    """Returns a spec without the settings that SparseCores drop."""
+    tables = tuple(
+        dataclasses.replace(table, optimizer=sparsecore_rules.without_dropped(table.optimizer))
+        if table.optimizer is not None
+        else table
+        for table in spec.tables
+    )
+    return dataclasses.replace(spec, tables=tables)
+
+
+def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
+    """Returns why a setting has no effect in the arithmetic of SparseCores; empty if it has.
+
+    Args:
+        stock_v2: whether by stock's TPUEmbeddingV2, which drops limits of weights, too.
+    """
+    dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
+    for rule, when in readers(value.owner, value.setting):
+        if rule in dropped and when is not None and when(value.value):
+            return f"SparseCores do not have it: {_effect(rule)}"
+    return ""
+
+
+def warnings(legacy: LegacySpec, *, training: bool) -> Iterator[str]:
+    """Yields a line for each setting that SparseCores, or stock's class for them, drop."""
+    for note in notes_of_spec(legacy):
+        shown = render.shown(note) or str(ROWS[note.rule].setting)
+        where = f"SparseCores: {note.where}: {shown}"
+        if note.rule in DROPPED and training:
+            yield f"{where} is ignored: {_effect(note.rule)}."
+        elif note.rule in KEPT and (training or note.rule == "sequence"):
+            yield f"{where} is {KEPT[note.rule]}."
+
+
+def _effect(rule: str) -> str:
+    return ROWS[rule].sparse_core.effect.removeprefix("ignored: ")
+
+
+def _refusal(note: Note) -> str:
+    shown, effect = render.shown(note), ROWS[note.rule].sparse_core
+    return f"{note.where}{f': {shown}' if shown else ''} ({effect.effect}): {effect.way_out}"

@@ -1,0 +1,119 @@
+"""Stock's TPUEmbeddingV2 as a driver, so that what it computes can be recorded."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import weakref
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from estimator_bridge.migrate.spec_to_tf2 import stock_optimizer
+from tf2_engine import errors, tf_compat
+from tf2_engine.backends import SparseCoreDriver
+from tf2_engine.backends.interface import PerCore, Rates, StepInputs
+from tf2_engine.plan import Plan
+from tf2_engine.types import Ids, Nest, Object, Op, Tensor
+
+_Queue = dict[str | None, collections.deque[Nest]]
+
+
+class StockDriver(SparseCoreDriver):
+    """Stock's class looks up and trains; tables are loaded and retrieved as by the driver.
+
+    It drops limits of weights, which the driver hands to the ops.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._embedding: Object = None
+        self._waiting: weakref.WeakKeyDictionary[Object, tuple[_Queue, _Queue]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def __repr__(self) -> str:
+        return f"<StockDriver {self._embedding!r}>"
+
+    def configure(self, plan: Plan) -> Op:
+        """Makes stock's class for a plan, whose variables take the place of the driver's."""
+        done = super().configure(plan)
+        with tf.init_scope(), self._strategy.scope():
+            kind = tf.tpu.experimental.embedding.TPUEmbeddingV2
+            self._embedding = kind(_feature_config(plan))
+            self._embedding.build()
+        for table in self._tables:
+            table.variables = dict(self._embedding.variables[table.stack.name])
+        return done
+
+    def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+        """Keeps the ids of a core; stock's class enqueues as it looks up."""
+        (part,) = inputs_.parts.values()
+        enqueued, _ = self._of_computation()
+        enqueued.setdefault(name, collections.deque()).append(part)
+        return tf.group()
+
+    def dequeue(self, name: str | None = None) -> PerCore:
+        """Looks up what is enqueued."""
+        enqueued, looked_up = self._of_computation()
+        part = enqueued[name].popleft()
+        activations, preserved = self._embedding(
+            {_key(position): _by_row(each.ids) for position, each in enumerate(part)},
+            {_key(position): _by_row(each.weights) for position, each in enumerate(part)},
+        )
+        looked_up.setdefault(name, collections.deque()).append(preserved)
+        return [[activations[_key(position)] for position in range(len(part))]]
+
+    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+        """Has stock's class update its tables; its optimizers have their rates themselves."""
+        _, looked_up = self._of_computation()
+        (of_core,) = gradients
+        sent = {_key(position): gradient for position, gradient in enumerate(of_core)}
+        self._embedding.apply_gradients(sent, looked_up[name].popleft())
+        return tf.group()
+
+    def _of_computation(self) -> tuple[_Queue, _Queue]:
+        computation = tf_compat.tpu_computation_context()
+        if computation is None:
+            raise errors.OutOfOrder("Stock's class works inside of `strategy.run` alone.")
+        return self._waiting.setdefault(computation, ({}, {}))
+
+
+def _by_row(values: Ids | None) -> Ids | None:
+    """Returns sparse ids of sequences as stock takes them: a row of ids for each position."""
+    if not isinstance(values, tf.SparseTensor) or values.shape.rank != 3:
+        return values
+    shape = values.dense_shape
+    return tf.sparse.reshape(values, tf.stack([shape[0] * shape[1], shape[2]]))
+
+
+def _key(position: int) -> str:
+    # Stock takes features in the order of their keys.
+    return f"{position:06}"
+
+
+def _feature_config(plan: Plan) -> Mapping[str, Object]:
+    """Returns the FeatureConfigs of a plan; tables with equal optimizers have one object."""
+    emb, optimizer_of = tf.tpu.experimental.embedding, functools.cache(stock_optimizer)
+    tables = {}
+    for table in plan.tables:
+        optimizer, reason = optimizer_of(table.optimizer)
+        if reason is not None:
+            raise errors.InvalidSpec(f"Table {table.name!r}: {reason}.")
+        # Both are refused unless they are None.
+        optimizer.weight_decay_factor = None
+        optimizer.multiply_weight_decay_factor_by_learning_rate = None
+        tables[table.name] = emb.TableConfig(
+            table.vocabulary_size,
+            table.dim,
+            initializer=tf.zeros_initializer(),
+            optimizer=optimizer,
+            combiner=table.combiner,
+            name=table.name,
+        )
+    return {
+        _key(position): emb.FeatureConfig(
+            tables[feature.table.name], output_shape=list(feature.output_shape), name=feature.name
+        )
+        for position, feature in enumerate(plan.features)
+    }

@@ -82,7 +82,7 @@ def test_what_cannot_make_a_step_is_not_kept(
     command = ["migrate", "--form", "tf2", "--check-run", str(path)]
 
     assert main.main([*command, "fail"]) == 2
-    assert "ends with status 1" in capsys.readouterr().err
+    assert "fails: AssertionError: It was asked to fail." in capsys.readouterr().err
     assert main.main(command) == 2
     assert "did not train with the arguments []" in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]

@@ -15,7 +15,7 @@ import tensorflow as tf
 from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED
 from compat_tests.project.test_docs import write_data
-from compat_tests.support import recordings
+from compat_tests.support import migrate_corpus, recordings
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.verify.judge import compare
@@ -77,6 +77,30 @@ def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None
     kinds = {outcome["kind"].partition("-")[0] for outcome in found["outcomes"]}
     after = {"evaluation", "prediction"}
     assert kinds == after | ({"export", "served"} if tf2_runs.EXAMPLES[name].exports else set())
+
+
+OF_CORPUS = (
+    *("clipped_gradients", "gradients_of_variables", "two_optimizers", "regularized"),
+    *("weight_decay", "metric_ops", "two_specs"),
+)
+"""Programs whose train_op, losses or specs the Keras form takes apart and puts together again."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", OF_CORPUS)
+def test_a_program_of_the_corpus_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
+    """Gradients that are changed on their way, and losses with terms of training alone."""
+    source = migrate_corpus.programs()[name].source
+    (tmp_path / "train.py").write_text(source)
+    (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, name).source)
+    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "4"]
+    sides = ("--a", "bridge-tpu", "--against", "train_keras.py")
+    ran = subprocess.run(
+        [*command, *sides, "train.py", "model"], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL" in ran.stdout
 
 
 FAULTS = {

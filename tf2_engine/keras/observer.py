@@ -13,8 +13,5 @@ class Observer(Protocol):
     def activation(self, key: str, value: Tensor) -> Tensor:
         """Returns the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""
 
-    def loss(self, value: Tensor) -> None:
-        """Gets the loss of a replica."""
-
     def gradient(self, name: str, value: Object) -> Object:
         """Returns the gradient that an optimizer applies to a variable, by its checkpoint name."""

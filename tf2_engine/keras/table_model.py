@@ -198,8 +198,6 @@ class TableModelBase:
                     "and pass their sum each time."
                 )
             return gradients
-        if self._own.observer is not None:
-            self._own.observer.loss(loss)
         variables = list(self.trainable_variables)  # type: ignore[attr-defined]
         scale = tf.constant(1.0 / self.distribute_strategy.num_replicas_in_sync, loss.dtype)
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))

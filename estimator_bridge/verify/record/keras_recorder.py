@@ -82,6 +82,7 @@ class KerasRecorder:
         # What is traced here makes variables, and is not run.
         model.restore(x, training=True)
         model.observe(_Observer(recorder))
+        model.train_step = self._reporting(model.train_step)
         if first and recorder.begin_from is not None:
             training.restore(find(recorder.begin_from), recorder.side_a)
         begin = model.global_step
@@ -103,6 +104,21 @@ class KerasRecorder:
         finally:
             recorder.training = False
             steps.finish()
+
+    def _reporting(self, train_step: Function) -> Function:
+        """Returns a step that records the loss that it reports, as a TPUEstimatorSpec does.
+
+        Its optimizers may minimize another one, with terms of regularizers for example.
+        """
+
+        @functools.wraps(train_step)
+        def step(batch: Object) -> Object:
+            results = train_step(batch)
+            if self._recorder.training and "loss" in results:
+                self._recorder.capture.tensor(LOSS, LOSS, results["loss"])
+            return results
+
+        return step
 
     def _remember(self, training: KerasTraining, x: Object) -> None:
         recorder = self._recorder
@@ -167,10 +183,6 @@ class _Observer:
         if not self._recorder.training:
             return value
         return captured_both_ways(self._recorder.capture, key, value)
-
-    def loss(self, value: Tensor) -> None:
-        if self._recorder.training:
-            self._recorder.capture.tensor(LOSS, LOSS, value)
 
     def gradient(self, name: str, value: Object) -> Object:
         if not self._recorder.training:

@@ -21,7 +21,7 @@ from compat_tests.support.paths import EXAMPLES as PROGRAMS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import Rewritten, adopt, migrate, tf2_rules
-from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.forms import LISTED
 from tf2_engine import training
 
 EXAMPLES = [
@@ -498,7 +498,7 @@ def test_every_rule_has_an_id_and_a_target(capsys: pytest.CaptureFixture[str]) -
     rules = tf2_rules.listed()
 
     assert main.main(["migrate", "--list-rules"]) == 0
-    count = sum(len(form.rules()) for form in FORMS.values())
+    count = sum(len(form.rules()) for form in LISTED.values())
     assert capsys.readouterr().out.count("\n") == count
     assert {tf2_rules.rule_id(name) for name in itertools.chain(*tables)} <= rules.keys()
     assert {tf2_rules.argument_rule(name) for name in tf2_rules.ARGUMENTS} <= rules.keys()

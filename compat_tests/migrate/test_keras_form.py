@@ -288,7 +288,7 @@ def test_an_argument_of_minimize_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(rules.WRITERS))
 def test_an_unknown_argument_of_any_call_is_not_lost(name: str) -> None:
-    """It is refused, or stands in the new program, where its function refuses it; or the call stays."""
+    """It is refused, or stands in the new program, whose function refuses it, or the call stays."""
     source = Source(f"import tensorflow.compat.v1 as tf\nit = tf.{name}(unheard_of=1)\n", "it")
     call = source.tree.body[-1].value  # type: ignore[attr-defined]
     new = rules.WRITERS[name](source, call)

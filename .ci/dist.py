@@ -247,7 +247,7 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
 def run(
     *command: str, cwd: pathlib.Path | None = None, environment: dict[str, str] | None = None
 ) -> str:
-    """Runs a command; returns what it prints. Raises an error with its stderr if it fails."""
+    """Returns the output of a command; raises an error with its stderr if it fails."""
     ran = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{ran.stderr[-4000:]}")

@@ -1,4 +1,4 @@
-"""What statistics of tables cost: `python -m benchmarks.table_summaries [--on estimator]`.
+"""The cost of the statistics of tables: `python -m benchmarks.table_summaries [--on estimator]`.
 
 Measures CPU time, which other work on the machine changes little: of a training step of the engine
 without statistics, of one with them that is not due, and of one that is. On an estimator a step is
@@ -123,9 +123,9 @@ def on_estimator(args: argparse.Namespace) -> None:
             for name, every in (("plain", None), ("not due", 1 << 40), ("due", 1)):
                 place = f"{directory}/{turn} {name}"
                 job, seen = make_estimator(args, place), StepTimes()
-                own = [] if every is None else [TableSummaryHook(place, every)]
+                hooks = [] if every is None else [TableSummaryHook(place, every)]
                 steps = args.steps // (10 if name == "due" else 1) + 3
-                job.train(input_fn, hooks=[seen, *own], steps=steps)
+                job.train(input_fn, hooks=[seen, *hooks], steps=steps)
                 times[name] += seen.taken[2:]  # before, the hook writes its first step
     middle = {name: statistics.median(values) for name, values in times.items()}
     for name, value in middle.items():

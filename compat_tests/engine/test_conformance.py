@@ -258,7 +258,7 @@ def train(group: Group) -> Record:
 
 
 def arguments_of(group: Group) -> Iterator[tuple[list[Mapping[str, Any]], ...]]:
-    """Yields for each step what `Engine.train` takes: values, weights, gradients by core."""
+    """Yields the arguments of `Engine.train` for each step: values, weights, gradients by core."""
     for batches in zip(*(steps_of(one, place) for place, one in enumerate(group)), strict=True):
         values, weights, gradients = (
             [

@@ -392,7 +392,7 @@ class QueueModel:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_any_order_of_calls(mode: str) -> None:
-    """Whatever is called after what, each is done or refused as the model says."""
+    """In any order of calls, each is done or refused as the model of the queues says."""
     chance = np.random.default_rng(7)
     model = QueueModel(mode, chance)
     kinds = [model.enqueue, model.dequeue, model.apply, model.reset]

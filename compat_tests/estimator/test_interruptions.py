@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end what runs in time, saved as far as it was trained, whatever inputs do."""
+"""SIGTERM and Ctrl-C save what was trained and end the process in time, even if input is stuck."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SLACK = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a process ended: its status, what it wrote to stderr, and the seconds from the signal."""
+    """The end of a process: its status, its stderr, and the seconds since the signal."""
 
     status: int
     said: str

@@ -183,7 +183,7 @@ def parallel(**settings: Any) -> Any:
 
 
 def test_a_split_model_runs_whole(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Each replica gets its batch and computes what it would without; one line says so."""
+    """Each replica computes the same as without model parallelism; one log line says so."""
     caplog.set_level(logging.INFO, "tensorflow")
     model = Model()
     dims = [{"x": [1, 2]}, [2, 1]]

@@ -64,6 +64,7 @@ def test_the_hook_of_estimators(loop: int, cores: int, tmp_path: pathlib.Path) -
     last = made.get_variable_value(next(n for n in made.get_variable_names() if "embed" in n))
     norms = np.linalg.norm(last, axis=1)
     if loop + 4 == 8:
+        # A norm of a few squares, summed in float32 in another order: some 1e-7.
         assert found[8][f"{table}/norm/max"] == pytest.approx(norms.max(), rel=1e-5)
     assert (tmp_path / "tables" / "projector_config.pbtxt").is_file()
     rows = np.loadtxt(tmp_path / "tables" / "projector" / "0_rows.tsv", delimiter="\t")

@@ -29,6 +29,7 @@ def test_the_projector_reads_the_files(tmp_path: pathlib.Path) -> None:
     for each, rows, names in zip(config.embeddings, tables.values(), wanted, strict=True):
         # TensorBoard looks for the files below the directory of the configuration.
         read = np.loadtxt(tmp_path / each.tensor_path, delimiter="\t", ndmin=2)
+        # The file has 7 digits: numbers read back within 5e-7.
         np.testing.assert_allclose(read, rows[:2], rtol=1e-6, atol=0)
         assert (tmp_path / each.metadata_path).read_text().splitlines() == names
 

@@ -228,7 +228,7 @@ KINDS: dict[str, Callable[[Chance, pathlib.Path], str]] = {
     "batches": fuzz_batches,
 }
 FOUND: dict[str, tuple[int, ...]] = {
-    "sources": (),
+    "sources": (12296324,),
     "checkpoints": (),
     "configs": (),
     "batches": (),

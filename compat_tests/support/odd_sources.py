@@ -29,7 +29,30 @@ DEEP = {
     "blocks": "".join(" " * depth + "if 1:\n" for depth in range(90)) + " " * 90 + "pass",
 }
 """Nested deeply: Python itself reads some of them."""
+_CALL = "E.TPUEstimator(model_fn=f, use_tpu=False, use_tpu=False, train_batch_size=4)"
+NOT_COMPILED = {
+    "a keyword twice": f"E = tf.compat.v1.estimator.tpu\n{_CALL}",
+    "a parameter twice": "def f(a, a): pass",
+    "return outside of a function": "return 3",
+    "yield outside of a function": "yield 3",
+    "await outside of a function": "await f()",
+    "await in a function": "def f():\n    await g()",
+    "break outside of a loop": "break",
+    "continue in a function": "for x in ():\n    def f():\n        continue",
+    "nonlocal at the top": "nonlocal x",
+    "global after use": "def f():\n    x = 1\n    global x",
+    "a parameter that is global": "def f(x):\n    global x",
+    "two starred targets": "*a, *b = range(3)",
+    "a starred name": "x = *a",
+    "a late future": "x = 1\nfrom __future__ import annotations",
+    "an unknown future": "from __future__ import nothing",
+    "a capture twice": "match x:\n    case (a, a): pass",
+    "an assigned debug": "__debug__ = 1",
+    "import * in a function": "def f():\n    from os import *",
+}
+"""Parsed by `ast`, and refused when Python compiles them."""
 FOUND: dict[str, bytes] = {
+    **{name: f"{_HEAD}{text}\n".encode() for name, text in NOT_COMPILED.items()},
     **{name: f"{text}\n".encode() for name, text in DEEP.items()},
     "nothing": b"",
     "latin-1, not declared": "# caf\xe9\nx = '\xe9'\n".encode("latin-1"),

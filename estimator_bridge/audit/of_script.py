@@ -42,10 +42,12 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     Values that are computed, and calls with `**`, are remarks: only a run knows them.
 
     Raises:
-        SyntaxError: it is no Python 3.
+        SyntaxError: Python would not run it.
     """
     source = pathlib.Path(path)
     visitor, tree = _Visitor(source.name), ast.parse(source.read_bytes(), path)
+    # Python refuses some programs only here: a keyword that is given twice, for instance.
+    compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
     remarks = [f"{text} is computed; --run tells its value" for text in visitor.computed]

@@ -35,7 +35,7 @@ class ParsedProgram:
     def __init__(self, source: str, name: str, modules: Modules = ALONE) -> None:
         self.name = name
         self.modules = modules
-        check_depth(source, name)
+        check_source(source, name)
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
         except cst.ParserSyntaxError as error:
@@ -135,14 +135,24 @@ class ParsedProgram:
         return node
 
 
-def check_depth(source: str, name: str) -> None:
-    """Raises InvalidInput if a program is no Python, or too deeply nested to be parsed safely."""
+def check_source(source: str, name: str) -> None:
+    """Raises InvalidInput if Python would not run a program, or it is too deeply nested to parse.
+
+    Python refuses some programs only when it compiles them: a keyword that is given twice, a
+    `return` outside of a function.
+    """
     try:
-        nodes: list[tuple[ast.AST, int]] = [(ast.parse(source), 0)]
+        tree = ast.parse(source)
+        _check_depth(tree, name)
+        compile(tree, name, "exec", dont_inherit=True)
     except (RecursionError, MemoryError) as error:
         raise errors.InvalidInput(f"{name} is too deeply nested: {error}.") from error
     except (SyntaxError, ValueError) as error:
         raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+
+
+def _check_depth(tree: ast.AST, name: str) -> None:
+    nodes = [(tree, 0)]
     while nodes:
         node, depth = nodes.pop()
         if depth > _DEEPEST:

@@ -22,7 +22,7 @@ from estimator_bridge.migrate.keras_form import (
 from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
 from estimator_bridge.migrate.keras_form.source import Source
-from estimator_bridge.migrate.parsed_program import check_depth
+from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
@@ -41,7 +41,7 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         InvalidInput: the source is not Python 3.
         Untranslatable: parts of it cannot be carried over; the message lists all of them.
     """
-    check_depth(source, name)
+    check_source(source, name)
     program = Source(source, name)
     if is_keras_form(program):
         nothing = Line(0, "by hand", "", "", "The program is in the Keras form already")

@@ -94,14 +94,20 @@ ESTIMATOR, TRAINER = "compat_tests.programs.stuck", "compat_tests.programs.stuck
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("how", ["python", "prefetched"])
-@pytest.mark.parametrize("program", [ESTIMATOR, TRAINER])
+@pytest.mark.parametrize(
+    "program, how",
+    [
+        *((program, how) for program in (ESTIMATOR, TRAINER) for how in ("python", "prefetched")),
+        (ESTIMATOR, "pipelined"),
+    ],
+)
 def test_a_stuck_input_ends_with_a_checkpoint(
     program: str, how: str, tmp_path: pathlib.Path
 ) -> None:
     """While its input gives no batch, SIGTERM saves the steps that were made and ends the process.
 
-    Of the three steps that were made the third has no checkpoint before.
+    Of the three steps that were made the third has no checkpoint before; where updates are
+    pipelined it is the first of a device loop.
     """
     directory = tmp_path / "job"
     ended = interrupt(directory, how, signal.SIGTERM, "-m", program, "train")

@@ -97,9 +97,10 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
 
     Args:
         rows: of the tables; None is `ROWS`.
-        options: of the TPUEstimator; and "strategy", how rows are spread over hosts.
+        options: of the TPUEstimator; and "strategy", how rows are spread over hosts, and
+            "pipelined": updates are a step behind, and device loops have two steps.
     """
-    strategy = options.pop("strategy", "div")
+    strategy, pipelined = options.pop("strategy", "div"), options.pop("pipelined", False)
     return estimator.tpu.TPUEstimator(
         model_fn=model_fn,
         config=estimator.tpu.RunConfig(
@@ -109,7 +110,7 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
             keep_checkpoint_max=2,
             save_summary_steps=0,
             log_step_count_steps=None,
-            tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=1),
+            tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=2 if pipelined else 1),
         ),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
@@ -124,6 +125,7 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
             },
             optimization_parameters=parameters.AdamParameters(0.05),
             partition_strategy=strategy,
+            pipeline_execution_with_tensor_core=pipelined,
         ),
         **options,
     )

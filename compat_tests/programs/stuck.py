@@ -3,9 +3,10 @@
     python -m compat_tests.programs.stuck DIRECTORY HOW [TASK]
 
 How it is stuck: "python" (a generator sleeps, which nothing can end), "prefetched" (behind a
-buffer), "slow" (no batch is missing: a step computes for long), or "never" (it is not). A file
-`stuck` in the directory says when it is. The task is that of which the input is stuck: "train" by
-default, "evaluate", "predict", or "between", an evaluation within a training.
+buffer), "pipelined" ("python", in a job whose updates are a step behind), "slow" (no batch is
+missing: a step computes for long), or "never" (it is not). A file `stuck` in the directory says
+when it is. The task is that of which the input is stuck: "train" by default, "evaluate", "predict",
+or "between", an evaluation within a training.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def numbers(directory: pathlib.Path, how: str) -> Iterator[int]:
     yield from range(STEPS)
     if how == WHOLE:
         return
-    if how in ("python", "prefetched"):
+    if how in ("python", "prefetched", "pipelined"):
         (directory / "stuck").touch()
         time.sleep(1000)
     for number in range(STEPS, 1000):
@@ -79,7 +80,7 @@ class Slow(tf.train.SessionRunHook):
 def main(directory: pathlib.Path, how: str, task: str = "train") -> None:
     """Trains, or does another task."""
     directory.mkdir(exist_ok=True)
-    job = killed.make(directory / "model")
+    job = killed.make(directory / "model", pipelined=how == "pipelined")
     stuck, whole = input_of(directory, how), input_of(directory, WHOLE)
     if task == "train":
         job.train(stuck, hooks=[Slow(directory)] if how == "slow" else [], max_steps=500)
@@ -88,7 +89,7 @@ def main(directory: pathlib.Path, how: str, task: str = "train") -> None:
         evaluation = estimator.EvalSpec(stuck, steps=500, start_delay_secs=0, throttle_secs=0)
         estimator.train_and_evaluate(job, job_spec, evaluation)
     else:
-        job.train(whole)
+        job.train(whole, max_steps=STEPS)
         list(job.predict(stuck)) if task == "predict" else job.evaluate(stuck, steps=500)
     sys.stdout.write("went on\n")
 

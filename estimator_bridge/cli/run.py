@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from estimator_bridge import errors
 from estimator_bridge.cli import program_arguments
@@ -83,14 +84,19 @@ def execute(options: argparse.Namespace) -> int:
                 tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
         log.say_facts(tell)
         stack.callback(log.say_facts, None)
-        stack.enter_context(running.as_needed(options.script, options.tf1, tell))
-        return _run(options.script, options.arguments)
+        view = running.as_needed(options.script, options.tf1, tell)
+        return _run(options.script, options.arguments, view)
 
 
-def _run(script: str, arguments: Sequence[str]) -> int:
-    """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr."""
+def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[bool]) -> int:
+    """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr.
+
+    Args:
+        view: what the program sees of TensorFlow while it is open; it is told of the failure.
+    """
     try:
-        run_script(script, arguments)
+        with view:
+            run_script(script, arguments)
     except errors.EngineError as error:
         program_arguments.tell_failure(script)
         tell(error)

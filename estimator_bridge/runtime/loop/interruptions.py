@@ -1,7 +1,9 @@
 """What a signal finds of a training in a session: whether it waits for its input, and how to save.
 
 A step is ended only if no op of it but those of the input has run: two counters in the session
-tell, one of batches that have arrived and one of steps that are done.
+tell, one of batches that have arrived and one of steps that are done, beside the number of steps
+that have returned. A step that is done may not have returned: what a hook fetches is no part of
+its train_op.
 """
 
 from __future__ import annotations
@@ -49,21 +51,27 @@ class Progress:
             )
         self._arrived = self._add(0, self._inputs)
 
-    def count(self, train_op: Op) -> Op:
-        """Returns a train_op that counts its batch and itself."""
-        return self._add(1, [train_op, self._arrived])
+    def count(self, train_op: Op) -> tuple[Op, Tensor]:
+        """Returns a train_op that counts its batch and itself, and the count of steps after it."""
+        counted = self._add(1, [train_op, self._arrived])
+        with tf.control_dependencies([counted]), tf.device("/device:CPU:0"):
+            done = tf.raw_ops.ReadVariableOp(resource=self._counters[1], dtype=tf.int64)
+        return counted, done
 
     def start(self, session: Session) -> None:
         """Begins in a new session."""
         session.run(self._start)
 
-    def waits(self, session: Session) -> bool:
+    def waits(self, session: Session, returned: int) -> bool:
         """Whether a step that runs, or is about to, has not got its batch yet.
 
         A model whose input is no dataset and no queue does not tell.
+
+        Args:
+            returned: how many steps have returned from the session.
         """
         arrived, done = session.run(self._values)
-        return bool(self._inputs) and int(arrived) == int(done)
+        return bool(self._inputs) and int(arrived) == int(done) == returned
 
     def _add(self, counter: int, after: Sequence[Op]) -> Op:
         with tf.control_dependencies(after), tf.device("/device:CPU:0"):
@@ -115,6 +123,8 @@ class StopHook(interruptions.TrainingSteps, tf.train.SessionRunHook):
         self._number, self._is_running = 0, False
         self._session: Session | None = None
         self._progress: Progress | None = None
+        self._done: Tensor | None = None
+        self._num_returned = 0
         self._saving: Saving | None = None
         self._last_step: int | None = None
 
@@ -132,16 +142,23 @@ class StopHook(interruptions.TrainingSteps, tf.train.SessionRunHook):
         """Begins to count in a new session."""
         if self._progress is not None:
             self._progress.start(session)
-        self._session = session
+        self._session, self._num_returned = session, 0
 
-    def before_run(self, run_context: RunContext) -> None:
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
         """Notes that a step runs."""
         self._number += 1
         self._is_running = True
+        return None if self._done is None else tf.train.SessionRunArgs(self._done)
+
+    def returned(self) -> None:
+        """Counts a step of a device loop that is not its last."""
+        self._num_returned += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Stops, if that was asked for while the step ran."""
         self._is_running = False
+        if self._done is not None:
+            self._num_returned = int(run_values.results)
         if self.stop_requested is not None:
             if self.stop_requested == signal.SIGTERM:
                 log.warning("SIGTERM: the training stops after this step and saves.")
@@ -171,16 +188,16 @@ class StopHook(interruptions.TrainingSteps, tf.train.SessionRunHook):
         """Returns the step, whose batches and ends are counted from now on."""
         if not self._is_watched:
             return step
-        self._progress = progress = Progress(graph)
-        end = None if step.end_of_loop is None else progress.count(step.end_of_loop)
-        return dataclasses.replace(step, train_op=progress.count(step.train_op), end_of_loop=end)
+        self._progress = Progress(graph)
+        train_op, self._done = self._progress.count(step.train_op)
+        return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:
         """Whether the step that runs waits for its input."""
         if self._session is None or self._progress is None:
             return False
         try:
-            return self._progress.waits(self._session)
+            return self._progress.waits(self._session, self._num_returned)
         except (tf.errors.OpError, RuntimeError):  # The session has been closed.
             return False
 

@@ -88,6 +88,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         started = time.monotonic()
         while not self._is_last(number, remaining, started):
             *_, self.loss = session.run(self._fetches(number))
+            self._stop.returned()
             number += 1
         last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
         return tf.train.SessionRunArgs([*last, *self._fetches(number), self._step_after])

@@ -162,8 +162,8 @@ sanitize-threads: $(ENVS)/tf$(TF)/.ready  ## the native code's threads under Thr
 test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'
 	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(QUICK)' $(if $(ARGS),$(ARGS),compat_tests)
 
-# --- The page of `verify` in a browser ------------------------------------------------------
-# It needs Node 20.19 or newer and npm. Chromium comes as a package; no root, no display.
+# --- Pages in a browser -------------------------------------------------------------------
+# They need Node 20.19 or newer and npm. Chromium comes as a package; no root, no display.
 
 PAGES := build/pages
 
@@ -180,6 +180,10 @@ page: $(ENVS)/tf$(TF)/.ready $(ENVS)/browser/.ready  ## load pages of verify in 
 	@rm -rf $(PAGES)
 	$(ENVS)/tf$(TF)/bin/python -m compat_tests.browser.pages $(PAGES)
 	NODE_PATH=$(ENVS)/browser/node_modules node compat_tests/browser/check.js $(PAGES)/*.html $(ARGS)
+
+.PHONY: site-page
+site-page: docs $(ENVS)/browser/.ready  ## read all of the documentation in headless Chromium, at three sizes; pictures in build/pictures
+	NODE_PATH=$(ENVS)/browser/node_modules node compat_tests/browser/site.js build/docs
 
 # --- What verify sees --------------------------------------------------------------------
 

@@ -247,8 +247,13 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
 def run(
     *command: str, cwd: pathlib.Path | None = None, environment: dict[str, str] | None = None
 ) -> str:
-    """Returns the output of a command; raises an error with its stderr if it fails."""
-    ran = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    """Returns the output of a command; raises an error with its stderr if it fails.
+
+    What it writes has the usual permissions, which wheels keep, whatever the user's mask is.
+    """
+    ran = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, umask=0o022
+    )
     if ran.returncode:
         raise RuntimeError(f"{' '.join(command)}\n{ran.stderr[-4000:]}")
     return ran.stdout

@@ -13,8 +13,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = ("*.md", "docs/*.md", "docs/api/*.md", "examples/*.md", "examples/*/*.md")
-LINKED = ("LICENSE", "examples/*.py", "examples/*/*.py")
-"""Files that pages may link to."""
+LINKED = ("LICENSE", "docs/*.css", "examples/*.py", "examples/*/*.py")
+"""Files that pages link to."""
 
 
 def on_files(files: Files, *, config: Any) -> Files:

@@ -7,8 +7,7 @@
 
 const path = require("node:path");
 const { pathToFileURL } = require("node:url");
-const chromium = require("@sparticuz/chromium");
-const puppeteer = require("puppeteer-core");
+const { checkEach, listen } = require("./chromium");
 
 const WIDTHS = [1100, 700];
 const TALLEST = 16000; // Chromium draws no more at once.
@@ -22,8 +21,7 @@ async function check(browser, file) {
   page.on("request", (request) => {
     if (request.url() !== own) faults.push(`asks for ${request.url()}`);
   });
-  page.on("console", (message) => faults.push(`writes ${message.type()}: ${message.text()}`));
-  page.on("pageerror", (error) => faults.push(`raises ${error}`));
+  listen(page, faults);
   await page.setOfflineMode(true);
   for (const width of WIDTHS) {
     await page.setViewport({ width, height: 900 });
@@ -97,24 +95,4 @@ async function dark(page, file) {
   return pale.map((text) => `cannot be read in the dark: ${text}`);
 }
 
-async function main() {
-  const browser = await puppeteer.launch({
-    executablePath: await chromium.executablePath(),
-    headless: "shell",
-    args: chromium.args,
-  });
-  let failed = false;
-  try {
-    for (const file of process.argv.slice(2)) {
-      const faults = await check(browser, file);
-      failed = failed || faults.length > 0;
-      console.log(`${file}: ${faults.length ? faults.join("; ") : "as it should be"}`);
-    }
-    console.log(await browser.version());
-  } finally {
-    await browser.close();
-  }
-  process.exitCode = failed ? 1 : 0;
-}
-
-main();
+checkEach(process.argv.slice(2), check);

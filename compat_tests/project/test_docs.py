@@ -85,6 +85,13 @@ def write_data(folder: pathlib.Path) -> None:
         (folder / f"ml-100k.{kind}").write_text("".join(f"{line}\n" for line in lines))
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_anchors_are_selectors(page: str) -> None:
+    """No heading begins with a digit: the scripts of the site fail for such an anchor."""
+    headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert not [each for each in headings if re.sub(r"\W", "", each)[:1].isdigit()]
+
+
 @pytest.mark.parametrize(
     "path",
     [setting_tables.DIFFERENCES, setting_tables.GUIDE, setting_tables.SPARSE_CORES],

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
+    from tf2_engine.keras.classes import BinaryClassHead as BinaryClassHead
     from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
     from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
     from tf2_engine.keras.classes import GRUCell as GRUCell
+    from tf2_engine.keras.classes import LinearFeatures as LinearFeatures
+    from tf2_engine.keras.classes import MultiClassHead as MultiClassHead
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
+    from tf2_engine.keras.classes import RegressionHead as RegressionHead
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
     from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback

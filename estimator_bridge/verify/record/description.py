@@ -147,7 +147,8 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         begin: the global step at which it begins.
         steps: that it makes.
     """
-    engine, columns = training.engine, training.model.embedding.columns
+    engine, columns = training.engine, training.model.with_tables.columns
+    plan = engine.plan if engine.tables else None
     return {
         "program": program.name,
         "side": program.side.name,
@@ -155,7 +156,7 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
         "use_tpu": True,
         "where": f"tf2_engine, {_host_driver(program)}",
-        "cores": engine.plan.num_cores,
+        "cores": 1 if plan is None else plan.num_cores,
         "quirks": "none",
         "every": program.every,
         "settings": [],
@@ -163,7 +164,9 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
             _table_of_model(table, columns, range(begin, begin + steps))
             for table in engine.tables.values()
         ],
-        "config": _config_of_plan(_as_legacy(_with_batch_size(engine.plan, program.batch_size))),
+        "config": {}
+        if plan is None
+        else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
         "computed": [*COMPUTED],
     }
 

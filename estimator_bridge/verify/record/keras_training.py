@@ -16,6 +16,7 @@ from estimator_bridge.verify.record.training_steps import by_name
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.model_checkpoints import COMPUTED
+from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
 
 
@@ -34,8 +35,8 @@ class KerasTraining:
     validation: Object = None
 
     @functools.cached_property
-    def engine(self) -> TPUEmbedding:
-        """The engine that holds the tables.
+    def engine(self) -> TPUEmbedding | NoEngine:
+        """The engine that holds the tables, or what stands there in a model without tables.
 
         Raises:
             InvalidInput: Keras optimizers train the tables, or they are on a TPU.
@@ -46,8 +47,8 @@ class KerasTraining:
                 "not read step by step. Leave out the flag by which it asks for a TPU: tables have "
                 "a TPU's arithmetic on a host, too."
             )
-        engine = self.model.embedding.tables.embedding
-        if not isinstance(engine, TPUEmbedding):
+        engine = self.model.with_tables.tables.embedding
+        if not isinstance(engine, (TPUEmbedding, NoEngine)):
             raise errors.InvalidInput(
                 "The program's tables are trained by Keras optimizers, which is no arithmetic of a "
                 "TPU. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
@@ -58,7 +59,7 @@ class KerasTraining:
     @property
     def step(self) -> Variable:
         """The global step."""
-        step: Variable = self.model.embedding.step
+        step: Variable = self.model.with_tables.step
         return step
 
     @property

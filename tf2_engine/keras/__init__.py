@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column
     from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns
+    from tf2_engine.keras.example_specs import parse_example_spec as parse_example_spec
+    from tf2_engine.keras.example_specs import parsing_receiver as parsing_receiver
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )

@@ -178,10 +178,8 @@ class DenseFeaturesLayer(PassiveLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights = {}, {}
-        if self._preprocessing.columns:
-            ids, weights, _ = self._preprocessing(features)
-        parts = [self._part(each, features, ids, weights or {}) for each in self._columns]
+        ids, weights = prepared(self._preprocessing, features)
+        parts = [self._part(each, features, ids, weights) for each in self._columns]
         return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
 
     def _part(
@@ -260,6 +258,16 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
         return column.ids
     return None
+
+
+def prepared(
+    columns: preprocessing.Preprocessing, features: Mapping[str, Object]
+) -> tuple[Mapping[str, Object], Mapping[str, Object]]:
+    """Returns the ids of columns, and the weights of ids, by the names of columns."""
+    if not columns.columns:
+        return {}, {}
+    ids, weights, _ = columns(features)
+    return ids, weights or {}
 
 
 def counts_of(ids: Object, depth: int) -> Tensor:

@@ -138,6 +138,10 @@ class Numeric:
     default_value: Object = None
     dtype: DType = tf.float32
 
+    def __post_init__(self) -> None:
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
+
     @property
     def name(self) -> str:
         """The name that the feature column had."""
@@ -176,7 +180,7 @@ class PlainEmbedding:
         return f"{name_of(self.ids)}_embedding"
 
 
-ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Bucketized
+ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Column
 
 
 def scope_name(column: ModelColumn) -> str:

@@ -17,7 +17,7 @@ _EPSILON = 1e-6
 def v1_auc(keras: types.ModuleType) -> type:
     """Returns the class of the metric for a Keras."""
 
-    class V1AUC(keras.metrics.AUC):  # type: ignore[misc, name-defined]
+    class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
         """The area by trapezoids, under the curve of either kind.
 
         Keras interpolates the curve of precision and recall otherwise (Davis and Goadrich, 2006),

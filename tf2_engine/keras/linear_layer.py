@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
-from tf2_engine.keras.column_layers import PassiveLayer, counts_of, ids_of, numbers_of
+from tf2_engine.keras.column_layers import PassiveLayer, counts_of, ids_of, numbers_of, prepared
 from tf2_engine.keras.columns import Numeric
 from tf2_engine.keras.layer_settings import Arguments, plain
 from tf2_engine.types import Object, Tensor
@@ -90,17 +90,14 @@ class LinearFeaturesLayer(PassiveLayer):
 
     @do_not_convert
     def _sum(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights = {}, {}
-        if self._preprocessing.columns:
-            ids, weights, _ = self._preprocessing(features)
+        ids, weights = prepared(self._preprocessing, features)
         sums = []
         for each in self._columns:
             name = column_types.column_name(each)
             variable = tf.convert_to_tensor(self._tables[name])
             if isinstance(each, preprocessing.Column):
-                of_ids = (weights or {}).get(name)
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
-                    variable, ids[name], of_ids, combiner=self._combiner
+                    variable, ids[name], weights.get(name), combiner=self._combiner
                 )
                 sums.append(looked_up)
             elif isinstance(each, Numeric):

@@ -335,6 +335,16 @@ def _crossed(source: Source, call: ast.Call) -> str:
     return f"{PREPROCESSING}.Crossed({', '.join([first, *others])})"
 
 
+def _numeric(source: Source, call: ast.Call) -> str:
+    names = "key shape default_value dtype normalizer_fn"
+    by_name, others = arguments(call, names.split())
+    refuse_others(source, call, by_name, names, others)
+    source.need(KERAS, "Numeric")
+    if len(call.args) < 2:
+        return f"Numeric({args_of(source, call)})"
+    return f"Numeric({_named(source, by_name)})"
+
+
 def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
     """Returns the writer of a call of another function, which lacks some arguments."""
 
@@ -580,7 +590,9 @@ WRITERS: dict[str, Writer] = {
     f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
     f"{_FC}.crossed_column": _crossed,
     f"{_FC}.bucketized_column": _with_function("bucketized_column", KERAS),
-    f"{_FC}.numeric_column": _only("Numeric", "key normalizer_fn", "key normalizer_fn"),
+    f"{_FC}.numeric_column": _numeric,
+    f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec", KERAS),
+    "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver", KERAS),
     f"{_FC}.indicator_column": _with_function("Indicator", KERAS),
     f"{_FC}.embedding_column": _only(
         "PlainEmbedding",

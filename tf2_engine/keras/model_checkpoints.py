@@ -16,6 +16,9 @@ from tf2_engine.types import Object, Variable
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 """What the legacy Adam keeps in variables, and Keras's computes of its settings and the step."""
 
+SLOT_NAMES = "{variable}/{slot}"
+"""The names of slots in `tf.compat.v1.train`."""
+
 
 class ModelCheckpoints:
     """Saves and restores a `TableModel`: `tf.train.Checkpoint(embedding, global_step, variables)`.
@@ -25,7 +28,7 @@ class ModelCheckpoints:
         directory: where checkpoints are.
         names: names of layers in checkpoints, by their own names, where they differ.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
-        slot_scope: see `TableModel`.
+        slot_names: see `TableModel`.
     """
 
     def __init__(
@@ -35,12 +38,12 @@ class ModelCheckpoints:
         names: Mapping[str, str],
         save_steps: int | None,
         max_to_keep: int,
-        slot_scope: str = "",
+        slot_names: str = SLOT_NAMES,
     ) -> None:
         self._model, self._directory, self._names = model, directory, names
         self.save_steps, self._max_to_keep = save_steps, max_to_keep
         self._manager: Object = None
-        self._slot_scope = slot_scope
+        self._slot_names = slot_names
         self._powers: dict[str, Variable] = {}
         self._numbers: dict[str, Variable] = {}
 
@@ -108,30 +111,36 @@ class ModelCheckpoints:
                 yield self._name_of(variable), optimizer_slots.value_of(variable)
         for optimizer in self._model.optimizers:
             yield from self._slots(optimizer)
-        if self._slot_scope:
+        if "{optimizer}" in self._slot_names:
             yield from self._settings()
         elif any(type(optimizer).__name__ == "Adam" for optimizer in self._model.optimizers):
             if not self._powers:
                 make = functools.partial(tf.Variable, 0.0, trainable=False)
                 self._powers = {name: make(name=name) for name in COMPUTED}
-            yield from self._powers.items()
+            for name, power in self._powers.items():
+                yield self._names.get(name, name), power
+
+    @property
+    def computed(self) -> list[str]:
+        """The names of what Keras computes of settings and the step, and checkpoints have."""
+        return [self._names.get(name, name) for name in COMPUTED]
 
     def _name_of(self, variable: Object) -> str:
         return name_in_checkpoints(variable, self._names)
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         trained = self._model.trained_by(optimizer)
-        prefix = f"{self._slot_scope}/{type(optimizer).__name__}"
         for (name, keras_name), variables in optimizer_slots.slots(optimizer):
             for variable, of in zip(variables, trained, strict=True):
-                of_name = self._name_of(of)
-                in_scope = f"{prefix}/{of_name}/{keras_name}"
-                yield in_scope if self._slot_scope else f"{of_name}/{name}", variable
+                parts = {"optimizer": type(optimizer).__name__, "variable": self._name_of(of)}
+                key = self._slot_names.format(**parts, slot=name, keras_slot=keras_name)
+                yield key, variable
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
         """Yields what legacy optimizers of Keras have in variables besides slots."""
         for position, optimizer in enumerate(self._model.optimizers):
-            prefix = f"{self._slot_scope}/{type(optimizer).__name__}"
+            scope = self._slot_names.partition("/{variable}")[0]
+            prefix = scope.format(optimizer=type(optimizer).__name__)
             for name, value in optimizer_slots.numbers(optimizer):
                 key = f"{prefix}/{name}"
                 if key not in self._numbers:

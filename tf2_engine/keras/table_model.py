@@ -14,7 +14,11 @@ import tensorflow as tf
 from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
-from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
+from tf2_engine.keras.model_checkpoints import (
+    SLOT_NAMES,
+    ModelCheckpoints,
+    name_in_checkpoints,
+)
 from tf2_engine.keras.no_tables import NoTables
 from tf2_engine.keras.observer import Observer
 from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
@@ -30,7 +34,7 @@ class _State:
 
     Attributes:
         names: of layers in checkpoints, where they differ.
-        slot_scope: of the slots of optimizers in checkpoints.
+        slot_names: of the slots of optimizers in checkpoints.
         without_tables: takes the place of the embedding in a model that has none.
         of_tape: the tape that was asked for gradients last, the loss, and the gradients by the
             identity of variables.
@@ -41,7 +45,7 @@ class _State:
     """
 
     names: dict[str, str]
-    slot_scope: str = ""
+    slot_names: str = SLOT_NAMES
     without_tables: NoTables | None = None
     checkpoints: ModelCheckpoints | None = None
     of_tape: tuple[Object, Object, dict[int, Object]] = (None, None, {})
@@ -80,9 +84,10 @@ class TableModelBase:
         embedding: a `ColumnEmbedding`, which is an attribute; None for a model without tables.
         names: names in checkpoints, by those of layers, where they differ: {"wide_dense":
             "wide/dense"}.
-        slot_scope: "training" if checkpoints have the slots of optimizers as canned estimators of
-            TensorFlow 2 save them: "training/Adagrad/dense/kernel/accumulator" in place of
-            "dense/kernel/Adagrad".
+        slot_names: the names of optimizers' slots in checkpoints, where they are not those of
+            estimators with a model_fn. Canned ones have "{variable}/t_0/{slot}" or
+            "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad", and those of TensorFlow 2
+            "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
     """
 
     embedding: Object
@@ -97,12 +102,12 @@ class TableModelBase:
         self,
         embedding: ColumnEmbeddingLayer | None = None,
         names: dict[str, str] | None = None,
-        slot_scope: str = "",
+        slot_names: str = SLOT_NAMES,
     ) -> None:
         declared.used(TableModelBase)
         super().__init__()
         self.embedding = embedding
-        self._own = _State(dict(names or {}), slot_scope)
+        self._own = _State(dict(names or {}), slot_names)
         if embedding is None:
             self._own.without_tables = NoTables()
 
@@ -128,7 +133,7 @@ class TableModelBase:
         """
         if directory is not None:
             self._own.checkpoints = ModelCheckpoints(
-                self, directory, self._own.names, save_steps, max_to_keep, self._own.slot_scope
+                self, directory, self._own.names, save_steps, max_to_keep, self._own.slot_names
             )
 
     @property

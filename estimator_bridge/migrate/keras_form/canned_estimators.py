@@ -87,11 +87,16 @@ class Canned(NamedTuple):
         """Whether the labels are classes."""
         return self.name.endswith("Classifier")
 
+    @property
+    def is_combined(self) -> bool:
+        """Whether the model may have a linear part and a network."""
+        return self.name.startswith("DNNLinear")
+
     def shared_name(self, argument: str) -> str:
         """Returns what a combined estimator calls an argument."""
         if self.name.startswith("Linear"):
             return _OF_LINEAR.get(argument, argument)
-        if self.name.startswith("DNNLinear") or argument not in _OF_NETWORK:
+        if self.is_combined or argument not in _OF_NETWORK:
             return argument
         return f"dnn_{argument}"
 
@@ -101,7 +106,7 @@ class Canned(NamedTuple):
         Args:
             part: "dnn" or "linear".
         """
-        if self.name.startswith("DNNLinear"):
+        if self.is_combined:
             # Of more than 40,000 columns the linear model's would be less.
             return "0.005" if part == "linear" else "0.001"
         if part == "linear":

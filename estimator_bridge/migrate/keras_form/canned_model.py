@@ -106,6 +106,13 @@ class CannedModelWriter:
             way_out = "Use the reduction SUM or SUM_OVER_BATCH_SIZE, or migrate to the tf2 form"
             node = arguments["loss_reduction"]
             problem(node, "keras-loss", "no head of tf2_engine.keras has this reduction", way_out)
+        kinds = [each.kind for each in self._optimizers.values()]
+        if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
+            problem(
+                *(self._site.call, "keras-optimizer"),
+                "two Adams have powers of betas of their own in checkpoints",
+                "Use another optimizer for one of the parts",
+            )
         network = self._optimizers.get("dnn")
         if network is not None and network.kind == "Ftrl" and self._has_embeddings():
             problem(
@@ -184,10 +191,9 @@ class CannedModelWriter:
             yield "LinearFeatures"
 
     def _init(self) -> Iterator[str]:
-        scope = "" if self._canned.is_v1 else ", slot_scope='training'"
         yield "    super().__init__(names={"
         yield from (f"        {each}," for each in self._names())
-        yield f"    }}{scope})"
+        yield f"    }}, slot_names='{self._slot_names}')" if self._slot_names else "    })"
         if self._deep is not None:
             yield f"    self.input_layer = DenseFeatures({self._deep()}, name='input_layer')"
             yield from self._hidden_layers()
@@ -206,6 +212,16 @@ class CannedModelWriter:
             yield f"    self.{part}_optimizer = {optimizer.text()}"
         yield "    self.compile(optimizer=self.dnn_optimizer)"
 
+    @property
+    def _slot_names(self) -> str:
+        """The names of slots in checkpoints; see `TableModel`."""
+        if not self._canned.is_v1:
+            return "training/{optimizer}/{variable}/{keras_slot}"
+        if self._canned.is_combined:
+            return ""
+        # What the partitioner leaves of "part_0" in the names of the slots of a variable.
+        return f"{{variable}}/{'t_0' if self._deep is not None else 'part_0'}/{{slot}}"
+
     def _names(self) -> Iterator[str]:
         """Yields the items of the names of layers in checkpoints."""
         if self._deep is not None:
@@ -214,6 +230,9 @@ class CannedModelWriter:
             yield "'logits': 'dnn/logits'"
         if self._linear is not None:
             yield "'linear_model': 'linear/linear_model'"
+        if self._canned.is_v1 and "Adam" in {each.kind for each in self._optimizers.values()}:
+            scope = "head" if self._canned.is_combined else f"{next(iter(self._optimizers))}/head"
+            yield from (f"'{name}': '{scope}/{name}'" for name in ("beta1_power", "beta2_power"))
 
     def _names_of_hidden(self) -> Iterator[str]:
         hidden = self._site.arguments.get("dnn_hidden_units")

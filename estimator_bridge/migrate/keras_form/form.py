@@ -202,7 +202,7 @@ def _rest(
 
 
 def _apply_rules(
-    program: Source, gone: Sequence[ast.FunctionDef], left_out: list[ast.FunctionDef] | None = None
+    program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef] | None = None
 ) -> None:
     """Applies the rules to all that stays of a program.
 
@@ -234,9 +234,7 @@ def _finished(program: Source) -> str:
     return _tidy(_reworded(_with_imports(program, whole)))
 
 
-def _unused_functions(
-    program: Source, gone: Sequence[ast.FunctionDef]
-) -> Iterator[ast.FunctionDef]:
+def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
     """Leaves functions of the estimator out that nothing calls; yields them."""
     for node in program.tree.body:
         if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
@@ -244,6 +242,8 @@ def _unused_functions(
         of_estimator = (
             program.short(each).startswith(("estimator.", "metrics.")) for each in ast.walk(node)
         )
+        if sites.trains(program, node):
+            continue
         if not program.uses(node.name, program.tree) and any(of_estimator):
             program.drop(node, f"{node.name} is left out: nothing calls it")
             _trailing_blank(program, node)

@@ -133,27 +133,35 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
     """Adds the problem of a name that is not carried over."""
-    rule = f"keras-{short.rpartition('.')[2].lower().replace('_', '-')}"
-    why, way_out = "TensorFlow 2 and Keras have nothing that is the same", _ASSIST
-    for start, (reason, way) in _REASONS.items():
+    why = "TensorFlow 2 and Keras have nothing that is the same"
+    reason = ("keras-no-counterpart", why, _ASSIST)
+    for start, of_start in _REASONS.items():
         if short.startswith(start):
-            why, way_out = reason, way
-    source.problem(node, rule, why, way_out)
+            reason = of_start
+    source.problem(node, *reason)
 
 
-_REASONS: Mapping[str, tuple[str, str]] = {
+_REASONS: Mapping[str, tuple[str, str, str]] = {
     "estimator.": (
+        "keras-of-estimator",
         "it belongs to the estimator, which the new program does not have",
         "Do without it, or migrate to the tf2 form",
     ),
-    "logging.": ("TensorFlow 2 has no such logging", "Use absl.logging"),
+    "logging.": ("keras-logging", "TensorFlow 2 has no such logging", "Use absl.logging"),
     "summary.": (
+        "keras-summary",
         "summaries of TensorFlow 2 need a writer and a step",
         "Leave it out; `fit(callbacks=[tf.keras.callbacks.TensorBoard(...)])` writes the metrics",
     ),
-    "metrics.": ("no metric of Keras has the same numbers", "Use one of tf.keras.metrics"),
-    "train.": ("Keras has no such optimizer or function", _ASSIST),
+    "losses.": ("keras-loss", "Keras has no loss with the same numbers", _ASSIST),
+    "metrics.": (
+        "keras-metric",
+        "no metric of Keras has the same numbers",
+        "Use one of tf.keras.metrics",
+    ),
+    "train.": ("keras-of-train", "Keras has no such optimizer or function", _ASSIST),
     "get_variable": (
+        "keras-variable",
         "the variables of a Keras model belong to layers",
         "Make a layer of it that has the variable, or migrate to the tf2 form",
     ),

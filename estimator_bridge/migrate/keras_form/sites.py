@@ -69,6 +69,14 @@ def _is_estimator(source: Source, node: ast.AST) -> bool:
     return source.called(node) == "estimator.TPUEstimator" or canned(source, node) is not None
 
 
+def trains(source: Source, function: ast.AST) -> bool:
+    """Returns whether a function makes the estimator, or trains it by `train_and_evaluate`."""
+    return any(
+        _is_estimator(source, node) or source.called(node) == "estimator.train_and_evaluate"
+        for node in ast.walk(function)
+    )
+
+
 def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
     """Returns the arguments of a RunConfig by name; adds a problem if they are not known."""
     config = followed(source, config)

@@ -27,7 +27,6 @@ from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.columns import Embedding
-from tf2_engine.keras.model_checkpoints import COMPUTED
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Graph, Message, Object, Op, Variable
@@ -167,7 +166,7 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         "config": {}
         if plan is None
         else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
-        "computed": [*COMPUTED],
+        "computed": training.model.checkpoints.computed,
     }
 
 

@@ -15,7 +15,6 @@ from estimator_bridge.verify.record.recording import Recording, parts_of_tables
 from estimator_bridge.verify.record.training_steps import by_name
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
-from tf2_engine.keras.model_checkpoints import COMPUTED
 from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
 
@@ -65,8 +64,8 @@ class KerasTraining:
     @property
     def variables(self) -> dict[str, Variable]:
         """The variables by their legacy names, but for what Keras computes of the step."""
-        by_name = self.model.checkpoints.variables()
-        return {name: variable for name, variable in by_name.items() if name not in COMPUTED}
+        by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
+        return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
         """Gives all variables, which exist, the values of a checkpoint of either form.

@@ -1,14 +1,18 @@
 """Trains canned estimators and the Keras models that `migrate` makes of them, from one checkpoint.
 
-    TF_USE_LEGACY_KERAS=1 python -m compat_tests.programs.canned_as_keras FOLDER [NAME ...]
+    TF_USE_LEGACY_KERAS=1 python -m compat_tests.programs.canned_as_keras old FOLDER [NAME ...]
+    TF_USE_LEGACY_KERAS=1 python -m compat_tests.programs.canned_as_keras new FOLDER [NAME ...]
 
-It prints, for each program, {"name": ..., "steps": ..., and what differs most} as a line of JSON.
+The second prints, for each program, its name, how many arrays have moved, and what differs most,
+as a line of JSON. They are two processes, since Keras 2 does not make both kinds of models in one.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
+import pickle
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -120,37 +124,41 @@ def source(name: str) -> str:
     return program.replace("API", api)
 
 
-def run(name: str, folder: pathlib.Path) -> dict[str, Any]:
-    """Returns what differs between a program and its Keras form after the same steps."""
-    text = source(name)
-    old: dict[str, Any] = {"__name__": "old"}
-    exec(compile(text, f"{name}.py", "exec"), old)
-    new: dict[str, Any] = {"__name__": "new"}
-    exec(compile(migrate_to_keras(text, f"{name}.py").source, f"{name}_keras.py", "exec"), new)
-    first, second, last = (str(folder / part) for part in ("old", "new", "last"))
-    job = old["make"](first)
+def train_old(name: str, folder: pathlib.Path) -> None:
+    """Trains an estimator, and keeps its metrics and predictions."""
+    old = _names_of(name, source(name))
+    job = old["make"](str(folder / "old"))
     job.train(old["input_fn"], steps=BEGIN)
-    convert.convert(first, second, no_tables=True)
-    model = new["make"](second)
-    model.fit(new["input_fn"](), max_steps=END, verbose=0)
+    convert.convert(str(folder / "old"), str(folder / "new"), no_tables=True)
     job.train(old["input_fn"], max_steps=END)
-    convert.convert(first, last, no_tables=True)
-    there, here = contents(last), contents(second)
+    convert.convert(str(folder / "old"), str(folder / "last"), no_tables=True)
     metrics = job.evaluate(old["input_fn"], steps=5)
+    predictions = list(job.predict(old["input_fn"]))
+    (folder / "results.pickle").write_bytes(pickle.dumps((metrics, predictions)))
+
+
+def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Trains the Keras form from the converted checkpoint; returns what differs in the end."""
+    metrics, predictions = pickle.loads((folder / "results.pickle").read_bytes())
+    new = _names_of(name, migrate_to_keras(source(name), name).source)
+    start = contents(str(folder / "new"))
+    model = new["make"](str(folder / "new"))
+    model.fit(new["input_fn"](), max_steps=END, verbose=0)
+    there, here = contents(str(folder / "last")), contents(str(folder / "new"))
     of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
-    predicted = zip(job.predict(old["input_fn"]), model.predictions(new["input_fn"]()), strict=True)
-    pairs = [
-        (f"prediction {key}", one[key], other[key])
-        for one, other in predicted
-        for key in (sorted({*one, *other}) if len(one) == len(other) else ["different keys"])
-    ]
-    pairs += [
-        (f"metric {key}", metrics.get(key), of_model.get(key)) for key in {*metrics, *of_model}
-    ]
+    keys = {*metrics, *of_model}
+    pairs = [(f"metric {key}", metrics.get(key), of_model.get(key)) for key in keys]
+    for one, other in zip(predictions, model.predictions(new["input_fn"]()), strict=True):
+        pairs += [(f"prediction {key}", one.get(key), other.get(key)) for key in {*one, *other}]
     pairs += [(key, there.get(key), here.get(key)) for key in {*there, *here}]
-    start = contents(second, BEGIN)
     moved = [key for key in there if key in start and not np.array_equal(there[key], start[key])]
-    return {"name": name, "steps": END - BEGIN, "moved": len(moved), "worst": worst(pairs)}
+    return {"name": name, "moved": len(moved), "worst": worst(pairs)}
+
+
+def _names_of(name: str, text: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": name}
+    exec(compile(text, f"{name}.py", "exec"), namespace)
+    return namespace
 
 
 def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
@@ -170,12 +178,9 @@ def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
     return sorted(found, reverse=True)[:3]
 
 
-def contents(folder: str, step: int | None = None) -> dict[str, np.ndarray]:
-    """Returns the values in a checkpoint by their keys: the latest of a folder, or that of a step."""
-    path = tf.train.latest_checkpoint(folder)
-    assert path is not None
-    path = path if step is None else f"{path.rpartition('-')[0]}-{step}"
-    reader = tf.train.load_checkpoint(path)
+def contents(folder: str) -> dict[str, np.ndarray]:
+    """Returns the values in the latest checkpoint of a folder."""
+    reader = tf.train.load_checkpoint(folder)
     keys = [key for key in reader.get_variable_to_shape_map() if key.endswith("VARIABLE_VALUE")]
     return {key: np.asarray(reader.get_tensor(key)) for key in keys if "save_counter" not in key}
 
@@ -183,10 +188,15 @@ def contents(folder: str, step: int | None = None) -> dict[str, np.ndarray]:
 def main() -> None:
     """Runs the programs of the command line, or all."""
     install.install()
-    folder = pathlib.Path(sys.argv[1])
-    for name in sys.argv[2:] or NAMES:
-        sys.stdout.write(f"{json.dumps(run(name, folder / name.replace(' ', '_')))}\n")
-        sys.stdout.flush()
+    part, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    for name in sys.argv[3:] or NAMES:
+        place = folder / re.sub(r"\W+", "_", name)
+        if part == "old":
+            place.mkdir(parents=True)
+            train_old(name, place)
+        else:
+            sys.stdout.write(f"{json.dumps(compare_new(name, place))}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

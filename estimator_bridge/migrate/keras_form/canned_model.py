@@ -106,6 +106,10 @@ class CannedModelWriter:
             way_out = "Use the reduction SUM or SUM_OVER_BATCH_SIZE, or migrate to the tf2 form"
             node = arguments["loss_reduction"]
             problem(node, "keras-loss", "no head of tf2_engine.keras has this reduction", way_out)
+        self._check_optimizers()
+
+    def _check_optimizers(self) -> None:
+        problem = self._source.problem
         kinds = [each.kind for each in self._optimizers.values()]
         if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
             problem(

@@ -11,16 +11,6 @@ from estimator_bridge.migrate.keras_form.source import Source, arguments, bound_
 
 _CARRIED = ("embedding_config_spec", "export_to_tpu", "export_to_cpu", "eval_on_tpu", "name")
 
-STRATEGY = '''\
-def tpu_strategy(resolver):
-  """Connects to a TPU; returns its strategy."""
-  tf.config.experimental_connect_to_cluster(resolver)
-  tf.tpu.experimental.initialize_tpu_system(resolver)
-  return tf.distribute.TPUStrategy(resolver)
-
-
-'''
-
 _RESOLVER = "TPUClusterResolver"
 
 
@@ -29,7 +19,6 @@ class SiteWriter:
 
     def __init__(self, source: Source, site: Site) -> None:
         self._source, self._site = source, site
-        self.strategy = False
 
     # The estimator.
 
@@ -84,29 +73,28 @@ class SiteWriter:
             if source.called(value or cluster).endswith(_RESOLVER):
                 cluster = followed(source, cluster)
         if isinstance(cluster, ast.Name):
-            self.strategy = True
             return self._strategy_of_variable(cluster)
         if use_tpu is None or (isinstance(use_tpu, ast.Constant) and not use_tpu.value):
             return ""
-        self.strategy = True
         resolver = (
             source.code(cluster)
             if cluster is not None
             else (
-                f"tf.distribute.cluster_resolver.{_RESOLVER}("
+                f"{source.need(rules.TRAINING, _RESOLVER)}("
                 f"{source.code(master) if master is not None else repr('')})"
             )
         )
+        source.need(rules.KERAS, "tpu_strategy")
         statement = source.statement_of(site.call)
         pad = " " * statement.col_offset
-        test = source.code(use_tpu)
         start, _ = source.lines(statement)
-        source.replace_span(
-            start,
-            start,
-            f"{pad}strategy = tf.distribute.get_strategy()\n{pad}if {test}:\n"
-            f"{pad}  strategy = tpu_strategy({resolver})\n",
-        )
+        made = f"strategy = tpu_strategy({resolver})\n"
+        if isinstance(use_tpu, ast.Constant):
+            source.replace_span(start, start, f"{pad}{made}")
+            return "strategy"
+        default = f"{pad}strategy = tf.distribute.get_strategy()\n"
+        test = f"{pad}if {source.code(use_tpu)}:\n"
+        source.replace_span(start, start, f"{default}{test}{pad}  {made}")
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
@@ -122,6 +110,7 @@ class SiteWriter:
                 if isinstance(value, ast.Constant) and value.value is None:
                     source.replace(value, "tf.distribute.get_strategy()")
                 elif source.called(value).endswith(_RESOLVER):
+                    source.need(rules.KERAS, "tpu_strategy")
                     start, end = source.span(value)
                     source.replace_span(start, start, "tpu_strategy(")
                     source.replace_span(end, end, ")")

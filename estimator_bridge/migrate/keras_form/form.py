@@ -13,7 +13,6 @@ from estimator_bridge.migrate.keras_form import (
     canned_estimators,
     canned_site,
     checks,
-    estimator_calls,
     layers,
     modes,
     optimizers,
@@ -73,11 +72,10 @@ def _of_tables(program: Source, site: sites.Site, name: str) -> Callable[[], str
     if model is None or root is None:
         program.check()
         raise errors.Untranslatable(f"{name}: its model_fn is not found.")
-    writer = SiteWriter(program, site)
-    writer.write(values)
+    SiteWriter(program, site).write(values)
     CallWriter(program, site).write()
     table_configs.write(program)
-    return _rest(program, model, root, writer)
+    return _rest(program, model, root)
 
 
 def _of_canned(program: Source, site: sites.Site) -> Callable[[], str]:
@@ -178,9 +176,7 @@ class _Code:
         return self._program.code(self._node)
 
 
-def _rest(
-    program: Source, model: ModelText, root: ast.FunctionDef, writer: SiteWriter
-) -> Callable[[], str]:
+def _rest(program: Source, model: ModelText, root: ast.FunctionDef) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
     left_out = model.left_out
     gone = [*model.functions, *left_out, root]
@@ -188,8 +184,6 @@ def _rest(
 
     def text() -> str:
         class_source = model.text()
-        if writer.strategy:
-            class_source = f"{class_source}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
         for function in gone:
             if function is not root and not _is_inside(program, function, root):
                 program.drop(function)

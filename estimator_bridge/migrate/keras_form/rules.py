@@ -16,6 +16,7 @@ Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
 
 KERAS, PREPROCESSING = "tf2_engine.keras", "preprocessing"
+TRAINING = "tf2_engine.training"
 EMB = "tf.tpu.experimental.embedding"
 
 RENAMED: Mapping[str, str] = {
@@ -632,6 +633,9 @@ WRITERS: dict[str, Writer] = {
         "tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(\n"
         "        labels={onehot_labels}, logits={logits}))",
         "onehot_labels logits",
+    ),
+    "distribute.cluster_resolver.TPUClusterResolver": _with_function(
+        "TPUClusterResolver", TRAINING
     ),
     "nn.in_top_k": _in_top_k,
     "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),

@@ -83,8 +83,9 @@ class ModelCheckpoints:
     def save(self) -> None:
         """Writes a checkpoint, unless there is one of this step."""
         step = self._model.with_tables.step
+        adams = [each for each in self._model.optimizers if type(each).__name__ == "Adam"]
         for name, variable in self._powers.items():
-            beta = getattr(self._model.optimizer, COMPUTED[name])
+            beta = getattr(adams[0], COMPUTED[name])
             variable.assign(float(beta) ** (self._model.global_step + 1.0))
         self._manager.save(step)
 

@@ -35,6 +35,10 @@ PACKAGES = (
 """The packages with public names; docs/install.md has those names that are stock's."""
 
 MADE_ELSEWHERE = {
+    "tf2_engine.keras.classes.BinaryClassHead": "tf2_engine.keras.class_heads.BinaryClassHeadLayer",
+    "tf2_engine.keras.classes.LinearFeatures": "tf2_engine.keras.linear_layer.LinearFeaturesLayer",
+    "tf2_engine.keras.classes.MultiClassHead": "tf2_engine.keras.class_heads.MultiClassHeadLayer",
+    "tf2_engine.keras.classes.RegressionHead": "tf2_engine.keras.heads.RegressionHeadLayer",
     "tf2_engine.keras.classes.ColumnEmbedding": (
         "tf2_engine.keras.column_layers.ColumnEmbeddingLayer"
     ),

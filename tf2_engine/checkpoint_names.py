@@ -76,6 +76,8 @@ def check_converted(
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return
     words = ["estimator-bridge", "convert", checkpoint, f"{model_dir}_tf2"]
+    tables = list(tables)
+    words += [] if tables else ["--no_tables"]
     others = {name for name, shape in shapes.items() if len(shape) == 2}
     for table in tables:
         names = [name for name in shapes if legacy_names(table).fullmatch(name)]
@@ -83,7 +85,7 @@ def check_converted(
         others.difference_update(names)
     # Embeddings of the model itself look like tables, and are ordinary variables.
     alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
-    words += [f"--allow {name}" for name in sorted(others) if alike.search(name)]
+    words += [f"--allow {name}" for name in sorted(others) if tables and alike.search(name)]
     if partition_strategy != "div":
         words.append(f"--from_partition {partition_strategy}")
     raise errors.InvalidInput(

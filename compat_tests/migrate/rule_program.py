@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+from compat_tests.migrate import keras_rule_program
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.modules import ALONE
@@ -24,14 +25,16 @@ estimator = tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
 """
 
 
-def program(example: str) -> str:
-    """Returns a program that contains the example of a rule."""
+def program(example: str, form: str = "bridge") -> str:
+    """Returns a program that contains the example of a form's rule."""
+    if form == "keras":
+        return keras_rule_program.program(example)
     return _PROGRAM.format(textwrap.indent(example, "  "))
 
 
 def rewritten(form: str, example: str, selected: Selection = ALL) -> Rewritten:
     """Returns the program with an example in a form; raises `Refused`."""
-    return LISTED[form].rewrite(program(example), "job.py", selected, ALONE)
+    return LISTED[form].rewrite(program(example, form), "job.py", selected, ALONE)
 
 
 def part(source: str) -> str:

@@ -204,7 +204,7 @@ def test_messages_have_the_lines_of_the_file() -> None:
     function = ["def train(loss):", "  tf.Print(loss, [])"]
     function += ["  return tf.train.AdamOptimizer(0.1).minimize(loss)", "", ""]
     source = "\n".join([*lines[:where], *function, *lines[where:]])
-    with pytest.raises(errors.Untranslatable, match=rf"line {where + 2}: \[keras-print\]"):
+    with pytest.raises(errors.Untranslatable, match=rf"line {where + 2}: \[keras-no-counterpart\]"):
         migrate_to_keras(source, "it")
 
 

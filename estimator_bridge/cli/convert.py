@@ -41,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--rename", action="append", default=[], metavar="OLD=NEW", help=rename)
     allow = "a name, or a pattern, that may be without a counterpart"
     add("--allow", action="append", default=[], metavar="NAME", help=allow)
+    none = "all variables are the model's own, as of a canned estimator; there are no tables"
+    add("--no_tables", action="store_true", help=none)
     add("--global_step", type=int, metavar="N", help="overrides the checkpoint's")
     add("--dry_run", action="store_true", help="print the map and write nothing")
 

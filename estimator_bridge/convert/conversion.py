@@ -64,6 +64,7 @@ def convert(
     root: str | None = None,
     rename: Mapping[str, str] | None = None,
     allow: Sequence[str] = (),
+    no_tables: bool = False,
     global_step: int | None = None,
     dry_run: bool = False,
     progress: Progress | None = None,
@@ -106,6 +107,8 @@ def convert(
             checkpoint, and is "embedding" in a new one.
         rename: new names of variables, by old names or keys; with a `like` of objects, paths.
         allow: names, or patterns of them, that may be without a counterpart.
+        no_tables: whether all variables are the model's own, as those of a canned estimator that
+            becomes a Keras model: no embedding is a table then.
         global_step: overrides the checkpoint's.
         dry_run: whether to make the plan and write nothing.
         progress: called with the phase, and how many of how many bytes are done.
@@ -136,6 +139,7 @@ def convert(
         root=root,
         rename=dict(rename or {}),
         allow=tuple(allow),
+        no_tables=no_tables,
         global_step=global_step,
     )
     with (

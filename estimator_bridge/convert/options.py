@@ -31,6 +31,7 @@ class ConversionOptions:
     root: str | None = None
     rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
     allow: tuple[str, ...] = ()
+    no_tables: bool = False
     global_step: int | None = None
 
     def __post_init__(self) -> None:
@@ -46,6 +47,7 @@ class ConversionOptions:
             hosts = getattr(self, name)
             if hosts is not None and hosts < 1:
                 raise errors.InvalidInput(f"`{name}` must be positive, got {hosts}.")
+        self._check_tables()
         if self.slots not in PLACES:
             places = ", ".join(map(repr, PLACES))
             raise errors.InvalidInput(f"`slots` must be one of {places}, got {self.slots!r}.")
@@ -53,6 +55,13 @@ class ConversionOptions:
             raise errors.InvalidInput(
                 "`samples` must be one table, that of the first feature, with a positive number of "
                 f"activations per core, got {dict(self.samples)}."
+            )
+
+    def _check_tables(self) -> None:
+        if self.no_tables and (self.tables or self.spec is not None):
+            raise errors.InvalidInput(
+                "`no_tables` says that there are none, and `tables` or a `spec` that there are. "
+                "Leave one out."
             )
 
     @property

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from estimator_bridge import errors
 from estimator_bridge.migrate import bridge_form, sparse_core_rules, tf2_form, tf2_rules
 from estimator_bridge.migrate.keras_form import form as keras_form
+from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection
@@ -60,7 +61,7 @@ FORMS: Mapping[str, Form] = {
     "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge", False),
     # A program in TensorFlow 2 trains its tables as on a TPU.
     "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", True),
-    "keras": Form(_keras, dict, "bridge-tpu", True, takes_modules=False),
+    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", True, takes_modules=False),
 }
 
 

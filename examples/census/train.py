@@ -30,6 +30,7 @@ flags.DEFINE_integer('seed', 1, 'Decides the data and the initial weights.')
 flags.DEFINE_integer('train_steps', 400, 'Steps in all.')
 flags.DEFINE_integer('save_checkpoints_steps', 200, 'Steps from one evaluation to the next.')
 flags.DEFINE_integer('batch_size', 64, 'People per step.')
+flags.DEFINE_float('dropout', .1, 'Share of the hidden outputs that training drops.')
 
 WORKCLASSES = ['private', 'self-employed', 'federal', 'state', 'local', 'none']
 EDUCATIONS = ['school', 'college', 'bachelor', 'master', 'doctor']
@@ -109,7 +110,7 @@ def main(_):
       save_checkpoints_steps=FLAGS.save_checkpoints_steps, save_summary_steps=100)
   estimator = tf.estimator.DNNLinearCombinedClassifier(
       linear_feature_columns=wide, linear_optimizer='Ftrl',
-      dnn_feature_columns=deep, dnn_hidden_units=[32, 16], dnn_dropout=.1,
+      dnn_feature_columns=deep, dnn_hidden_units=[32, 16], dnn_dropout=FLAGS.dropout,
       dnn_optimizer=lambda: tf.keras.optimizers.legacy.Adagrad(.05),
       label_vocabulary=LABELS, weight_column='weight', config=config)
 

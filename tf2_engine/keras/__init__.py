@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
+    from tf2_engine.keras.classes import BinaryClassHead as BinaryClassHead
     from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
     from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
     from tf2_engine.keras.classes import GRUCell as GRUCell
+    from tf2_engine.keras.classes import LinearFeatures as LinearFeatures
+    from tf2_engine.keras.classes import MultiClassHead as MultiClassHead
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
+    from tf2_engine.keras.classes import RegressionHead as RegressionHead
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
     from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback
@@ -31,10 +35,13 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column
     from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns
+    from tf2_engine.keras.example_specs import parse_example_spec as parse_example_spec
+    from tf2_engine.keras.example_specs import parsing_receiver as parsing_receiver
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )
     from tf2_engine.keras.saved_model import export_saved_model as export_saved_model
     from tf2_engine.keras.saved_model import exportable as exportable
+    from tf2_engine.keras.strategies import tpu_strategy as tpu_strategy
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from tf2_engine.keras.class_heads import BinaryClassHeadLayer, MultiClassHeadLayer
 from tf2_engine.keras.column_layers import (
     ColumnEmbeddingLayer,
     DenseFeaturesLayer,
@@ -20,7 +21,9 @@ from tf2_engine.keras.column_layers import (
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.gru_cell import GRUCellBase
+from tf2_engine.keras.heads import RegressionHeadLayer
 from tf2_engine.keras.layer_settings import registered
+from tf2_engine.keras.linear_layer import LinearFeaturesLayer
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
@@ -72,10 +75,14 @@ def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) 
 
 
 _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
+    "BinaryClassHead": _layer("BinaryClassHead", BinaryClassHeadLayer),
     "ColumnEmbedding": column_embedding_for,
     "DenseFeatures": _layer("DenseFeatures", DenseFeaturesLayer),
     "GRUCell": cell_for,
+    "LinearFeatures": _layer("LinearFeatures", LinearFeaturesLayer),
+    "MultiClassHead": _layer("MultiClassHead", MultiClassHeadLayer),
     "Preprocessing": preprocessing_for,
+    "RegressionHead": _layer("RegressionHead", RegressionHeadLayer),
     "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
     "TPUEmbedding": layer_for,
     "TableSummaryCallback": lambda keras: _subclass(

@@ -143,7 +143,7 @@ class DenseFeaturesLayer(PassiveLayer):
         self._arguments = Arguments({"columns": columns})
         listed = list(columns) if isinstance(columns, Sequence) else [columns]
         self._columns = tuple(sorted(listed, key=column_types.column_name))
-        ids = {column_types.column_name(each): _ids_of(each) for each in self._columns}
+        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
         self._preprocessing = preprocessing.Preprocessing(
             {name: each for name, each in ids.items() if each is not None}
         )
@@ -166,7 +166,7 @@ class DenseFeaturesLayer(PassiveLayer):
                 initializers = keras_of(self).initializers
                 default = initializers.TruncatedNormal(stddev=each.dimension**-0.5)
                 self._variables[each.name] = self.add_weight(  # type: ignore[attr-defined]
-                    name=f"{each.name}_weights",
+                    name=f"{column_types.scope_name(each)}_weights",
                     shape=(column_types.num_buckets(each.ids), each.dimension),
                     initializer=each.initializer or default,
                 )
@@ -178,34 +178,31 @@ class DenseFeaturesLayer(PassiveLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
-        ids = self._preprocessing(features).ids if self._preprocessing.columns else {}
-        parts = [self._part(each, features, ids) for each in self._columns]
+        ids, weights = prepared(self._preprocessing, features)
+        parts = [self._part(each, features, ids, weights) for each in self._columns]
         return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
 
     def _part(
-        self, column: ModelColumn, features: Mapping[str, Object], ids: Mapping[str, Object]
+        self,
+        column: ModelColumn,
+        features: Mapping[str, Object],
+        ids: Mapping[str, Object],
+        weights: Mapping[str, Object],
     ) -> Tensor:
         if isinstance(column, Embedding):
             return features[column.key]
         if isinstance(column, column_types.Numeric):
-            values = tf.convert_to_tensor(features[column.key])
-            if column.normalizer_fn is not None:
-                values = column.normalizer_fn(values)
-            return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
-        ids_of_column = ids[column_types.column_name(column)]
+            return numbers_of(column, features)
+        name = column_types.column_name(column)
         if isinstance(column, column_types.PlainEmbedding):
             table = tf.convert_to_tensor(self._variables[column.name])
             return tf.nn.safe_embedding_lookup_sparse(
-                table, ids_of_column, combiner=column.combiner
+                table, ids[name], weights.get(name), column.combiner
             )
-        categorical = _ids_of(column)
+        categorical = ids_of(column)
         assert categorical is not None
         depth = column_types.num_buckets(categorical)
-        hot = tf.one_hot(tf.sparse.to_dense(ids_of_column, default_value=-1), depth)
-        summed = tf.reduce_sum(hot, -2)
-        if isinstance(column, preprocessing.Bucketized):
-            return tf.reshape(hot, [tf.shape(hot)[0], depth])
-        return summed
+        return counts_of(ids[name], depth)
 
 
 class SequenceFeaturesLayer(PassiveLayer):
@@ -254,12 +251,41 @@ def _keys(column: preprocessing.Column | str) -> list[str]:
     return [column_types.key_of(column)]
 
 
-def _ids_of(column: ModelColumn) -> preprocessing.Column | None:
+def ids_of(column: ModelColumn) -> preprocessing.Column | None:
+    """Returns the column of ids that a column is made of; None if it has none of its own."""
     if isinstance(column, preprocessing.Column):
         return column
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
         return column.ids
     return None
+
+
+def prepared(
+    columns: preprocessing.Preprocessing, features: Mapping[str, Object]
+) -> tuple[Mapping[str, Object], Mapping[str, Object]]:
+    """Returns the ids of columns, and the weights of ids, by the names of columns."""
+    if not columns.columns:
+        return {}, {}
+    ids, weights, _ = columns(features)
+    return ids, weights or {}
+
+
+def counts_of(ids: Object, depth: int) -> Tensor:
+    """Returns how often each id occurs in an example, [batch, depth] float32."""
+    dense = tf.sparse.to_dense(ids, default_value=-1)
+    return tf.reduce_sum(tf.one_hot(dense, depth), -2)
+
+
+def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> Tensor:
+    """Returns the values of a numeric column, [batch, width] float32.
+
+    Raises:
+        InvalidInput: the width is not known.
+    """
+    values = tf.convert_to_tensor(features[column.key])
+    if column.normalizer_fn is not None:
+        values = column.normalizer_fn(values)
+    return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
 
 
 def _width(values: Tensor) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
-from tf2_engine.types import Initializer, Object, Tensor, Variable
+from tf2_engine.types import DType, Initializer, Object, Tensor, Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +123,24 @@ def _table(
 
 @dataclasses.dataclass(frozen=True)
 class Numeric:
-    """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type."""
+    """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type.
+
+    Attributes:
+        normalizer_fn: applied to the feature first; None applies nothing.
+        shape: of an example, for `parse_example_spec`.
+        default_value: what stands there for a feature that an Example lacks; None refuses it.
+        dtype: what Examples hold.
+    """
 
     key: str
     normalizer_fn: Callable[[Tensor], Tensor] | None = None
+    shape: tuple[int, ...] = (1,)
+    default_value: Object = None
+    dtype: DType = tf.float32
+
+    def __post_init__(self) -> None:
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
 
     @property
     def name(self) -> str:
@@ -164,7 +180,12 @@ class PlainEmbedding:
         return f"{name_of(self.ids)}_embedding"
 
 
-ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Bucketized
+ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Column
+
+
+def scope_name(column: ModelColumn) -> str:
+    """Returns a column's name as the names of variables have it."""
+    return re.sub(r"[^A-Za-z0-9_.\-]", "_", column_name(column))
 
 
 def column_name(column: ModelColumn) -> str:
@@ -215,7 +236,16 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Returns the column of the buckets of a number, as `tf.feature_column.bucketized_column`."""
+    """Returns the column of the buckets of a number, as `tf.feature_column.bucketized_column`.
+
+    Raises:
+        InvalidSpec: the feature has several numbers.
+    """
+    if math.prod(source_column.shape) != 1:
+        raise errors.InvalidSpec(
+            f"Feature {source_column.key!r}: its shape is {source_column.shape}, and buckets are "
+            "those of one number. Give each number a feature of its own."
+        )
     return preprocessing.Bucketized(
         source_column.key, tuple(boundaries), source_column.normalizer_fn
     )

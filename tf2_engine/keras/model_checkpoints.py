@@ -9,18 +9,15 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names
+from tf2_engine.keras import optimizer_slots
 from tf2_engine.keras.saved_callback import saving_callback
 from tf2_engine.types import Object, Variable
 
-_SLOTS: Mapping[str, Mapping[str, str]] = {
-    "Adam": {"m": "Adam", "momentum": "Adam", "v": "Adam_1", "velocity": "Adam_1"},
-    "Adagrad": {"accumulator": "Adagrad"},
-    "Ftrl": {"accumulator": "Ftrl", "linear": "Ftrl_1"},
-}
-"""By class of Keras optimizer and its name for a slot, the slot's name in `tf.compat.v1.train`."""
-
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 """What the legacy Adam keeps in variables, and Keras's computes of its settings and the step."""
+
+SLOT_NAMES = "{variable}/{slot}"
+"""The names of slots in `tf.compat.v1.train`."""
 
 
 class ModelCheckpoints:
@@ -31,6 +28,7 @@ class ModelCheckpoints:
         directory: where checkpoints are.
         names: names of layers in checkpoints, by their own names, where they differ.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
+        slot_names: see `TableModel`.
     """
 
     def __init__(
@@ -40,11 +38,14 @@ class ModelCheckpoints:
         names: Mapping[str, str],
         save_steps: int | None,
         max_to_keep: int,
+        slot_names: str = SLOT_NAMES,
     ) -> None:
         self._model, self._directory, self._names = model, directory, names
         self.save_steps, self._max_to_keep = save_steps, max_to_keep
         self._manager: Object = None
+        self._slot_names = slot_names
         self._powers: dict[str, Variable] = {}
+        self._numbers: dict[str, Variable] = {}
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
@@ -62,7 +63,7 @@ class ModelCheckpoints:
         saved = tf.Module()
         for name, variable in variables.items():
             setattr(saved, name, variable)
-        embedding = self._model.embedding
+        embedding = self._model.with_tables
         engine = embedding.tables.embedding
         checkpoint = tf.train.Checkpoint(
             embedding=engine, global_step=embedding.step, variables=saved
@@ -81,9 +82,10 @@ class ModelCheckpoints:
 
     def save(self) -> None:
         """Writes a checkpoint, unless there is one of this step."""
-        step = self._model.embedding.step
+        step = self._model.with_tables.step
+        adams = [each for each in self._model.optimizers if type(each).__name__ == "Adam"]
         for name, variable in self._powers.items():
-            beta = getattr(self._model.optimizer, COMPUTED[name])
+            beta = getattr(adams[0], COMPUTED[name])
             variable.assign(float(beta) ** (self._model.global_step + 1.0))
         self._manager.save(step)
 
@@ -93,9 +95,10 @@ class ModelCheckpoints:
 
     def count_steps(self) -> None:
         """Has the optimizers count their steps from the global step."""
-        step = self._model.embedding.step
+        step = self._model.with_tables.step
         for optimizer in self._model.optimizers:
-            _iterations(optimizer).assign(tf.cast(step, _iterations(optimizer).dtype))
+            iterations = optimizer_slots.iterations(optimizer)
+            iterations.assign(tf.cast(step, iterations.dtype))
 
     def callback(self, max_steps: int | None) -> Object:
         """Returns a callback of Keras that saves checkpoints."""
@@ -103,32 +106,49 @@ class ModelCheckpoints:
 
     def _named(self) -> Iterator[tuple[str, Variable]]:
         model = self._model
-        of_tables = {id(each) for each in model.embedding.weights}
+        of_tables = {id(each) for each in model.with_tables.weights}
         for variable in model.weights:
             if id(variable) not in of_tables and not _is_of_metric(variable, model):
-                yield self._name_of(variable), _value(variable)
+                yield self._name_of(variable), optimizer_slots.value_of(variable)
         for optimizer in self._model.optimizers:
             yield from self._slots(optimizer)
-        if any(type(optimizer).__name__ == "Adam" for optimizer in self._model.optimizers):
+        if "{optimizer}" in self._slot_names:
+            yield from self._settings()
+        elif any(type(optimizer).__name__ == "Adam" for optimizer in self._model.optimizers):
             if not self._powers:
                 make = functools.partial(tf.Variable, 0.0, trainable=False)
                 self._powers = {name: make(name=name) for name in COMPUTED}
-            yield from self._powers.items()
+            for name, power in self._powers.items():
+                yield self._names.get(name, name), power
+
+    @property
+    def computed(self) -> list[str]:
+        """The names of what Keras computes of settings and the step, and checkpoints have."""
+        return [self._names.get(name, name) for name in COMPUTED]
 
     def _name_of(self, variable: Object) -> str:
         return name_in_checkpoints(variable, self._names)
 
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
-        kind = type(optimizer).__name__
         trained = self._model.trained_by(optimizer)
-        variables_of: dict[str, list[Object]] = {}
-        for variable in _variables_of(optimizer):
-            slot = _slot_of(variable, _SLOTS.get(kind, {}))
-            if slot is not None:
-                variables_of.setdefault(slot, []).append(variable)
-        for slot, variables in variables_of.items():
+        for (name, keras_name), variables in optimizer_slots.slots(optimizer):
             for variable, of in zip(variables, trained, strict=True):
-                yield f"{self._name_of(of)}/{slot}", _value(variable)
+                parts = {"optimizer": type(optimizer).__name__, "variable": self._name_of(of)}
+                key = self._slot_names.format(**parts, slot=name, keras_slot=keras_name)
+                yield key, variable
+
+    def _settings(self) -> Iterator[tuple[str, Variable]]:
+        """Yields what legacy optimizers of Keras have in variables besides slots."""
+        for position, optimizer in enumerate(self._model.optimizers):
+            scope = self._slot_names.partition("/{variable}")[0]
+            prefix = scope.format(optimizer=type(optimizer).__name__)
+            for name, value in optimizer_slots.numbers(optimizer):
+                key = f"{prefix}/{name}"
+                if key not in self._numbers:
+                    self._numbers[key] = optimizer_slots.constant(value)
+                yield key, self._numbers[key]
+            if position:  # The first one counts the global step.
+                yield f"{prefix}/iter", optimizer_slots.iterations(optimizer)
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
@@ -140,34 +160,12 @@ def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
     _, _, name = path.partition("/")
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
+    name = re.sub(r"\.weights$", "/weights", name)
     for keras_name, other in names.items():
         if name.startswith(f"{keras_name}/"):
             return other + name.removeprefix(keras_name)
     return str(name)
 
 
-def _variables_of(optimizer: Object) -> list[Object]:
-    variables = optimizer.variables
-    return list(variables() if callable(variables) else variables)
-
-
-def _slot_of(variable: Object, slots: Mapping[str, str]) -> str | None:
-    """Returns the legacy name of a slot: Keras 2 has "m/...", Keras 3 "adam/..._momentum"."""
-    path = getattr(variable, "path", None)
-    if path is None:
-        # Below the optimizer's name, or not.
-        return next((slots[part] for part in variable.name.split("/")[:2] if part in slots), None)
-    return slots.get(path.rpartition("_")[2])
-
-
 def _is_of_metric(variable: Object, model: Object) -> bool:
     return any(variable is each for metric in model.metrics for each in metric.variables)
-
-
-def _value(variable: Object) -> Variable:
-    """Returns TensorFlow's variable of one of Keras 3."""
-    return variable.value if hasattr(variable, "path") else variable
-
-
-def _iterations(optimizer: Object) -> Variable:
-    return _value(optimizer.iterations)

@@ -14,9 +14,15 @@ import tensorflow as tf
 from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
-from tf2_engine.keras.model_checkpoints import ModelCheckpoints, name_in_checkpoints
+from tf2_engine.keras.model_checkpoints import (
+    SLOT_NAMES,
+    ModelCheckpoints,
+    name_in_checkpoints,
+)
+from tf2_engine.keras.no_tables import NoTables
 from tf2_engine.keras.observer import Observer
 from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
+from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
@@ -28,6 +34,8 @@ class _State:
 
     Attributes:
         names: of layers in checkpoints, where they differ.
+        slot_names: of the slots of optimizers in checkpoints.
+        without_tables: takes the place of the embedding in a model that has none.
         of_tape: the tape that was asked for gradients last, the loss, and the gradients by the
             identity of variables.
         trained_by: the variables of optimizers that were told some, by the identity of optimizers.
@@ -37,6 +45,8 @@ class _State:
     """
 
     names: dict[str, str]
+    slot_names: str = SLOT_NAMES
+    without_tables: NoTables | None = None
     checkpoints: ModelCheckpoints | None = None
     of_tape: tuple[Object, Object, dict[int, Object]] = (None, None, {})
     trained_by: dict[int, list[Object]] = dataclasses.field(default_factory=dict)
@@ -46,7 +56,7 @@ class _State:
 
 
 class TableModelBase:
-    """A `keras.Model` with a `ColumnEmbedding`, which trains up to a step and keeps checkpoints.
+    """A `keras.Model`, mostly with tables, which trains up to a step and keeps checkpoints.
 
         class Model(TableModel):
             def __init__(self, embedding):
@@ -71,9 +81,13 @@ class TableModelBase:
     variables are made: its predecessor took 1 - beta of such, which for 0.999 is 1.3e-5 less.
 
     Args:
-        embedding: the tables.
+        embedding: a `ColumnEmbedding`, which is an attribute; None for a model without tables.
         names: names in checkpoints, by those of layers, where they differ: {"wide_dense":
             "wide/dense"}.
+        slot_names: the names of optimizers' slots in checkpoints, where they are not those of
+            estimators with a model_fn. Canned ones have "{variable}/t_0/{slot}" or
+            "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad", and those of TensorFlow 2
+            "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
     """
 
     embedding: Object
@@ -85,17 +99,27 @@ class TableModelBase:
     train_step: Function
 
     def __init__(
-        self, embedding: ColumnEmbeddingLayer, names: dict[str, str] | None = None
+        self,
+        embedding: ColumnEmbeddingLayer | None = None,
+        names: dict[str, str] | None = None,
+        slot_names: str = SLOT_NAMES,
     ) -> None:
         declared.used(TableModelBase)
         super().__init__()
         self.embedding = embedding
-        self._own = _State(dict(names or {}))
+        self._own = _State(dict(names or {}), slot_names)
+        if embedding is None:
+            self._own.without_tables = NoTables()
+
+    @property
+    def with_tables(self) -> Object:
+        """The embedding, or what counts the steps of a model without tables."""
+        return self._own.without_tables or self.embedding
 
     @property
     def global_step(self) -> int:
-        """How many steps the tables have been trained."""
-        return int(self.embedding.step.numpy())
+        """How many steps the model has been trained."""
+        return int(self.with_tables.step.numpy())
 
     def keep_checkpoints(
         self, directory: str | None, save_steps: int | None = None, max_to_keep: int = 5
@@ -109,7 +133,7 @@ class TableModelBase:
         """
         if directory is not None:
             self._own.checkpoints = ModelCheckpoints(
-                self, directory, self._own.names, save_steps, max_to_keep
+                self, directory, self._own.names, save_steps, max_to_keep, self._own.slot_names
             )
 
     @property
@@ -119,7 +143,7 @@ class TableModelBase:
 
     def observe(self, observer: Observer) -> None:
         """Has an observer see the steps of trainings that are traced from now on."""
-        self._own.observer = self.embedding.observer = observer
+        self._own.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
@@ -206,7 +230,7 @@ class TableModelBase:
         # The update of tables hangs on the gradient of their variable, and is not to be pruned.
         updates = [one for one, each in pairs if id(each) not in dense and one is not None]
         with tf.control_dependencies(updates):
-            self.embedding.step.assign_add(1)
+            self.with_tables.step.assign_add(1)
             gradients = {
                 id(each): None if one is None else _identity(one)
                 for one, each in pairs
@@ -315,29 +339,53 @@ class TableModelBase:
         Raises:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
         """
-
-        def serve(**received: Tensor) -> dict[str, Tensor]:
-            request = received if isinstance(inputs, dict) else next(iter(received.values()))
-            result: dict[str, Tensor] = self.predict_step(to_features(request))
-            return result
-
         named = inputs if isinstance(inputs, dict) else {inputs.name or "inputs": inputs}
-        # Servers send inputs by their keys, whatever the names of the specs.
-        named = {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in named.items()}
 
-        def trace() -> Object:
+        def outputs(*received: Tensor) -> Mapping[str, Outputs]:
+            request = dict(zip(named, received, strict=True))
+            features = to_features(request if isinstance(inputs, dict) else received[0])
+            return self.signatures(self.predict_step(features))
+
+        def serve(name: str, specs: Specs) -> Function:
+            return lambda **received: outputs_of(outputs(*(received[key] for key in specs))[name])
+
+        def trace() -> dict[str, Object]:
+            requests: dict[str, Specs | None] = {}
+
+            def read(*received: Tensor) -> None:
+                of_outputs = outputs(*received)
+                requests.update(
+                    (name, request_of(each, named)) for name, each in of_outputs.items()
+                )
+
             with tf_compat.saved_model_export():  # of TensorFlow's own ops
-                return tf.function(serve, autograph=False).get_concrete_function(**named)
+                # It makes the variables, too.
+                tf.function(read, autograph=False).get_concrete_function(*named.values())
+                return {
+                    name: tf.function(serve(name, specs), autograph=False).get_concrete_function(
+                        **specs
+                    )
+                    for name, specs in requests.items()
+                    if specs is not None
+                }
 
-        signature = trace()  # makes the variables, too
+        functions = trace()
         self._read_checkpoint("predictions")
         path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
         with serving_in(self, table_dtype) as is_small:
-            signature = trace() if is_small else signature
+            functions = trace() if is_small else functions
             module = exportable(self)
             module.tracked = [*tracked, *resources_of(to_features)]
-            tf.saved_model.save(module, path, signatures=signature)
+            tf.saved_model.save(module, path, signatures=functions)
         return os.fsencode(path)
+
+    def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures; here those of one.
+
+        Args:
+            predictions: what `predict_step` returns.
+        """
+        return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
         """Makes all variables for batches of a kind, without running anything.
@@ -373,7 +421,7 @@ class TableModelBase:
     @property
     def dense_variables(self) -> list[Object]:
         """The variables that optimizers train: all but those of tables."""
-        virtual = {id(each) for each in self.embedding.tables.trainable_variables}
+        virtual = {id(each) for each in self.with_tables.tables.trainable_variables}
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
 
@@ -400,18 +448,18 @@ class TableModelBase:
 
     def prepared(self, x: Dataset) -> Object:
         """Returns batches with ids in place of raw features, for the strategy's replicas."""
-        prepare = self.embedding.prepare
-
-        def with_ids(features: Nest, *others: Nest) -> Nest:
-            return (prepare(features), *others) if others else prepare(features)
-
-        dataset = x.map(with_ids).prefetch(2)
+        dataset = x if self.embedding is None else x.map(self._with_ids)
+        dataset = dataset.prefetch(2)
         strategy = self.distribute_strategy
         if not topology.is_tpu(strategy):
             return dataset
         # Ids go to the tables from the host.
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return strategy.experimental_distribute_dataset(dataset, option)
+
+    def _with_ids(self, features: Nest, *others: Nest) -> Nest:
+        prepared = self.embedding.prepare(features)
+        return (prepared, *others) if others else prepared
 
 
 def _round_betas(optimizer: Object) -> None:

@@ -149,6 +149,8 @@ class Format(abc.ABC):
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
         """Returns the contents; `strict` demands tables whose optimizers are certain."""
         contents = self._read(reader, options, strict)
+        if options.no_tables:
+            return dataclasses.replace(contents, doubtful=())
         if strict and not contents.tables and not contents.gaps:
             names = [name for name, _ in contents.doubtful]
             raise errors.InvalidInput(

@@ -151,6 +151,8 @@ def _shapes(reader: Reader) -> Shapes:
 def _tables(
     reader: Reader, options: ConversionOptions, shapes: Shapes
 ) -> Iterator[StoredTable | Gap]:
+    if options.no_tables:
+        return
     known, variables = common.known_tables(options), options.tables
     if not variables and not known:
         num_slices = {name: len(tensor.slices) for name, tensor in reader.tensors.items()}

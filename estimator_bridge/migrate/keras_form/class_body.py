@@ -581,7 +581,7 @@ class Body:
             self._mention(node, node.id, in_init)
         elif node.id in self._text.forbidden:
             self._source.problem(
-                *(node, f"keras-{node.id}", f"the model uses {node.id} here"),
+                *(node, "keras-model-argument", f"the model uses {node.id} here"),
                 "Use params['KEY'] with keys that the TPUEstimator's params have, and test the "
                 "mode with `if mode == ...`, or migrate to the tf2 form",
             )

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
+    canned_estimators,
+    canned_site,
     checks,
-    estimator_calls,
     layers,
     modes,
     optimizers,
     rules,
+    sites,
     straightening,
     table_configs,
 )
 from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
+from estimator_bridge.migrate.keras_form.method_calls import CallWriter
 from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
 from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.parsed_program import check_source
@@ -48,20 +51,12 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         return Rewritten(source, (nothing,))
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
-    site = estimator_calls.find(program)
+    site = sites.find(program)
     if site is None:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
     _aliases(program)
-    model, root, values = _model(program, site)
-    if model is None or root is None:
-        program.check()
-        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
-    writer = SiteWriter(program, site)
-    writer.write(values)
-    writer.write_calls()
-    table_configs.write(program)
-    text = _rest(program, model, root, writer)
+    text = _of_tables(program, site, name) if site.canned is None else _of_canned(program, site)
     program.check()
     new_source = text()
     checks.check(new_source, name)
@@ -69,6 +64,32 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
     lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in notes]
     return Rewritten(new_source, tuple(lines))
+
+
+def _of_tables(program: Source, site: sites.Site, name: str) -> Callable[[], str]:
+    """Returns the text of the form of a program with a TPUEstimator, to be made."""
+    model, root, values = _model(program, site)
+    if model is None or root is None:
+        program.check()
+        raise errors.Untranslatable(f"{name}: its model_fn is not found.")
+    SiteWriter(program, site).write(values)
+    CallWriter(program, site).write()
+    table_configs.write(program)
+    return _rest(program, model, root)
+
+
+def _of_canned(program: Source, site: sites.Site) -> Callable[[], str]:
+    """Returns the text of the form of a program with a canned estimator, to be made."""
+    model = canned_site.write(program, site)
+    CallWriter(program, site).write()
+    _apply_rules(program, [])
+    place = canned_site.place(program, site)
+
+    def text() -> str:
+        program.replace_span(place, place, f"{model.text()}\n\n")
+        return _finished(program)
+
+    return text
 
 
 def is_keras_form(program: Source) -> bool:
@@ -89,7 +110,7 @@ def _aliases(program: Source) -> None:
 
 
 def _model(
-    program: Source, site: estimator_calls.Site
+    program: Source, site: sites.Site
 ) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
     """Writes the model; returns it, the function whose place it takes, and its arguments."""
     model_fn = site.arguments.get("model_fn")
@@ -131,7 +152,7 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
     return program.function(value.id, outer)
 
 
-def _params(program: Source, site: estimator_calls.Site) -> dict[str, ast.expr]:
+def _params(program: Source, site: sites.Site) -> dict[str, ast.expr]:
     """Returns the `params` of the estimator by their keys."""
     params = site.arguments.get("params")
     if isinstance(params, ast.Dict):
@@ -155,12 +176,35 @@ class _Code:
         return self._program.code(self._node)
 
 
-def _rest(
-    program: Source, model: ModelText, root: ast.FunctionDef, writer: SiteWriter
-) -> Callable[[], str]:
+def _rest(program: Source, model: ModelText, root: ast.FunctionDef) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
     left_out = model.left_out
     gone = [*model.functions, *left_out, root]
+    _apply_rules(program, gone, left_out)
+
+    def text() -> str:
+        class_source = model.text()
+        for function in gone:
+            if function is not root and not _is_inside(program, function, root):
+                program.drop(function)
+                _trailing_blank(program, function)
+        start, end = program.lines(root)
+        program.replace_span(start, end, class_source)
+        return _finished(program)
+
+    return text
+
+
+def _apply_rules(
+    program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef] | None = None
+) -> None:
+    """Applies the rules to all that stays of a program.
+
+    Args:
+        gone: functions that are left out, or written anew.
+        left_out: those that nothing calls; more are added.
+    """
+    left_out = [] if left_out is None else left_out
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
     _imports(program)
@@ -178,25 +222,13 @@ def _rest(
         ),
     )
 
-    def text() -> str:
-        class_source = model.text()
-        if writer.strategy:
-            class_source = f"{class_source}\n\n{estimator_calls.STRATEGY.rstrip()}\n"
-        for function in gone:
-            if function is not root and not _is_inside(program, function, root):
-                program.drop(function)
-                _trailing_blank(program, function)
-        start, end = program.lines(root)
-        program.replace_span(start, end, class_source)
-        whole = program.render(0, len(program.text))
-        return _tidy(_reworded(_with_imports(program, whole)))
 
-    return text
+def _finished(program: Source) -> str:
+    whole = program.render(0, len(program.text))
+    return _tidy(_reworded(_with_imports(program, whole)))
 
 
-def _unused_functions(
-    program: Source, gone: Sequence[ast.FunctionDef]
-) -> Iterator[ast.FunctionDef]:
+def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
     """Leaves functions of the estimator out that nothing calls; yields them."""
     for node in program.tree.body:
         if not isinstance(node, ast.FunctionDef) or node in gone or node.decorator_list:
@@ -204,6 +236,8 @@ def _unused_functions(
         of_estimator = (
             program.short(each).startswith(("estimator.", "metrics.")) for each in ast.walk(node)
         )
+        if sites.trains(program, node):
+            continue
         if not program.uses(node.name, program.tree) and any(of_estimator):
             program.drop(node, f"{node.name} is left out: nothing calls it")
             _trailing_blank(program, node)
@@ -233,6 +267,8 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
             *("TPUEstimator", "RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec"),
             *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
             *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
+            *(*canned_estimators.CLASSES, *canned_estimators.REFUSED, "FinalExporter"),
+            *("LatestExporter", "BestExporter"),
         ):
             assert isinstance(node, ast.Call)
             nodes.update(ast.walk(node.func))

@@ -639,7 +639,7 @@ class ModelWriter:
             why = _LEFT_OUT.get(key)
             if why is None:
                 self._source.problem(
-                    *(value, f"keras-{key.replace('_', '-')}", f"{key} has no counterpart"),
+                    *(value, "keras-spec-argument", f"{key} has no counterpart"),
                     f"Leave {key} out of the spec",
                 )
                 continue

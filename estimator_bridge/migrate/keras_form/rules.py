@@ -16,6 +16,7 @@ Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
 
 KERAS, PREPROCESSING = "tf2_engine.keras", "preprocessing"
+TRAINING = "tf2_engine.training"
 EMB = "tf.tpu.experimental.embedding"
 
 RENAMED: Mapping[str, str] = {
@@ -133,27 +134,35 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
     """Adds the problem of a name that is not carried over."""
-    rule = f"keras-{short.rpartition('.')[2].lower().replace('_', '-')}"
-    why, way_out = "TensorFlow 2 and Keras have nothing that is the same", _ASSIST
-    for start, (reason, way) in _REASONS.items():
+    why = "TensorFlow 2 and Keras have nothing that is the same"
+    reason = ("keras-no-counterpart", why, _ASSIST)
+    for start, of_start in _REASONS.items():
         if short.startswith(start):
-            why, way_out = reason, way
-    source.problem(node, rule, why, way_out)
+            reason = of_start
+    source.problem(node, *reason)
 
 
-_REASONS: Mapping[str, tuple[str, str]] = {
+_REASONS: Mapping[str, tuple[str, str, str]] = {
     "estimator.": (
+        "keras-of-estimator",
         "it belongs to the estimator, which the new program does not have",
         "Do without it, or migrate to the tf2 form",
     ),
-    "logging.": ("TensorFlow 2 has no such logging", "Use absl.logging"),
+    "logging.": ("keras-logging", "TensorFlow 2 has no such logging", "Use absl.logging"),
     "summary.": (
+        "keras-summary",
         "summaries of TensorFlow 2 need a writer and a step",
         "Leave it out; `fit(callbacks=[tf.keras.callbacks.TensorBoard(...)])` writes the metrics",
     ),
-    "metrics.": ("no metric of Keras has the same numbers", "Use one of tf.keras.metrics"),
-    "train.": ("Keras has no such optimizer or function", _ASSIST),
+    "losses.": ("keras-loss", "Keras has no loss with the same numbers", _ASSIST),
+    "metrics.": (
+        "keras-metric",
+        "no metric of Keras has the same numbers",
+        "Use one of tf.keras.metrics",
+    ),
+    "train.": ("keras-of-train", "Keras has no such optimizer or function", _ASSIST),
     "get_variable": (
+        "keras-variable",
         "the variables of a Keras model belong to layers",
         "Make a layer of it that has the variable, or migrate to the tf2 form",
     ),
@@ -333,6 +342,16 @@ def _crossed(source: Source, call: ast.Call) -> str:
         source.code(by_name[key]) for key in ("hash_bucket_size", "hash_key") if key in by_name
     ]
     return f"{PREPROCESSING}.Crossed({', '.join([first, *others])})"
+
+
+def _numeric(source: Source, call: ast.Call) -> str:
+    names = "key shape default_value dtype normalizer_fn"
+    by_name, others = arguments(call, names.split())
+    refuse_others(source, call, by_name, names, others)
+    source.need(KERAS, "Numeric")
+    if len(call.args) < 2:
+        return f"Numeric({args_of(source, call)})"
+    return f"Numeric({_named(source, by_name)})"
 
 
 def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
@@ -580,7 +599,9 @@ WRITERS: dict[str, Writer] = {
     f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
     f"{_FC}.crossed_column": _crossed,
     f"{_FC}.bucketized_column": _with_function("bucketized_column", KERAS),
-    f"{_FC}.numeric_column": _only("Numeric", "key normalizer_fn", "key normalizer_fn"),
+    f"{_FC}.numeric_column": _numeric,
+    f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec", KERAS),
+    "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver", KERAS),
     f"{_FC}.indicator_column": _with_function("Indicator", KERAS),
     f"{_FC}.embedding_column": _only(
         "PlainEmbedding",
@@ -612,6 +633,9 @@ WRITERS: dict[str, Writer] = {
         "tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(\n"
         "        labels={onehot_labels}, logits={logits}))",
         "onehot_labels logits",
+    ),
+    "distribute.cluster_resolver.TPUClusterResolver": _with_function(
+        "TPUClusterResolver", TRAINING
     ),
     "nn.in_top_k": _in_top_k,
     "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from estimator_bridge.migrate.blockers import Blocker, Refused
+from estimator_bridge.migrate.keras_form.refusals import RULES
 
 New = str | Callable[[], str]
 """A text, or what returns it once all edits inside are known."""
@@ -232,7 +233,8 @@ class Source:
         return self.text[:start].endswith("\n\n")
 
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
-        """Adds a problem."""
+        """Adds a problem, by the id of a rule in `refusals`."""
+        assert rule in RULES, rule
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
         code = code.partition("\n")[0][:60]
         line = self.old_line(getattr(node, "lineno", 0))

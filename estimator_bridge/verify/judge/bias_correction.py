@@ -16,7 +16,7 @@ _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
 """By the variable of a power, the exponent of 1 - power in the rate, without its sign."""
 _ROUNDINGS_OF_POWER = 4
 """Roundings of a power that is computed at once, and of the difference."""
-_SLOT = "{}/Adam"
+_SLOT = "/Adam"
 
 
 def relative_error(
@@ -29,11 +29,12 @@ def relative_error(
         computed: the variables that one side does without.
         step: the number of the step, from 1.
     """
-    if _SLOT.format(name) not in before:
+    if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
         return 0.0
     error = 0.0
-    for power, exponent in _EXPONENTS.items():
-        if power in computed and power in before and float(before[power]) < 1.0:
+    for power in computed:
+        exponent = _EXPONENTS.get(power.rpartition("/")[2])  # canned estimators have a scope
+        if exponent is not None and power in before and float(before[power]) < 1.0:
             value = float(before[power])
             roundings = (step + _ROUNDINGS_OF_POWER) * UNIT_ROUNDOFF
             error += exponent * roundings * value / (1.0 - value)

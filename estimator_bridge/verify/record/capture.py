@@ -240,22 +240,39 @@ def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tenso
 @contextlib.contextmanager
 def _captured_updates(capture: Capture) -> Iterator[None]:
     """Captures the gradients that optimizers apply, while the context is open."""
-    optimizer_class = tf.train.Optimizer
-    original = optimizer_class.apply_gradients
 
     def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         pairs = arguments.pop("grads_and_vars")
-        captured = [
-            (captured_update(capture, gradient, var.name.rpartition(":")[0]), var)
-            for gradient, var in pairs
-        ]
+        captured = [(captured_update(capture, each, _name(of)), of) for each, of in pairs]
         return original(optimizer, captured, **arguments)
 
-    optimizer_class.apply_gradients = intercepted(original, apply_gradients)
+    def get_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
+        gradients = original(optimizer, **arguments)
+        variables = tf.nest.flatten(arguments["params"])
+        pairs = zip(gradients, variables, strict=True)
+        return [captured_update(capture, each, _name(of)) for each, of in pairs]
+
+    # Canned estimators of TensorFlow 2 train with the latter.
+    keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
+    with (
+        _replaced(tf.train.Optimizer, "apply_gradients", apply_gradients),
+        _replaced(keras_optimizer, "get_gradients", get_gradients),
+    ):
+        yield
+
+
+def _name(variable: Object) -> str:
+    return str(variable.name.rpartition(":")[0])
+
+
+@contextlib.contextmanager
+def _replaced(owner: Object, name: str, method: Function) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, intercepted(original, method))
     try:
         yield
     finally:
-        optimizer_class.apply_gradients = original
+        setattr(owner, name, original)
 
 
 def captured_update(capture: Capture, gradient: Object, name: str) -> Object:

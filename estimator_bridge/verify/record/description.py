@@ -27,7 +27,6 @@ from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.columns import Embedding
-from tf2_engine.keras.model_checkpoints import COMPUTED
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Graph, Message, Object, Op, Variable
@@ -147,15 +146,16 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         begin: the global step at which it begins.
         steps: that it makes.
     """
-    engine, columns = training.engine, training.model.embedding.columns
+    engine, columns = training.engine, training.model.with_tables.columns
+    plan = engine.plan if engine.tables else None
     return {
         "program": program.name,
         "side": program.side.name,
         "engine": KERAS,
         "tensorflow": f"{tf.__version__}, Keras {_keras_version(training.model)}",
-        "use_tpu": True,
-        "where": f"tf2_engine, {_host_driver(program)}",
-        "cores": engine.plan.num_cores,
+        "use_tpu": plan is not None,
+        "where": "no tables" if plan is None else f"tf2_engine, {_host_driver(program)}",
+        "cores": 1 if plan is None else plan.num_cores,
         "quirks": "none",
         "every": program.every,
         "settings": [],
@@ -163,8 +163,10 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
             _table_of_model(table, columns, range(begin, begin + steps))
             for table in engine.tables.values()
         ],
-        "config": _config_of_plan(_as_legacy(_with_batch_size(engine.plan, program.batch_size))),
-        "computed": [*COMPUTED],
+        "config": {}
+        if plan is None
+        else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
+        "computed": training.model.checkpoints.computed,
     }
 
 

@@ -44,7 +44,7 @@ def exported_variables(
 
 def _names(model: Object) -> Mapping[str, str]:
     """Returns the legacy names of the variables of layers, by their names in the program."""
-    of_tables = {id(each) for each in model.embedding.weights}
+    of_tables = {id(each) for each in model.with_tables.weights}
     layers = (each for each in model.weights if id(each) not in of_tables)
     names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}
     return {**names, GLOBAL_STEP: GLOBAL_STEP}

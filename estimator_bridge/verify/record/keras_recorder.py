@@ -122,7 +122,9 @@ class KerasRecorder:
 
     def _remember(self, training: KerasTraining, x: Object) -> None:
         recorder = self._recorder
-        every = recorder.every_if(training.engine.plan.pipeline_execution_with_tensor_core)
+        engine = training.engine
+        overlaps = bool(engine.tables) and engine.plan.pipeline_execution_with_tensor_core
+        every = recorder.every_if(overlaps)
         program = Program(
             recorder.program,
             recorder.side,

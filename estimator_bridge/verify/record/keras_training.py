@@ -15,7 +15,7 @@ from estimator_bridge.verify.record.recording import Recording, parts_of_tables
 from estimator_bridge.verify.record.training_steps import by_name
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
-from tf2_engine.keras.model_checkpoints import COMPUTED
+from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
 
 
@@ -34,8 +34,8 @@ class KerasTraining:
     validation: Object = None
 
     @functools.cached_property
-    def engine(self) -> TPUEmbedding:
-        """The engine that holds the tables.
+    def engine(self) -> TPUEmbedding | NoEngine:
+        """The engine that holds the tables, or what stands there in a model without tables.
 
         Raises:
             InvalidInput: Keras optimizers train the tables, or they are on a TPU.
@@ -46,8 +46,8 @@ class KerasTraining:
                 "not read step by step. Leave out the flag by which it asks for a TPU: tables have "
                 "a TPU's arithmetic on a host, too."
             )
-        engine = self.model.embedding.tables.embedding
-        if not isinstance(engine, TPUEmbedding):
+        engine = self.model.with_tables.tables.embedding
+        if not isinstance(engine, (TPUEmbedding, NoEngine)):
             raise errors.InvalidInput(
                 "The program's tables are trained by Keras optimizers, which is no arithmetic of a "
                 "TPU. Give ColumnEmbedding optimizers of tf.tpu.experimental.embedding, or "
@@ -58,14 +58,14 @@ class KerasTraining:
     @property
     def step(self) -> Variable:
         """The global step."""
-        step: Variable = self.model.embedding.step
+        step: Variable = self.model.with_tables.step
         return step
 
     @property
     def variables(self) -> dict[str, Variable]:
         """The variables by their legacy names, but for what Keras computes of the step."""
-        by_name = self.model.checkpoints.variables()
-        return {name: variable for name, variable in by_name.items() if name not in COMPUTED}
+        by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
+        return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
         """Gives all variables, which exist, the values of a checkpoint of either form.

@@ -1,0 +1,177 @@
+"""Linear models over columns, and heads of Keras models, beside those of canned estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_bridge.canned.heads.binary_class import BinaryClassHead
+from estimator_bridge.canned.heads.multi_class import MultiClassHead
+from estimator_bridge.canned.heads.regression import RegressionHead
+from tf2_engine import errors, preprocessing
+from tf2_engine import keras as ours
+from tf2_engine.keras.signatures import outputs_of, request_of
+
+RNG = np.random.default_rng(1)
+WEIGHTS = RNG.uniform(0.5, 1.5, 12).astype(np.float32)
+LEVELS = ["low", "middle", "high"]
+
+HEADS: dict[str, tuple[Any, Any, int, Any]] = {
+    "two classes": (
+        BinaryClassHead(weight_column="weight", label_vocabulary=LEVELS[:2]),
+        ours.BinaryClassHead(label_vocabulary=LEVELS[:2], weight_column="weight"),
+        *(1, RNG.choice(LEVELS[:2], 12)),
+    ),
+    "two ids, summed": (
+        BinaryClassHead(loss_reduction="sum"),
+        ours.BinaryClassHead(reduction="sum"),
+        *(1, RNG.integers(2, size=[12, 1])),
+    ),
+    "three classes": (
+        MultiClassHead(3, label_vocabulary=LEVELS),
+        ours.MultiClassHead(3, label_vocabulary=LEVELS),
+        *(3, RNG.choice(LEVELS, 12)),
+    ),
+    "three ids": (
+        MultiClassHead(3, weight_column="weight"),
+        ours.MultiClassHead(3, weight_column=ours.Numeric("weight")),
+        *(3, RNG.integers(3, size=12)),
+    ),
+    "numbers": (
+        RegressionHead(2, weight_column="weight"),
+        ours.RegressionHead(2, weight_column="weight"),
+        *(2, RNG.normal(size=[12, 2])),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", HEADS)
+def test_a_head_has_the_numbers_of_the_canned_one(what: str) -> None:
+    """Loss, predictions and metrics are equal, by the same keys, up to a rounding of each sum."""
+    old, new, units, labels = HEADS[what]
+    logits = tf.constant(RNG.normal(size=[12, units]).astype(np.float32))
+    features = {"weight": tf.constant(WEIGHTS)}
+    labels = tf.constant(labels)
+
+    loss = new.loss(labels, logits, features)
+    np.testing.assert_allclose(loss, old.loss(labels, logits, features), rtol=1e-6)
+    there, here = old.predictions(logits), new.predictions(logits)
+    assert list(here) == list(there)
+    for key, value in there.items():
+        is_number = value.dtype.is_floating
+        compare = np.testing.assert_allclose if is_number else np.testing.assert_array_equal
+        compare(here[key], value, **({"rtol": 1e-6} if is_number else {}), err_msg=key)
+    metrics = old.update_metrics(old.metrics(), features, logits, labels)
+    new.update_metrics(labels, logits, features)
+    results = new.results()
+    assert {*results} == {*metrics}
+    for key, metric in metrics.items():
+        np.testing.assert_allclose(results[key], metric.result(), rtol=1e-5, err_msg=key)
+
+
+def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
+    """Under both curves."""
+    labels, chances = RNG.integers(2, size=[64, 1]), RNG.uniform(size=[64, 1]).astype(np.float32)
+    head = ours.BinaryClassHead(v1_auc=True)
+    logits = np.log(chances / (1 - chances))
+    head.update_metrics(tf.constant(labels), tf.constant(logits))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        ops = {
+            "auc": tf.compat.v1.metrics.auc(labels, chances),
+            "auc_precision_recall": tf.compat.v1.metrics.auc(labels, chances, curve="PR"),
+        }
+        session.run(tf.compat.v1.local_variables_initializer())
+        session.run([update for _, update in ops.values()])
+        expected = session.run({key: value for key, (value, _) in ops.items()})
+    for key, value in expected.items():
+        np.testing.assert_allclose(head.results()[key], value, rtol=1e-5, err_msg=key)
+
+
+def test_a_label_out_of_range_is_an_error() -> None:
+    """Also a word that the vocabulary does not have."""
+    head = ours.BinaryClassHead(label_vocabulary=["no", "yes"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Labels must be in"):
+        head.loss(tf.constant(["maybe"]), tf.zeros([1, 1]))
+    with pytest.raises(errors.InvalidSpec, match="has 1 names for 2 classes"):
+        ours.BinaryClassHead(label_vocabulary=["no"])
+    with pytest.raises(errors.InvalidSpec, match="reduction"):
+        ours.RegressionHead(reduction="mean")
+
+
+def test_signatures_take_examples_or_what_is_sent() -> None:
+    """Classes and regressions take Examples alone, as estimators export them."""
+    head = ours.BinaryClassHead()
+    signatures = head.signatures(head.predictions(tf.zeros([2, 1])))
+    examples = {"examples": tf.TensorSpec([None], tf.string)}
+    numbers = {"x": tf.TensorSpec([None], tf.float32)}
+    takes = {name: list(request_of(each, examples) or ()) for name, each in signatures.items()}
+    assert takes == {
+        "serving_default": ["inputs"],
+        "classification": ["inputs"],
+        "regression": ["inputs"],
+        "predict": ["examples"],
+    }
+    assert [*outputs_of(signatures["classification"])] == ["classes", "scores"]
+    left = [name for name, each in signatures.items() if request_of(each, numbers) is not None]
+    assert left == ["predict"]
+
+
+def test_a_linear_model_sums_weights_and_numbers() -> None:
+    """By the combiner; each column has its variable, in the order of the columns' names."""
+    job = preprocessing.VocabularyList("job", ("a", "b"))
+    hobbies = preprocessing.Weighted(preprocessing.Identity("hobbies", 4), "share")
+    pair = ours.Numeric("pair", lambda x: x / 2.0, shape=2)
+    layer = ours.LinearFeatures([job, hobbies, pair], units=2, sparse_combiner="mean")
+    features = {
+        "job": tf.constant(["b", "none"]),
+        "hobbies": tf.constant([[1, 3], [2, -1]]),
+        "share": tf.constant([[1.0, 3.0], [2.0, 0.0]]),
+        "pair": tf.constant([[2.0, 4.0], [6.0, 8.0]]),
+    }
+    np.testing.assert_array_equal(layer(features), np.zeros([2, 2]))
+    names = [each.name.partition(":")[0].rpartition("/")[2] for each in layer.weights]
+    assert names == [
+        "hobbies_weighted_by_share.weights",
+        *("job.weights", "pair.weights", "bias_weights"),
+    ]
+    values = [np.asarray(RNG.normal(size=each.shape), np.float32) for each in layer.weights]
+    layer.set_weights(values)
+    of_hobbies, of_job, of_pair, bias = values
+    first = (of_hobbies[1] + 3 * of_hobbies[3]) / 4 + of_job[1] + [1.0, 2.0] @ of_pair + bias
+    second = of_hobbies[2] + [3.0, 4.0] @ of_pair + bias
+    np.testing.assert_allclose(layer(features), [first, second], rtol=1e-5)
+
+
+def test_a_linear_model_takes_no_table() -> None:
+    """It names the column."""
+    column = ours.PlainEmbedding(preprocessing.Identity("a", 3), 2)
+    with pytest.raises(errors.WrongType, match="no column of a linear model"):
+        ours.LinearFeatures([column])
+
+
+def test_the_features_of_examples_are_those_of_feature_columns() -> None:
+    """`parse_example_spec` is `make_parse_example_spec` of the columns that these were."""
+    fc = tf.feature_column
+    job = fc.categorical_column_with_vocabulary_list("job", ["a"])
+    ages = fc.bucketized_column(fc.numeric_column("age"), [20.0])
+    old = [
+        fc.numeric_column("pair", shape=(2,), default_value=(0.0, 1.0)),
+        fc.indicator_column(ages),
+        fc.embedding_column(fc.categorical_column_with_identity("id", 3), 2),
+        fc.indicator_column(fc.crossed_column([job, "town"], 9)),
+        fc.indicator_column(fc.weighted_categorical_column(job, "share")),
+    ]
+    new_job = preprocessing.VocabularyList("job", ("a",))
+    new = [
+        ours.Numeric("pair", shape=(2,), default_value=(0.0, 1.0)),
+        ours.Indicator(ours.bucketized_column(ours.Numeric("age"), [20.0])),
+        ours.PlainEmbedding(preprocessing.Identity("id", 3), 2),
+        preprocessing.Crossed((new_job, "town"), 9),
+        preprocessing.Weighted(new_job, "share"),
+    ]
+    assert ours.parse_example_spec(new) == fc.make_parse_example_spec(old)
+    with pytest.raises(errors.InvalidSpec, match="Feature 'age'"):
+        ours.parse_example_spec([ours.Numeric("age"), ours.Numeric("age", shape=3)])

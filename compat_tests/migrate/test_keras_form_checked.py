@@ -1,0 +1,73 @@
+"""`migrate --form keras` with `--check-run` and `--verify`: what fails, or differs, is not kept."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from compat_tests.migrate.test_keras_form import PROGRAM
+from compat_tests.support.paths import EXAMPLES
+from estimator_bridge.cli import main
+
+HERE, STEP = "loss += 0.", "train_op = optimizer.minimize(loss)"
+
+JOB = PROGRAM.replace("HERE", HERE).replace("STEP", STEP) + "\n\nmain()\n"
+"""A program with a table, whose dropout draws other numbers in Keras."""
+
+WITHOUT_DROPOUT = JOB.replace("tf.layers.dropout(net, 0.1,", "tf.layers.dropout(net, 0.0,")
+
+OPTIONS = ("migrate", "--form", "keras")
+
+
+def written(folder: pathlib.Path, source: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Returns the path of a program in a folder, which is the current one from now on."""
+    monkeypatch.chdir(folder)
+    (folder / "job.py").write_text(source)
+    return "job.py"
+
+
+@pytest.mark.full
+def test_a_program_that_makes_a_step_and_is_equal_is_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each step of both programs has the same numbers, and the new one is written."""
+    program = written(tmp_path, WITHOUT_DROPOUT, monkeypatch)
+    assert main.main([*OPTIONS, "--check-run", "--verify", program]) == 0
+    assert "EQUAL" in capsys.readouterr().out
+    assert (tmp_path / "job_keras.py").exists()
+
+
+@pytest.mark.full
+def test_a_canned_estimator_that_is_equal_is_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The census: training, evaluations and the export, all signatures of it."""
+    program = written(tmp_path, (EXAMPLES / "census" / "train.py").read_text(), monkeypatch)
+    few = ["--train_steps=4", "--save_checkpoints_steps=2", "--dropout=0"]
+    folders = ["--data_dir=data", "--model_dir=model"]
+    assert main.main([*OPTIONS, "--check-run", "--verify", program, *folders, *few]) == 0
+    assert "EQUAL" in capsys.readouterr().out
+    assert (tmp_path / "job_keras.py").exists()
+
+
+@pytest.mark.full
+def test_a_program_with_other_numbers_is_not_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout draws others: the status is that of verify, and nothing is left."""
+    program = written(tmp_path, JOB, monkeypatch)
+    assert main.main([*OPTIONS, "--verify", program]) == 1
+    assert not (tmp_path / "job_keras.py").exists()
+
+
+@pytest.mark.full
+def test_a_program_that_fails_is_not_kept(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cause leads."""
+    source = WITHOUT_DROPOUT.replace("\nmain()\n", "\nmain()\nopen('missing')\n")
+    program = written(tmp_path, source, monkeypatch)
+    assert main.main([*OPTIONS, "--check-run", program]) == 2
+    assert "No such file or directory: 'missing'" in capsys.readouterr().err
+    assert not (tmp_path / "job_keras.py").exists()

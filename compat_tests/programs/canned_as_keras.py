@@ -1,0 +1,203 @@
+"""Trains canned estimators and the Keras models that `migrate` makes of them, from one checkpoint.
+
+    TF_USE_LEGACY_KERAS=1 python -m compat_tests.programs.canned_as_keras old FOLDER [NAME ...]
+    TF_USE_LEGACY_KERAS=1 python -m compat_tests.programs.canned_as_keras new FOLDER [NAME ...]
+
+The second prints, for each program, its name, how many arrays have moved, and what differs most,
+as a line of JSON. They are two processes, since Keras 2 does not make both kinds of models in one.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from estimator_bridge import convert
+from estimator_bridge.migrate import migrate_to_keras
+from estimator_bridge.run import install
+
+BEGIN, END = 4, 12
+"""The step of the checkpoint from which both go on, and the last one."""
+
+PROGRAM = """\
+import numpy as np
+import tensorflow as tf
+
+JOBS = ['clerk', 'cook', 'nurse']
+
+
+def input_fn():
+  rng = np.random.RandomState(1)
+  features = {
+      'age': rng.uniform(18., 70., 192).astype(np.float32),
+      'pair': rng.normal(size=(192, 2)).astype(np.float32),
+      'job': rng.choice(JOBS + ['none'], 192),
+      'hobbies': np.where(rng.uniform(size=(192, 3)) < .6, rng.randint(20, size=(192, 3)), -1),
+      'town': rng.choice(list('uvwxyz'), 192),
+      'weight': rng.uniform(.5, 1.5, 192).astype(np.float32)}
+  score = .05 * (features['age'] - 40.) + (features['job'] == 'cook')
+  labels = {
+      'two': (score > 0.).astype(np.int64),
+      'words': np.where(score > 0., 'more', 'less'),
+      'three': np.digitize(score, [-.5, .5]),
+      'one': score.astype(np.float32),
+      'both': np.stack([score, -score], 1).astype(np.float32)}
+  return tf.data.Dataset.from_tensor_slices((features, labels['LABELS'])).batch(16)
+
+
+def make(folder):
+  fc = tf.feature_column
+  age = fc.numeric_column('age', normalizer_fn=lambda x: (x - 40.) / 20.)
+  ages = fc.bucketized_column(fc.numeric_column('age'), [25., 40., 55.])
+  job = fc.categorical_column_with_vocabulary_list('job', JOBS)
+  hobbies = fc.categorical_column_with_identity('hobbies', 20)
+  town = fc.categorical_column_with_hash_bucket('town', 9)
+  wide = [age, ages, job, hobbies, fc.crossed_column([ages, 'town'], 30)]
+  deep = [age, fc.numeric_column('pair', shape=[2]), fc.indicator_column(job),
+          fc.embedding_column(hobbies, 4), fc.embedding_column(town, 3, combiner='sqrtn')]
+  return API.CLASS(
+      ARGUMENTS,
+      model_dir=folder, config=API.RunConfig(tf_random_seed=3))
+"""
+
+NETWORK = "hidden_units=[8, 4], feature_columns=deep"
+BOTH = "linear_feature_columns=wide, dnn_feature_columns=deep, dnn_hidden_units=[8, 4]"
+V1_RATE = "tf.compat.v1.train.exponential_decay(0.1, tf.compat.v1.train.get_global_step(), 5, 0.5)"
+
+CASES: Mapping[str, tuple[str, str, str, str, str]] = {
+    "network": ("DNNClassifier", "two", f"{NETWORK}, batch_norm=True", "", ""),
+    "network of three": (
+        *("DNNClassifier", "three", f"{NETWORK}, n_classes=3, weight_column='weight'"),
+        "optimizer='Adam'",
+        "optimizer=tf.keras.optimizers.legacy.Adam(0.01, epsilon=1e-6)",
+    ),
+    "network of numbers": (
+        *("DNNRegressor", "both", f"{NETWORK}, label_dimension=2, activation_fn=tf.nn.tanh"),
+        f"optimizer=lambda: tf.compat.v1.train.AdagradOptimizer({V1_RATE})",
+        "optimizer='SGD'",
+    ),
+    "linear": ("LinearClassifier", "words", "wide, label_vocabulary=['less', 'more']", "", ""),
+    "linear of three": (
+        *("LinearClassifier", "three", "wide, n_classes=3, sparse_combiner='mean'"),
+        "optimizer=tf.compat.v1.train.GradientDescentOptimizer(0.01)",
+        "optimizer='Adagrad'",
+    ),
+    "linear of numbers": (
+        *("LinearRegressor", "one", "wide, weight_column='weight'"),
+        "optimizer=tf.compat.v1.train.FtrlOptimizer(0.01, l1_regularization_strength=0.001)",
+        "optimizer=tf.keras.optimizers.legacy.Ftrl(0.1, l2_regularization_strength=0.1)",
+    ),
+    "both": (
+        "DNNLinearCombinedClassifier",
+        "words",
+        f"{BOTH}, label_vocabulary=['less', 'more'], weight_column='weight'",
+        "loss_reduction=tf.compat.v1.losses.Reduction.SUM_OVER_BATCH_SIZE",
+        "loss_reduction=tf.losses.Reduction.SUM",
+    ),
+    "both for numbers": (
+        *("DNNLinearCombinedRegressor", "one", f"{BOTH}, dnn_activation_fn=None"),
+        "linear_optimizer='Adagrad'",
+        "dnn_optimizer=lambda: tf.keras.optimizers.legacy.Adagrad(0.05)",
+    ),
+}
+"""The class, its labels, its arguments, and those of TensorFlow 1's and of TensorFlow 2's alone."""
+
+NAMES = [f"{name}, v{version}" for name in CASES for version in (1, 2)]
+
+
+def source(name: str) -> str:
+    """Returns the program of a name."""
+    case, _, version = name.rpartition(", v")
+    kind, labels, arguments, *others = CASES[case]
+    parts = [arguments, *filter(None, [others[int(version) - 1]])]
+    program = PROGRAM.replace("LABELS", labels).replace("CLASS", kind)
+    program = program.replace("ARGUMENTS", ",\n      ".join(parts))
+    api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
+    return program.replace("API", api)
+
+
+def train_old(name: str, folder: pathlib.Path) -> None:
+    """Trains an estimator, and keeps its metrics and predictions."""
+    old = _names_of(name, source(name))
+    job = old["make"](str(folder / "old"))
+    job.train(old["input_fn"], steps=BEGIN)
+    convert.convert(str(folder / "old"), str(folder / "new"), no_tables=True)
+    job.train(old["input_fn"], max_steps=END)
+    convert.convert(str(folder / "old"), str(folder / "last"), no_tables=True)
+    metrics = job.evaluate(old["input_fn"], steps=5)
+    predictions = list(job.predict(old["input_fn"]))
+    (folder / "results.pickle").write_bytes(pickle.dumps((metrics, predictions)))
+
+
+def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
+    """Trains the Keras form from the converted checkpoint; returns what differs in the end."""
+    metrics, predictions = pickle.loads((folder / "results.pickle").read_bytes())
+    new = _names_of(name, migrate_to_keras(source(name), name).source)
+    start = contents(str(folder / "new"))
+    model = new["make"](str(folder / "new"))
+    model.fit(new["input_fn"](), max_steps=END, verbose=0)
+    there, here = contents(str(folder / "last")), contents(str(folder / "new"))
+    of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
+    keys = {*metrics, *of_model}
+    pairs = [(f"metric {key}", metrics.get(key), of_model.get(key)) for key in keys]
+    for one, other in zip(predictions, model.predictions(new["input_fn"]()), strict=True):
+        pairs += [(f"prediction {key}", one.get(key), other.get(key)) for key in {*one, *other}]
+    pairs += [(key, there.get(key), here.get(key)) for key in {*there, *here}]
+    moved = [key for key in there if key in start and not np.array_equal(there[key], start[key])]
+    return {"name": name, "moved": len(moved), "worst": worst(pairs)}
+
+
+def _names_of(name: str, text: str) -> dict[str, Any]:
+    namespace: dict[str, Any] = {"__name__": name}
+    exec(compile(text, f"{name}.py", "exec"), namespace)
+    return namespace
+
+
+def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
+    """Returns the largest differences, as parts of the largest magnitude of each value."""
+    found = []
+    for name, one, other in pairs:
+        if one is None or other is None:
+            found.append((float("inf"), f"{name}: {'B' if one is None else 'A'} alone"))
+            continue
+        a, b = np.asarray(one), np.asarray(other)
+        if a.dtype.kind != "f" or a.shape != b.shape:
+            same = a.shape == b.shape and bool(np.all(a == b))
+            found.append((0.0 if same else float("inf"), name))
+            continue
+        scale = max(float(np.max(np.abs(a), initial=0.0)), 1e-3)
+        found.append((float(np.max(np.abs(a - b), initial=0.0)) / scale, name))
+    return sorted(found, reverse=True)[:3]
+
+
+def contents(folder: str) -> dict[str, np.ndarray]:
+    """Returns the values in the latest checkpoint of a folder."""
+    reader = tf.train.load_checkpoint(folder)
+    keys = [key for key in reader.get_variable_to_shape_map() if key.endswith("VARIABLE_VALUE")]
+    return {key: np.asarray(reader.get_tensor(key)) for key in keys if "save_counter" not in key}
+
+
+def main() -> None:
+    """Runs the programs of the command line, or all."""
+    install.install()
+    part, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    for name in sys.argv[3:] or NAMES:
+        place = folder / re.sub(r"\W+", "_", name)
+        if part == "old":
+            place.mkdir(parents=True)
+            train_old(name, place)
+        else:
+            sys.stdout.write(f"{json.dumps(compare_new(name, place))}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The canned estimators that become Keras models: their arguments, under names that all share."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.keras_form.source import Source
+
+_COMBINED = (
+    "model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer "
+    "dnn_hidden_units dnn_activation_fn dnn_dropout"
+)
+
+CLASSES: Mapping[str, str] = {
+    "DNNClassifier": (
+        "hidden_units feature_columns model_dir n_classes weight_column label_vocabulary optimizer "
+        "activation_fn dropout input_layer_partitioner config warm_start_from loss_reduction "
+        "batch_norm"
+    ),
+    "DNNRegressor": (
+        "hidden_units feature_columns model_dir label_dimension weight_column optimizer "
+        "activation_fn dropout input_layer_partitioner config warm_start_from loss_reduction "
+        "batch_norm"
+    ),
+    "LinearClassifier": (
+        "feature_columns model_dir n_classes weight_column label_vocabulary optimizer config "
+        "partitioner warm_start_from loss_reduction sparse_combiner"
+    ),
+    "LinearRegressor": (
+        "feature_columns model_dir label_dimension weight_column optimizer config partitioner "
+        "warm_start_from loss_reduction sparse_combiner"
+    ),
+    "DNNLinearCombinedClassifier": (
+        f"{_COMBINED} n_classes weight_column label_vocabulary input_layer_partitioner config "
+        "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
+    ),
+    "DNNLinearCombinedRegressor": (
+        f"{_COMBINED} label_dimension weight_column input_layer_partitioner config "
+        "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
+    ),
+}
+"""The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
+
+_PARTITIONERS = ("input_layer_partitioner", "partitioner")
+
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("DNNEstimator", "LinearEstimator", "DNNLinearCombinedEstimator"),
+        "Use its Classifier or Regressor, or migrate to the bridge form",
+    ),
+    **dict.fromkeys(
+        ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator"),
+        "Leave it out, or migrate to the bridge form",
+    ),
+}
+"""Canned estimators that are not carried, and the way out."""
+
+_OF_LINEAR = {
+    "feature_columns": "linear_feature_columns",
+    "optimizer": "linear_optimizer",
+    "sparse_combiner": "linear_sparse_combiner",
+}
+_OF_NETWORK = ("feature_columns", "optimizer", "hidden_units", "activation_fn", "dropout")
+
+
+class Canned(NamedTuple):
+    """A class of canned estimators.
+
+    Attributes:
+        name: such as "DNNClassifier".
+        is_v1: whether it is of `tf.compat.v1.estimator`.
+    """
+
+    name: str
+    is_v1: bool
+
+    @property
+    def order(self) -> list[str]:
+        """The arguments in order."""
+        names = CLASSES[self.name].split()
+        return names if self.is_v1 else [each for each in names if each not in _PARTITIONERS]
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the labels are classes."""
+        return self.name.endswith("Classifier")
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether the model may have a linear part and a network."""
+        return self.name.startswith("DNNLinear")
+
+    def shared_name(self, argument: str) -> str:
+        """Returns what a combined estimator calls an argument."""
+        if self.name.startswith("Linear"):
+            return _OF_LINEAR.get(argument, argument)
+        if self.is_combined or argument not in _OF_NETWORK:
+            return argument
+        return f"dnn_{argument}"
+
+    def rate(self, part: str) -> str:
+        """Returns the learning rate of an optimizer that is given by its name.
+
+        Args:
+            part: "dnn" or "linear".
+        """
+        if self.is_combined:
+            # Of more than 40,000 columns the linear model's would be less.
+            return "0.005" if part == "linear" else "0.001"
+        if part == "linear":
+            return "0.2"
+        return "0.05" if self.is_v1 else "0.001"
+
+
+def canned(source: Source, node: ast.AST) -> Canned | None:
+    """Returns the class of a canned estimator that a node makes; None of other nodes."""
+    name = class_name(source, node)
+    if name not in CLASSES:
+        return None
+    assert isinstance(node, ast.Call)
+    full = source.full(node.func)
+    return Canned(name, "compat.v1" in full or full.startswith("tensorflow_estimator"))
+
+
+def class_name(source: Source, node: ast.AST) -> str:
+    """Returns the class of stock's estimators that a node makes; "" of other nodes."""
+    short = source.called(node)
+    return short.rpartition(".")[2] if short.startswith("estimator.") else ""

@@ -1,0 +1,357 @@
+"""The text of the `keras.Model` that replaces a canned estimator."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.canned_optimizers import CannedOptimizer
+from estimator_bridge.migrate.keras_form.sites import Site
+from estimator_bridge.migrate.keras_form.source import Source, bound_in, call_text, names_in
+
+Text = Callable[[], str]
+
+_REDUCTIONS = {"SUM": "sum", "SUM_OVER_BATCH_SIZE": "", "AUTO": "", "sum": "sum"}
+_REDUCTIONS |= {"sum_over_batch_size": "", "auto": ""}
+"""The reductions of losses by their names and values; "" is the default of heads."""
+
+_COLUMNS = ("linear_feature_columns", "dnn_feature_columns")
+
+CARRIED = (
+    *_COLUMNS,
+    *("dnn_hidden_units", "dnn_activation_fn", "dnn_dropout", "batch_norm", "dnn_optimizer"),
+    *("linear_optimizer", "linear_sparse_combiner", "n_classes", "label_dimension"),
+    *("weight_column", "label_vocabulary", "loss_reduction", "model_dir", "config"),
+    *("input_layer_partitioner", "partitioner"),
+)
+"""The arguments of canned estimators that are carried, or make no difference."""
+
+
+class CannedModelWriter:
+    """Writes the model of a canned estimator.
+
+    Args:
+        exports: whether the program exports it.
+    """
+
+    def __init__(self, source: Source, site: Site, exports: bool) -> None:
+        assert site.canned is not None
+        self._source, self._site, self._canned = source, site, site.canned
+        self._exports = exports
+        self._locals = _names_of(site.function)
+        self.parameters: dict[str, ast.expr | None] = {}
+        self._linear = self._columns("linear")
+        self._deep = self._columns("dnn")
+        self._optimizers = {
+            part: CannedOptimizer(
+                source, site.canned, part, site.arguments.get(f"{part}_optimizer")
+            )
+            for part, columns in (("dnn", self._deep), ("linear", self._linear))
+            if columns is not None
+        }
+        self._check()
+        for module_name in ("TableModel", self._head_class, *self._layer_classes()):
+            source.need(rules.KERAS, module_name)
+        for node in self._nodes():
+            self._pass_names(node)
+
+    # What is read.
+
+    def _columns(self, part: str) -> Text | None:
+        """Returns the code of the columns of a part in `__init__`; None without the part."""
+        name = f"{part}_feature_columns"
+        node = self._site.arguments.get(name)
+        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+            return None
+        if isinstance(node, ast.Name) or not names_in(node) & self._locals:
+            self._pass_names(node)
+            return lambda: self._source.code_at(node, 4)
+        self.parameters[name] = node
+        return lambda: name
+
+    def _pass_names(self, node: ast.AST) -> None:
+        """Has `__init__` take the names of the estimator's function that a node reads."""
+        for name in sorted(names_in(node) & self._locals):
+            self.parameters.setdefault(name, None)
+
+    def _nodes(self) -> Iterator[ast.expr]:
+        """Yields the nodes that are written into `__init__`."""
+        left_out = {*_COLUMNS, "model_dir", "config", "dnn_optimizer", "linear_optimizer"}
+        left_out |= {"input_layer_partitioner", "partitioner", "loss_reduction"}
+        for key, node in self._site.arguments.items():
+            if key not in left_out:
+                yield node
+        for each in self._optimizers.values():
+            if each.node is not None:
+                yield each.node
+
+    def _check(self) -> None:
+        """Adds the problems of arguments whose values have to be known here."""
+        arguments, problem = self._site.arguments, self._source.problem
+        if not self._optimizers:
+            why = "which columns its model has is not known here"
+            way_out = "Give the columns of the linear model or of the network by name"
+            problem(self._site.call, "keras-argument", why, way_out)
+        for key in ("input_layer_partitioner", "partitioner"):
+            if key in arguments:
+                line = arguments[key].lineno
+                self._source.notes.append((line, f"{key} is left out: variables are whole"))
+                self._source.done.update(ast.walk(arguments[key]))
+        for key in ("n_classes", "batch_norm"):
+            if key in arguments and not isinstance(arguments[key], ast.Constant):
+                way_out = "Write the number or the truth value into the call"
+                problem(arguments[key], "keras-argument", f"the value of {key} decides", way_out)
+        if self._reduction() is None:
+            way_out = "Use the reduction SUM or SUM_OVER_BATCH_SIZE, or migrate to the tf2 form"
+            node = arguments["loss_reduction"]
+            problem(node, "keras-loss", "no head of tf2_engine.keras has this reduction", way_out)
+        self._check_optimizers()
+
+    def _check_optimizers(self) -> None:
+        problem = self._source.problem
+        kinds = [each.kind for each in self._optimizers.values()]
+        if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
+            problem(
+                *(self._site.call, "keras-optimizer"),
+                "two Adams have powers of betas of their own in checkpoints",
+                "Use another optimizer for one of the parts",
+            )
+        network = self._optimizers.get("dnn")
+        if network is not None and network.kind == "Ftrl" and self._has_embeddings():
+            problem(
+                *(network.node or self._site.call, "keras-optimizer"),
+                "Keras's Ftrl updates all rows of an embedding, and not those of the batch alone",
+                "Use another optimizer for the network",
+            )
+
+    def _has_embeddings(self) -> bool:
+        walked = ast.walk(self._source.tree)
+        return any(
+            self._source.called(each) == "feature_column.embedding_column" for each in walked
+        )
+
+    def _constant(self, key: str, default: object = None) -> object:
+        node = self._site.arguments.get(key)
+        return node.value if isinstance(node, ast.Constant) else default
+
+    def _code(self, key: str, default: str = "") -> str:
+        node = self._site.arguments.get(key)
+        return default if node is None else self._source.code_at(node, 4)
+
+    def _reduction(self) -> str | None:
+        """Returns the `reduction` of the head, "" for its default; None if there is none."""
+        node = self._site.arguments.get("loss_reduction")
+        if node is None:
+            return "sum" if self._canned.is_v1 else ""
+        self._source.done.update(ast.walk(node))
+        name = node.value if isinstance(node, ast.Constant) else self._source.short(node)
+        return _REDUCTIONS.get(str(name).rpartition(".")[2])
+
+    # What is written.
+
+    def construction(self, column: int) -> str:
+        """Returns the code that makes the model, in a statement at a column."""
+        parts = [
+            name if node is None else f"{name}={self._source.code_at(node, column + 4)}"
+            for name, node in sorted(self.parameters.items(), key=lambda each: each[1] is not None)
+        ]
+        return call_text("Model", parts, column, "model = ")
+
+    def text(self) -> str:
+        """Returns the class."""
+        names = sorted(self.parameters, key=lambda name: self.parameters[name] is not None)
+        lines = [
+            "class Model(TableModel):",
+            '  """The model: its layers, and what a step of each kind computes."""',
+            "",
+            f"  def __init__({', '.join(['self', *names])}):",
+            *self._init(),
+            "",
+            *self._call(),
+            "",
+            *self._train_step(),
+            "",
+            *self._test_step(),
+            "",
+            "  def predict_step(self, features):",
+            "    return self.head.predictions(self(features, training=False))",
+        ]
+        if self._exports:
+            lines += ["", "  def signatures(self, predictions):"]
+            lines += ["    return self.head.signatures(predictions)"]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def _head_class(self) -> str:
+        if not self._canned.is_classifier:
+            return "RegressionHead"
+        return "BinaryClassHead" if self._constant("n_classes", 2) == 2 else "MultiClassHead"
+
+    def _layer_classes(self) -> Iterator[str]:
+        if self._deep is not None:
+            yield "DenseFeatures"
+        if self._linear is not None:
+            yield "LinearFeatures"
+
+    def _init(self) -> Iterator[str]:
+        yield "    super().__init__(names={"
+        yield from (f"        {each}," for each in self._names())
+        yield f"    }}, slot_names='{self._slot_names}')" if self._slot_names else "    })"
+        if self._deep is not None:
+            yield f"    self.input_layer = DenseFeatures({self._deep()}, name='input_layer')"
+            yield from self._hidden_layers()
+            yield f"    self.logits = tf.keras.layers.Dense({self._units}, name='logits')"
+        if self._linear is not None:
+            parts = [self._linear(), *self._linear_options(), "name='linear_model'"]
+            yield f"    self.linear = {call_text('LinearFeatures', parts, 4, 'self.linear = ')}"
+        head = call_text(self._head_class, [*self._head_parts()], 4, "self.head = ")
+        yield f"    self.head = {head}"
+        yield "    self.mean_loss = tf.keras.metrics.Mean(name='loss')"
+        if len(self._optimizers) == 1:
+            (only,) = self._optimizers.values()
+            yield f"    self.compile(optimizer={only.text()})"
+            return
+        for part, optimizer in self._optimizers.items():
+            yield f"    self.{part}_optimizer = {optimizer.text()}"
+        yield "    self.compile(optimizer=self.dnn_optimizer)"
+
+    @property
+    def _slot_names(self) -> str:
+        """The names of slots in checkpoints; see `TableModel`."""
+        if not self._canned.is_v1:
+            return "training/{optimizer}/{variable}/{keras_slot}"
+        if self._canned.is_combined:
+            return ""
+        # What the partitioner leaves of "part_0" in the names of the slots of a variable.
+        return f"{{variable}}/{'t_0' if self._deep is not None else 'part_0'}/{{slot}}"
+
+    def _names(self) -> Iterator[str]:
+        """Yields the items of the names of layers in checkpoints."""
+        if self._deep is not None:
+            yield "'input_layer': 'dnn/input_from_feature_columns/input_layer'"
+            yield from self._names_of_hidden()
+            yield "'logits': 'dnn/logits'"
+        if self._linear is not None:
+            yield "'linear_model': 'linear/linear_model'"
+        if self._canned.is_v1 and "Adam" in {each.kind for each in self._optimizers.values()}:
+            scope = "head" if self._canned.is_combined else f"{next(iter(self._optimizers))}/head"
+            yield from (f"'{name}': '{scope}/{name}'" for name in ("beta1_power", "beta2_power"))
+
+    def _names_of_hidden(self) -> Iterator[str]:
+        hidden = self._site.arguments.get("dnn_hidden_units")
+        kinds = ["", "_batchnorm_{i}"] if self._constant("batch_norm", False) else [""]
+        for kind in kinds:
+            path = kind.replace("_batchnorm", "/batchnorm")
+            if isinstance(hidden, (ast.List, ast.Tuple)):
+                for i in range(len(hidden.elts)):
+                    own, scope = f"hiddenlayer_{i}{kind}", f"dnn/hiddenlayer_{i}{path}"
+                    yield f"'{own}': '{scope}'".replace("{i}", str(i))
+            else:
+                pair = f"f'hiddenlayer_{{i}}{kind}': f'dnn/hiddenlayer_{{i}}{path}'"
+                yield f"**{{{pair} for i in range(len({self._code('dnn_hidden_units')}))}}"
+
+    def _hidden_layers(self) -> Iterator[str]:
+        units, activation = (
+            self._code("dnn_hidden_units"),
+            self._code("dnn_activation_fn", "tf.nn.relu"),
+        )
+        options = "" if activation == "None" else f", {activation}"
+        yield (
+            "    self.hidden = [\n"
+            f"        tf.keras.layers.Dense(units{options}, name=f'hiddenlayer_{{i}}')\n"
+            f"        for i, units in enumerate({units})]"
+        )
+        if self._drops:
+            dropout = self._code("dnn_dropout")
+            yield f"    self.dropouts = [tf.keras.layers.Dropout({dropout}) for _ in self.hidden]"
+        if self._constant("batch_norm", False):
+            yield (
+                "    self.norms = [\n"
+                "        tf.keras.layers.BatchNormalization(\n"
+                "            momentum=0.999, name=f'hiddenlayer_{i}_batchnorm_{i}')\n"
+                "        for i in range(len(self.hidden))]"
+            )
+
+    @property
+    def _drops(self) -> bool:
+        node = self._site.arguments.get("dnn_dropout")
+        return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
+
+    @property
+    def _units(self) -> str:
+        if not self._canned.is_classifier:
+            return self._code("label_dimension", "1")
+        return "1" if self._head_class == "BinaryClassHead" else self._code("n_classes")
+
+    def _linear_options(self) -> Iterator[str]:
+        if self._units != "1":
+            yield f"units={self._units}"
+        if "linear_sparse_combiner" in self._site.arguments:
+            yield f"sparse_combiner={self._code('linear_sparse_combiner')}"
+
+    def _head_parts(self) -> Iterator[str]:
+        if self._head_class == "MultiClassHead":
+            yield self._code("n_classes")
+        elif self._head_class == "RegressionHead" and self._units != "1":
+            yield self._units
+        for key in ("label_vocabulary", "weight_column"):
+            if key in self._site.arguments:
+                yield f"{key}={self._code(key)}"
+        if self._reduction():
+            yield f"reduction={self._reduction()!r}"
+        if self._head_class == "BinaryClassHead" and self._canned.is_v1:
+            yield "v1_auc=True"
+
+    def _call(self) -> Iterator[str]:
+        yield "  def call(self, features, training=False):"
+        if self._deep is None:
+            yield "    return self.linear(features)"
+            return
+        yield "    net = self.input_layer(features)"
+        variables, lists, net = ["layer"], ["self.hidden"], "layer(net)"
+        if self._drops:
+            variables, lists = [*variables, "dropout"], [*lists, "self.dropouts"]
+            net = f"dropout({net}, training=training)"
+        if self._constant("batch_norm", False):
+            variables, lists = [*variables, "norm"], [*lists, "self.norms"]
+            net = f"norm({net}, training=training)"
+        source = lists[0] if len(lists) == 1 else f"zip({', '.join(lists)})"
+        yield f"    for {', '.join(variables)} in {source}:"
+        yield f"      net = {net}"
+        both = "" if self._linear is None else " + self.linear(features)"
+        yield f"    return self.logits(net){both}"
+
+    @property
+    def _passed(self) -> str:
+        return "labels, logits" + (", features" if "weight_column" in self._site.arguments else "")
+
+    def _train_step(self) -> Iterator[str]:
+        yield "  def train_step(self, batch):"
+        yield "    features, labels = batch"
+        yield "    with tf.GradientTape() as tape:"
+        yield "      logits = self(features, training=True)"
+        yield f"      loss = self.head.loss({self._passed})"
+        if len(self._optimizers) == 1:
+            yield "    self.minimize(loss, tape)"
+        else:
+            for part in self._optimizers:
+                below = f"self.variables_below('{part}/')"
+                yield f"    self.minimize(loss, tape, {below}, self.{part}_optimizer)"
+        yield "    return {'loss': loss}"
+
+    def _test_step(self) -> Iterator[str]:
+        yield "  def test_step(self, batch):"
+        yield "    features, labels = batch"
+        yield "    logits = self(features, training=False)"
+        yield f"    self.mean_loss.update_state(self.head.loss({self._passed}))"
+        yield f"    self.head.update_metrics({self._passed})"
+        yield "    return {'loss': self.mean_loss.result(), **self.head.results()}"
+
+
+def _names_of(function: ast.AST) -> set[str]:
+    """Returns the names that a function binds; none of a module, whose names a class sees."""
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    parameters = (*function.args.args, *function.args.kwonlyargs)
+    return {*bound_in(function), *(each.arg for each in parameters)} - {function.name}

@@ -1,0 +1,54 @@
+"""The rules by which the Keras form refuses programs: id, and what each is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from estimator_bridge.migrate.selection import REFUSED, Rule
+
+_TEXTS: Mapping[str, str] = {
+    "keras-argument": "an argument that would be lost, or that the program does not write out",
+    "keras-batch-size": "a batch size that is not known where the dataset is made",
+    "keras-config": "a config that is not written out where the estimator is made",
+    "keras-estimator": "an estimator that is passed around",
+    "keras-estimator-argument": (
+        "an argument of the estimator, of its config or of an EvalSpec that has no counterpart"
+    ),
+    "keras-estimator-class": "a canned estimator whose model or head is not carried",
+    "keras-estimator-method": "a method of the estimator that a Keras model has not",
+    "keras-estimators": "no estimator, or several",
+    "keras-exporter": "an exporter other than a FinalExporter",
+    "keras-feature-config": "a feature whose table is not told where its config is made",
+    "keras-hook": "a hook other than for early stopping",
+    "keras-import": "an import of TensorFlow that stands alone in a block",
+    "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
+    "keras-layer-argument": "an argument of a layer that is not carried",
+    "keras-layer-of-tensors": "a layer that is made of computed values",
+    "keras-logging": "`tf.logging`, which TensorFlow 2 lacks",
+    "keras-loop": "a loop that calls a function with layers",
+    "keras-loop-name": "a loop that makes layers without names, nobody knows how many",
+    "keras-loss": "a loss whose numbers no loss or head here has",
+    "keras-metric": "a metric whose numbers Keras does not have",
+    "keras-metrics": "metrics that are not written out",
+    "keras-mode": "a value that depends on the mode in another way than whether it trains",
+    "keras-model-argument": "a parameter of the model_fn that a Keras model has not",
+    "keras-model-fn": "a model_fn that is not a function of the program",
+    "keras-name": "a name of a layer that is computed in a variable scope",
+    "keras-no-counterpart": "a function that TensorFlow 2 and Keras do not have",
+    "keras-no-training": "a model_fn in which no known optimizer minimizes a loss",
+    "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
+    "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
+    "keras-old-argument": "an argument that has another name in TensorFlow 2",
+    "keras-optimizer": "an optimizer of a canned estimator whose numbers Keras does not have",
+    "keras-params": "`params` whose keys are not written out",
+    "keras-receiver": "a receiver that is no function of placeholders",
+    "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
+    "keras-spec-argument": "an argument of an EstimatorSpec that has no counterpart",
+    "keras-summary": "a summary, which needs a writer and a step in TensorFlow 2",
+    "keras-table-rate": "a learning rate of a table whose optimizer is not in sight",
+    "keras-train-spec": "a TrainSpec or an EvalSpec that is not written out",
+    "keras-variable": "a variable that belongs to no layer",
+}
+
+RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
+"""The rules by id. What replaces code has none: no call of an estimator can stay in Keras."""

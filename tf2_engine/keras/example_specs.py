@@ -1,0 +1,75 @@
+"""The features of serialized tf.train.Examples that columns read, and receivers of such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing
+from tf2_engine.keras.columns import ModelColumn, Numeric
+from tf2_engine.types import Object, Tensor
+
+Column = ModelColumn | preprocessing.Column | str
+Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
+
+
+def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
+    """Returns what `tf.io.parse_example` takes for the features of columns, by key.
+
+    It is that of `tf.feature_column.make_parse_example_spec` for the columns that these were.
+
+    Raises:
+        InvalidSpec: two columns read a feature differently.
+    """
+    specs: dict[str, Object] = {}
+    for column in columns:
+        for key, spec in _specs(column):
+            if specs.setdefault(key, spec) != spec:
+                raise errors.InvalidSpec(
+                    f"Feature {key!r} is read as {specs[key]} and as {spec}. Let all columns of a "
+                    "feature have one type and shape."
+                )
+    return specs
+
+
+def parsing_receiver(
+    feature_spec: Mapping[str, Object], default_batch_size: int | None = None
+) -> Callable[[], Receiver]:
+    """Returns a function that returns what `TableModel.export_saved_model` takes of a server.
+
+    That is the spec of serialized Examples, [batch] string, and a function from them to features.
+
+    Args:
+        feature_spec: see `tf.io.parse_example`.
+        default_batch_size: None is any.
+    """
+    spec = tf.TensorSpec([default_batch_size], tf.string, "examples")
+    return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
+
+
+def _specs(column: Column) -> Iterator[tuple[str, Object]]:
+    if isinstance(column, str):  # in a cross
+        yield column, tf.io.VarLenFeature(tf.string)
+    elif isinstance(column, Numeric):
+        default = column.default_value
+        yield column.key, tf.io.FixedLenFeature(column.shape, column.dtype, default)
+    elif isinstance(column, preprocessing.Column):
+        yield from _specs_of_ids(column)
+    else:
+        yield from _specs_of_ids(column.ids)
+
+
+def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
+    if isinstance(column, preprocessing.Crossed):
+        for each in column.keys:
+            yield from _specs(each)
+    elif isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
+        yield from _specs_of_ids(column.column)
+        if isinstance(column, preprocessing.Weighted):
+            yield column.weight_key, tf.io.VarLenFeature(tf.float32)
+    elif isinstance(column, preprocessing.Bucketized):
+        yield column.key, tf.io.FixedLenFeature((1,), tf.float32)
+    else:
+        key: str = column.key  # type: ignore[attr-defined]
+        yield key, tf.io.VarLenFeature(getattr(column, "dtype", tf.int64))

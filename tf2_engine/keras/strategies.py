@@ -1,0 +1,22 @@
+"""The strategy of a program that may run on a TPU."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf2_engine.types import Object, Strategy
+
+
+def tpu_strategy(resolver: Object) -> Strategy:
+    """Connects to a TPU, and returns its strategy; without a TPU, that which is in use.
+
+    Args:
+        resolver: a `TPUClusterResolver`; None, as `tf2_engine.training.TPUClusterResolver` returns
+            where there is no TPU, leaves training to the host.
+    """
+    if resolver is None:
+        strategy: Strategy = tf.distribute.get_strategy()
+        return strategy
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)

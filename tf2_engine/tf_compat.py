@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import itertools
 import os
@@ -694,12 +695,24 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
 """What the last release of tf_slim, and programs of its age, look for in private modules."""
 
 
+_EAGER_PROFILER = "tensorflow.python.eager.profiler"
+
+
+def _eager_profiler() -> ModuleType:
+    """Returns a module in the place of one that TensorFlow 2.21 has no more."""
+    module = ModuleType(_EAGER_PROFILER)
+    module.start_profiler_server = tf.profiler.experimental.server.start  # type: ignore[attr-defined]
+    module.Profiler = tf.profiler.experimental.Profile  # type: ignore[attr-defined]
+    return module
+
+
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
     """While open, private names are there that code for TensorFlow 1 uses, and that have moved.
 
-    Subclasses of batch normalization may override `_moments` without a mask, which it had not; and
-    TensorFlow takes layers from a path that tf_keras has left.
+    Subclasses of batch normalization may override `_moments` without a mask, which it had not;
+    TensorFlow takes layers from a path that tf_keras has left; and programs import the module of
+    the profiler's server, if they use it or not.
     """
     with contextlib.ExitStack() as stack:
         for module, name, value in _MOVED:
@@ -711,6 +724,9 @@ def names_of_tf1() -> Iterator[None]:
             new = old.replace("tf_keras.", "tf_keras.src.")
             sys.modules[old] = importlib.import_module(new)
             stack.callback(sys.modules.pop, old)
+        if _EAGER_PROFILER not in sys.modules and not importlib.util.find_spec(_EAGER_PROFILER):
+            sys.modules[_EAGER_PROFILER] = _eager_profiler()
+            stack.callback(sys.modules.pop, _EAGER_PROFILER)
         kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
         # The two may be of one package, or of two.
         bases = {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}

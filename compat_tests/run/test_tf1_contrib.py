@@ -788,3 +788,19 @@ def test_slim_decodes_examples_with_images(view: Any) -> None:
 
     np.testing.assert_array_equal(found, image)
     np.testing.assert_allclose(boxes, np.transpose([*sides.values()]), rtol=1e-6)
+
+
+def test_the_module_of_the_profiler_is_there() -> None:
+    """Programs import it, most of them for a server that they never start; nothing is left."""
+    name = "tensorflow.python.eager.profiler"
+    before = name in sys.modules
+    with tf_compat.names_of_tf1(), tf_compat.names_of_tf1():
+        module = importlib.import_module(name)
+        package = importlib.import_module("tensorflow.python.eager")
+
+        assert callable(module.start_profiler_server)
+        assert callable(module.Profiler)
+        assert importlib.import_module(name) is module
+        assert package is sys.modules["tensorflow.python.eager"]
+    has_own = importlib.util.find_spec(name) is not None
+    assert (name in sys.modules) == (before or has_own)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import inspect
 import itertools
 import os
@@ -18,6 +19,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import cast
 
 import numpy as np
@@ -45,7 +47,9 @@ from tensorflow.python.feature_column import sequence_feature_column as _sequenc
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.framework import ops as _ops
 from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import array_ops as _array_ops
 from tensorflow.python.ops import clustering_ops as _clustering_ops
+from tensorflow.python.ops import control_flow_ops as _control_flow_ops
 from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
@@ -677,25 +681,56 @@ def save_as(variable: Variable, name: str) -> None:
     variable._set_save_slice_info(whole)
 
 
+_MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
+    (_ops, "IndexedSlices", tf.IndexedSlices),
+    (_ops, "Tensor", tf.Tensor),
+    (_array_ops, "stack", tf.stack),
+    (_array_ops, "unstack", tf.unstack),
+    (_control_flow_ops, "Assert", tf.compat.v1.Assert),
+    (_control_flow_ops, "case", tf.compat.v1.case),
+    (_control_flow_ops, "cond", tf.compat.v1.cond),
+    (_control_flow_ops, "while_loop", tf.compat.v1.while_loop),
+    (_variable_scope, "variable", tf.compat.v1.Variable),
+)
+"""What the last release of tf_slim, and programs of its age, look for in private modules."""
+
+
+_EAGER_PROFILER = "tensorflow.python.eager.profiler"
+
+
+def _eager_profiler() -> ModuleType:
+    """Returns a module in the place of one that TensorFlow 2.21 has no more."""
+    module = ModuleType(_EAGER_PROFILER)
+    module.start_profiler_server = tf.profiler.experimental.server.start  # type: ignore[attr-defined]
+    module.Profiler = tf.profiler.experimental.Profile  # type: ignore[attr-defined]
+    return module
+
+
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
     """While open, private names are there that code for TensorFlow 1 uses, and that have moved.
 
-    Subclasses of batch normalization may override `_moments` without a mask, which it had not; and
-    the last release of tf_slim looks for the class of tensors in another module, and for layers
-    where TensorFlow 2.21 takes them from a path that tf_keras has left.
+    Subclasses of batch normalization may override `_moments` without a mask, which it had not;
+    TensorFlow takes layers from a path that tf_keras has left; and programs import the module of
+    the profiler's server, if they use it or not.
     """
     with contextlib.ExitStack() as stack:
-        if not hasattr(_ops, "Tensor"):
-            _ops.Tensor = tf.Tensor
-            stack.callback(delattr, _ops, "Tensor")
-            old = "tf_keras.legacy_tf_layers.normalization"
+        for module, name, value in _MOVED:
+            if not hasattr(module, name):
+                setattr(module, name, value)
+                stack.callback(delattr, module, name)
+        old = "tf_keras.legacy_tf_layers.normalization"
+        if old not in sys.modules:
             new = old.replace("tf_keras.", "tf_keras.src.")
             sys.modules[old] = importlib.import_module(new)
             stack.callback(sys.modules.pop, old)
+        if _EAGER_PROFILER not in sys.modules and not importlib.util.find_spec(_EAGER_PROFILER):
+            sys.modules[_EAGER_PROFILER] = _eager_profiler()
+            stack.callback(sys.modules.pop, _EAGER_PROFILER)
         kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
         # The two may be of one package, or of two.
-        for base in {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}:
+        bases = {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}
+        for base in (each for each in bases if "__init_subclass__" not in vars(each)):
             base.__init_subclass__ = classmethod(_let_moments_do_without_mask)
             stack.callback(delattr, base, "__init_subclass__")
         yield

@@ -198,6 +198,44 @@ def test_a_strategy_and_another_number_of_shards_are_refused(replicas: Any) -> N
     assert "has 2 replica(s)" in replicas["refused"]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("use_tpu", [True, False])
+def test_without_a_tpu_a_strategy_goes_with_any_number_of_shards(
+    use_tpu: bool, tmp_path: pathlib.Path
+) -> None:
+    """With use_tpu=False num_shards has no effect, as stock: programs have both in one config.
+
+    So in an evaluation with eval_on_tpu=False, which has no cores either.
+    """
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        variable = V1.get_variable("v", [], initializer=V1.zeros_initializer())
+        loss = tf.reduce_mean((features["x"] - variable) ** 2)
+        train_op = V1.train.GradientDescentOptimizer(0.1).minimize(loss, V1.train.get_global_step())
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn(params: Any) -> Any:
+        return tf.data.Dataset.from_tensors({"x": tf.ones([params["batch_size"]])}).repeat()
+
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    shards = {"tpu_config": estimator.tpu.TPUConfig(num_shards=4)}
+    settings = {"use_tpu": use_tpu, "train_batch_size": 4, "eval_batch_size": 4}
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=estimator.tpu.RunConfig(
+            model_dir=str(tmp_path),
+            train_distribute=None if use_tpu else strategy,
+            eval_distribute=strategy,
+            **shards,
+        ),
+        eval_on_tpu=False,
+        **settings,
+    )
+    job.train(input_fn, max_steps=2)
+
+    assert job.evaluate(input_fn, steps=1)["global_step"] == 2
+
+
 @pytest.mark.parametrize(
     "settings, message",
     [

@@ -5,10 +5,14 @@ References for numbers are formulas of TensorFlow 1.15 in numpy, written here.
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import importlib
 import importlib.util
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +33,7 @@ tf1 = tf.compat.v1
 Array = npt.NDArray[Any]
 
 HAS_SLIM = importlib.util.find_spec("tf_slim") is not None
+SIDES = ["ymin", "xmin", "ymax", "xmax"]
 PATHS = [
     path for path in contrib_names.MODULES if path and (HAS_SLIM or not path.startswith("slim"))
 ]
@@ -700,3 +705,102 @@ def test_old_subclasses_of_batch_normalization_work(layers: str) -> None:
     assert called[0] == "old"
     assert "new" in called
     assert "__init_subclass__" not in {name for each in base.__mro__[:-1] for name in vars(each)}
+
+
+def names_in_tensorflow(path: pathlib.Path) -> Iterator[tuple[Any, str]]:
+    """Yields what a file takes of modules of TensorFlow: the module, and the name in it."""
+    tree = ast.parse(path.read_text())
+    modules: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tensorflow."):
+            package = importlib.import_module(node.module or "")
+            for each in node.names:
+                with contextlib.suppress(ModuleNotFoundError):
+                    importlib.import_module(f"{node.module}.{each.name}")
+                yield package, each.name
+                modules[each.asname or each.name] = getattr(package, each.name, None)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = modules.get(node.value.id)
+            if isinstance(module, ModuleType):
+                yield module, node.attr
+
+
+def has(module: ModuleType, name: str) -> bool:
+    """Returns whether a module has a name, if need be loaded now."""
+    try:
+        return hasattr(module, name)
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not HAS_SLIM, reason="needs tf_slim")
+def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
+    """Its last release is older than both versions of TensorFlow: what has moved is put back."""
+    package = importlib.util.find_spec("tf_slim")
+    assert package is not None
+    folder = pathlib.Path(package.origin or "").parent
+    files = [path for path in folder.rglob("*.py") if not path.stem.endswith("_test")]
+    found = {each for path in files for each in names_in_tensorflow(path)}
+
+    def missing() -> set[str]:
+        return {f"{module.__name__}.{name}" for module, name in found if not has(module, name)}
+
+    before = missing()
+    with tf_compat.names_of_tf1(), tf_compat.names_of_tf1():
+        assert missing() == set()
+
+    assert len(found) > 300
+    assert "tensorflow.python.ops.control_flow_ops.cond" in before
+    # Layers load when they are first looked for, and stay.
+    assert missing() == {name for name in before if ".layers." not in name}
+
+
+@pytest.mark.skipif(not HAS_SLIM, reason="needs tf_slim")
+def test_slim_decodes_examples_with_images(view: Any) -> None:
+    """The decoder of detection programs: an image of either format, boxes, and what is missing."""
+    with tf_compat.names_of_tf1():
+        decoder = view.contrib.slim.tfexample_decoder
+        image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+        kinds = {
+            "image/encoded": tf1.FixedLenFeature([], tf.string),
+            "image/format": tf1.FixedLenFeature([], tf.string, "png"),
+            **{f"box/{side}": tf1.VarLenFeature(tf.float32) for side in SIDES},
+        }
+        items = {
+            "image": decoder.Image("image/encoded", "image/format", channels=3),
+            "boxes": decoder.BoundingBox(SIDES, "box/"),
+        }
+        sides = {f"box/{side}": [0.1 * at, 0.2] for at, side in enumerate(SIDES)}
+        with tf.Graph().as_default(), tf1.Session() as session:
+            encoded = session.run(tf.io.encode_png(image))
+            features = {
+                "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+                **{
+                    name: tf.train.Feature(float_list=tf.train.FloatList(value=value))
+                    for name, value in sides.items()
+                },
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            serialized = tf.constant(example.SerializeToString())
+            decoded = decoder.TFExampleDecoder(kinds, items).decode(serialized, ["image", "boxes"])
+            found, boxes = session.run(decoded)
+
+    np.testing.assert_array_equal(found, image)
+    np.testing.assert_allclose(boxes, np.transpose([*sides.values()]), rtol=1e-6)
+
+
+def test_the_module_of_the_profiler_is_there() -> None:
+    """Programs import it, most of them for a server that they never start; nothing is left."""
+    name = "tensorflow.python.eager.profiler"
+    before = name in sys.modules
+    with tf_compat.names_of_tf1(), tf_compat.names_of_tf1():
+        module = importlib.import_module(name)
+        package = importlib.import_module("tensorflow.python.eager")
+
+        assert callable(module.start_profiler_server)
+        assert callable(module.Profiler)
+        assert importlib.import_module(name) is module
+        assert package is sys.modules["tensorflow.python.eager"]
+    has_own = importlib.util.find_spec(name) is not None
+    assert (name in sys.modules) == (before or has_own)

@@ -30,18 +30,23 @@ SCRIPTS = {
     "columns": "wide.py",
     "minigo": "train.py",
     "unet": "unet_main.py",
+    "bigbird": "run_classifier.py",
 }
 MODEL_DIR = {"bert": "output_dir", "minigo": "work_dir"}
 """The flag for the model_dir, where it is another one."""
 
 STEPS = {
     **{"bert": 3, "resnet": 4, "mnist": 4, "ncf": 4, "xlnet": 3},
-    **{"hparams": 3, "columns": 3, "minigo": 6, "unet": 2},
+    **{"hparams": 3, "columns": 3, "minigo": 6, "unet": 2, "bigbird": 2},
 }
+
+NOT_ON_STOCK = {"resnet", "hparams", "slim", "retinanet", "bigbird"}
+"""Three have a CrossShardOptimizer, retinanet exports for a TPU; bigbird is left open."""
 
 if importlib.util.find_spec("tf_slim") is not None:
     # The extra 'slim'.
     SCRIPTS["slim"], STEPS["slim"] = "train.py", 2
+    SCRIPTS["retinanet"], STEPS["retinanet"] = "retinanet_main.py", 2
 
 
 def run(
@@ -114,11 +119,11 @@ def test_a_program_trains(name: str, use_tpu: bool, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.full
 @needs_stock
-@pytest.mark.parametrize("name", sorted({*SCRIPTS} - {"resnet", "hparams", "slim"}))
+@pytest.mark.parametrize("name", sorted({*SCRIPTS} - NOT_ON_STOCK))
 def test_a_program_trains_as_on_stock(name: str, tmp_path: pathlib.Path) -> None:
     """With use_tpu=False every variable is stock's, bit for bit: both run the same ops in order.
 
-    The programs that are left out have a CrossShardOptimizer, which stock cannot run on a CPU.
+    The programs that are left out have what stock cannot run on a CPU, or are not compared.
     """
     arguments = [] if name == "columns" else ["--use_tpu=False"]
     run(name, tmp_path, *arguments)
@@ -172,3 +177,18 @@ def test_without_tf1_the_failure_says_what_to_do(tmp_path: pathlib.Path) -> None
     assert ran.returncode == 1
     assert "fails for tf.contrib, which only TensorFlow 1 has. Run it with --tf1." in ran.stderr
     assert helped.returncode == 0, helped.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", sorted({*SCRIPTS} & {"bigbird", "retinanet"}))
+def test_a_program_exports_what_it_trained(name: str, tmp_path: pathlib.Path) -> None:
+    """The export is of the last checkpoint, and computes: a batch gives numbers that are finite."""
+    run(name, tmp_path, "--use_tpu=True")
+    (export,) = (tmp_path / "job" / "export").iterdir()
+    found = tf.saved_model.load(str(export)).signatures["serving_default"]
+    picture = tf.io.encode_png(tf.zeros([4, 6, 3], tf.uint8))
+    (given,) = found.structured_input_signature[1]
+    outputs = found(**{given: [b"abc", b"d"] if name == "bigbird" else tf.stack([picture] * 2)})
+
+    assert all(np.isfinite(value).all() for value in outputs.values())
+    assert all(value.shape[0] == 2 for value in outputs.values())

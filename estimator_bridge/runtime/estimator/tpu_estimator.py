@@ -164,7 +164,7 @@ class TPUEstimator(Estimator):
         count = core_counts.num_replicas(tpu_config)
         if strategy is not None:
             count = strategy.num_replicas_in_sync
-            if tpu_config.num_shards not in (None, count):
+            if self._runs_on_engine(mode) and tpu_config.num_shards not in (None, count):
                 raise errors.InvalidInput(
                     f"TPUConfig.num_shards={tpu_config.num_shards}, but the strategy of mode "
                     f"{mode!r} has {count} replica(s): {strategy!r}. Leave num_shards out."

@@ -1,0 +1,1 @@
+"""A reduced program of TensorFlow 1."""

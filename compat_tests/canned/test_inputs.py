@@ -22,13 +22,13 @@ Y = np.arange(100, 105)
 
 def batches(input_fn: Callable[[], Any], most: int = 20) -> list[Any]:
     """Returns the batches of an input_fn, until the input ends."""
-    found = []
+    results = []
     with tf.Graph().as_default():
-        made = input_fn()
+        tensors = input_fn()
         with tf.train.MonitoredSession() as session:
-            while not session.should_stop() and len(found) < most:
-                found.append(session.run(made))
-    return found
+            while not session.should_stop() and len(results) < most:
+                results.append(session.run(tensors))
+    return results
 
 
 def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:

@@ -131,8 +131,10 @@ def test_only_names_that_all_code_has_are_reused(use: str) -> None:
     new = rewritten(f"import tensorflow.compat.v1 as tf\n{use}")
 
     assert "import tensorflow.compat.v1 as tf\n" in new
-    before, found, _ = new.partition("from estimator_bridge import estimator as tf_estimator\n")
-    assert found
+    before, new_import, _ = new.partition(
+        "from estimator_bridge import estimator as tf_estimator\n"
+    )
+    assert new_import
     assert "ModeKeys" not in before
     assert "tf_estimator.ModeKeys" in new
 

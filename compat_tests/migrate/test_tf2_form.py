@@ -269,8 +269,8 @@ def test_arguments_that_are_carried_are_taken(name: str) -> None:
 
 def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
     """A class of the program stays what it is where a name of stock is imported."""
-    own = "class PredictOutput: pass\n\n\ndef main(columns):"
-    new = migrate(PROGRAM.replace("def main(columns):", own)).source
+    class_and_main = "class PredictOutput: pass\n\n\ndef main(columns):"
+    new = migrate(PROGRAM.replace("def main(columns):", class_and_main)).source
 
     assert "PredictOutput as tf2_PredictOutput, ServingInputReceiver)" in new
     assert "    outputs = tf2_PredictOutput(logits)\n" in new

@@ -386,14 +386,14 @@ def parsing(namespace: Any) -> dict[str, Any]:
 
 def test_parsing_specs_add_label_and_weight() -> None:
     """Features of the columns, a label of the right shape and type, and the weight."""
-    made = parsing(estimator)
+    specs = parsing(estimator)
 
-    assert set(made["class"]) == {"age", "words", "y"}
-    assert made["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
-    assert made["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
-    assert made["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
-    assert made["weighted"]["weight"].shape == (1,)
-    assert made["weighted"].keys() == made["column"].keys()
+    assert set(specs["class"]) == {"age", "words", "y"}
+    assert specs["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
+    assert specs["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
+    assert specs["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
+    assert specs["weighted"]["weight"].shape == (1,)
+    assert specs["weighted"].keys() == specs["column"].keys()
 
 
 @needs_stock
@@ -418,7 +418,7 @@ def described(receiver: Any) -> dict[str, Any]:
 
 def receivers(namespace: Any) -> dict[str, Any]:
     """Receivers of all kinds, each in a graph of its own."""
-    export, made = namespace.export, {}
+    export, descriptions = namespace.export, {}
     spec = {"a": tf.io.FixedLenFeature([2], tf.float32), "ids": tf.io.VarLenFeature(tf.int64)}
 
     def features() -> dict[str, Any]:
@@ -440,26 +440,26 @@ def receivers(namespace: Any) -> dict[str, Any]:
     }
     for name, make in makers.items():
         with tf.Graph().as_default():
-            made[name] = described(make())
-    return made
+            descriptions[name] = described(make())
+    return descriptions
 
 
 def test_receivers_feed_what_they_say() -> None:
     """Placeholders have the features' types and shapes, but for the batch size."""
-    made = receivers(estimator)
+    descriptions = receivers(estimator)
 
-    assert made["parsing"]["receiver_tensors"] == {
+    assert descriptions["parsing"]["receiver_tensors"] == {
         "examples": ("input_example_tensor", tf.string, [None])
     }
-    assert made["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
-    assert made["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
-    assert made["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
-    assert set(made["single"]["features"]) == {"feature"}
-    assert set(made["single"]["receiver_tensors"]) == {"input"}
-    assert set(made["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
-    assert made["tensor"]["features"][1:] == (tf.float32, [None, 2])
-    assert set(made["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
-    assert made["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
+    assert descriptions["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
+    assert descriptions["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
+    assert descriptions["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
+    assert set(descriptions["single"]["features"]) == {"feature"}
+    assert set(descriptions["single"]["receiver_tensors"]) == {"input"}
+    assert set(descriptions["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
+    assert descriptions["tensor"]["features"][1:] == (tf.float32, [None, 2])
+    assert set(descriptions["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
+    assert descriptions["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
 
 
 @needs_stock

@@ -107,9 +107,9 @@ def test_migrate_refuses_a_program_of_tf1(
     path.write_text("import tensorflow as tf\nrate = tf.train.exponential_decay\n")
 
     assert main.main(["migrate", "--form", form, str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "job.py names tf.train.exponential_decay (job.py, line 2)" in said
-    assert f"estimator-bridge run --tf1 {path}" in said
+    stderr = capsys.readouterr().err
+    assert "job.py names tf.train.exponential_decay (job.py, line 2)" in stderr
+    assert f"estimator-bridge run --tf1 {path}" in stderr
     assert [each.name for each in tmp_path.iterdir()] == ["job.py"]
     assert main.main(["migrate", "--no-tf1", str(path)]) == 0
 
@@ -137,11 +137,11 @@ def test_verify_compares_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
     ran = _run(tmp_path, "verify", *options, "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(report.read_text())
-    for side in found["sides"].values():
+    result = json.loads(report.read_text())
+    for side in result["sides"].values():
         assert side["tensorflow"] == f"{tf.__version__}, seen as TensorFlow 1"
-    assert {each["name"] for each in found["series"]} >= {"conv2d/kernel", "dense/bias", "loss"}
-    assert all(outcome["equal"] for outcome in found["outcomes"])
+    assert {each["name"] for each in result["series"]} >= {"conv2d/kernel", "dense/bias", "loss"}
+    assert all(outcome["equal"] for outcome in result["outcomes"])
 
 
 @pytest.mark.full
@@ -178,7 +178,7 @@ def test_audit_runs_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert "the program names tf." in ran.stderr
-    _, found = json.loads(ran.stdout)
-    assert not found["tables"]
-    assert "no embedding_config_spec: no tables" in found["remarks"]
-    assert found["remarks"][0] == "use_tpu=True"
+    _, result = json.loads(ran.stdout)
+    assert not result["tables"]
+    assert "no embedding_config_spec: no tables" in result["remarks"]
+    assert result["remarks"][0] == "use_tpu=True"

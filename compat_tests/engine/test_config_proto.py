@@ -142,10 +142,10 @@ def test_goldens_tell_the_settings_of_an_optimizer_apart(kind: str) -> None:
 def test_every_field_of_an_optimizers_message_is_filled(kind: str) -> None:
     """No field of the message is left to its default, and every name is one of the proto's."""
     optimizer = OPTIMIZERS_OF_ENGINE[kind]
-    given = next((case.settings for case in trained.CASES.values() if case.kind == kind), {})
+    settings = next((case.settings for case in trained.CASES.values() if case.kind == kind), {})
     parameters = tf_compat.TPUEmbeddingConfiguration().table_descriptor.add()
     message = getattr(parameters.optimization_parameters, optimizer.proto_field).DESCRIPTOR
-    filled = optimizer(learning_rate=lambda: 1.0, **given).proto_fields()
+    filled = optimizer(learning_rate=lambda: 1.0, **settings).proto_fields()
     assert set(filled) == {field.name for field in message.fields}
 
 

@@ -41,7 +41,7 @@ Group = tuple[Combination, ...]
 def combinations(cores: int, turn: int = 0, kinds: Sequence[str] = KINDS) -> Group:
     """Returns a case of every optimizer with each accumulation; by `turn` cases and inputs vary."""
     inputs, combiners = itertools.cycle(INPUTS[turn:] + INPUTS), itertools.cycle(COMBINERS)
-    found = []
+    groups = []
     for kind, accumulation in itertools.product(kinds, ACCUMULATION):
         row = {"accumulation": accumulation}
         cases = [case for case in CASES.values() if case.kind == kind and allows(case, row)]
@@ -49,10 +49,10 @@ def combinations(cores: int, turn: int = 0, kinds: Sequence[str] = KINDS) -> Gro
             continue
         name = cases[turn % len(cases)].name
         place, combiner = f"1x{cores}", next(combiners)
-        found.append(
+        groups.append(
             Combination(kind, next(inputs), place, "graph", accumulation, combiner, "host", name)
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def rows_of(table: Table, part: int) -> Any:
@@ -90,12 +90,12 @@ def train(
         table = engine.embedding.tables[f"table{place}"]
         for part, shard in enumerate(table.variables["parameters"]):
             runner.write(shard, initial_weights(one.case, place)[rows_of(table, part)])
-    found: list[Any] = []
+    steps: list[Any] = []
     for number, arguments in enumerate(arguments_of(group)):
         runner.write(step, float(number))
         activations = engine.train(*arguments)
-        found.append((activations, read(runner, engine.embedding)))
-    return found
+        steps.append((activations, read(runner, engine.embedding)))
+    return steps
 
 
 POWERS = ("AdagradMomentum", "FTRL", "FrequencyEstimator")
@@ -106,7 +106,7 @@ OF_POWERS = 5e-5
 the rate, 1/8, and multiplies them by weights below 2: 3 * 2 * 4 * 1.2e-7 * 8 * 2 = 4.6e-5."""
 
 
-def assert_same(found: Sequence[Any], expected: Sequence[Any], group: Group) -> None:
+def assert_same(actual: Sequence[Any], expected: Sequence[Any], group: Group) -> None:
     """Asserts that activations and variables are equal to the bit, and names what is not."""
 
     def check_one(mine: Array, theirs: Array, case: Combination, where: str) -> None:
@@ -115,8 +115,8 @@ def assert_same(found: Sequence[Any], expected: Sequence[Any], group: Group) -> 
         else:
             np.testing.assert_array_equal(mine, theirs, f"{where} of {case}")
 
-    assert len(found) == len(expected) > 0
-    for step, (one, other) in enumerate(zip(found, expected, strict=True)):
+    assert len(actual) == len(expected) > 0
+    for step, (one, other) in enumerate(zip(actual, expected, strict=True)):
         for core, (mine, theirs) in enumerate(zip(one[0], other[0], strict=True)):
             for key, activation in theirs.items():
                 case = group[int(key.removeprefix("ids"))]
@@ -137,8 +137,8 @@ def check(group: Group, workers: int, servers: int, **settings: Any) -> None:
     """Asserts that a cluster trains as one process with as many cores."""
     cluster = local_cluster.start(2, 5)
     driver = PsDriver(cluster.workers[:workers], cluster.servers[:servers], **settings)
-    found = train(local_cluster.ClusterRunner(cluster.target), group, driver)
-    assert_same(found, of_one_process(group), group)
+    actual = train(local_cluster.ClusterRunner(cluster.target), group, driver)
+    assert_same(actual, of_one_process(group), group)
 
 
 def test_a_cluster_trains_as_one_process() -> None:
@@ -171,8 +171,8 @@ def test_quantized_rows_are_those_of_one_process() -> None:
 
     cluster = local_cluster.start(2, 5)
     driver = PsDriver(cluster.workers, cluster.servers, layout="mod", whole_up_to=0)
-    found = trained(local_cluster.ClusterRunner(cluster.target), driver)
-    assert_same(found, trained(Runner("graph"), HostDriver(native=False)), group)
+    actual = trained(local_cluster.ClusterRunner(cluster.target), driver)
+    assert_same(actual, trained(Runner("graph"), HostDriver(native=False)), group)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

@@ -282,8 +282,8 @@ def test_two_updates_may_wait(mode: str) -> None:
     for step in (0, 1):
         calls.enqueue(step, str(step))
     for step in (0, 1):
-        found = calls.dequeue(str(step))
-        assert_same_activations(found, expected.look_up(batch_of(step)), f"step {step}")
+        activations = calls.dequeue(str(step))
+        assert_same_activations(activations, expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
         calls.apply(step, str(step))
         expected.send(batch_of(step), gradients_of(step))

@@ -19,10 +19,10 @@ PARTS = 10
 
 def check(part: slice) -> None:
     """Fails for each combination that is not as it should be."""
-    found = list(wrong_arguments.outcomes(part))
-    defects = [each.defect for each in found if each.defect]
+    outcomes = list(wrong_arguments.outcomes(part))
+    defects = [each.defect for each in outcomes if each.defect]
     assert not defects, "\n".join(defects)
-    counts = collections.Counter(each.error is None for each in found)
+    counts = collections.Counter(each.error is None for each in outcomes)
     assert counts[False] > counts[True] > 0, counts
 
 

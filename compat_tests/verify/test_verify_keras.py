@@ -66,15 +66,15 @@ def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None
 
     Keras orders the ops of its optimizers otherwise, so the sides are equal within rounding.
     """
-    ran, found = verified(tmp_path, name)
+    ran, result = verified(tmp_path, name)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"B: a Keras model, TensorFlow {tf.__version__}, Keras 2." in ran.stdout
-    assert found["steps"] == [*range(STEPS + 1)]
-    assert found["only"] == {"a": [], "b": []}
-    roles = {series["role"].partition(" ")[0] for series in found["series"]}
+    assert result["steps"] == [*range(STEPS + 1)]
+    assert result["only"] == {"a": [], "b": []}
+    roles = {series["role"].partition(" ")[0] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot", "dense"}
-    kinds = {outcome["kind"].partition("-")[0] for outcome in found["outcomes"]}
+    kinds = {outcome["kind"].partition("-")[0] for outcome in result["outcomes"]}
     after = {"evaluation", "prediction"}
     assert kinds == after | ({"export", "served"} if tf2_runs.EXAMPLES[name].exports else set())
 
@@ -141,15 +141,15 @@ FAULTS = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("wrong, said", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("wrong, messages", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_a_keras_model_is_found(
-    wrong: tuple[str, str], said: list[str], tmp_path: pathlib.Path
+    wrong: tuple[str, str], messages: list[str], tmp_path: pathlib.Path
 ) -> None:
     """A mistake in the new program makes it unequal, and what it is about is named."""
     ran, _ = verified(tmp_path, "dict_config", wrong=wrong)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    for part in said:
+    for part in messages:
         assert part in ran.stdout, ran.stdout
 
 

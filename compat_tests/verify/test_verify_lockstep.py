@@ -153,8 +153,8 @@ def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None
     gaps = np.abs(np.spacing(a)).astype(np.float64)
     movement = a.astype(np.float64) - w
     judged.add(4 * gaps, movement)
-    found = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
-    assert found == seen
+    differs = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
+    assert differs == seen
     if seen:
         assert judged.factor == pytest.approx(factor, rel=0.3)
     assert judged.visible < 1e-3

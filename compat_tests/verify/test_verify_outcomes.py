@@ -86,8 +86,8 @@ def named(result: Result) -> list[str]:
 
 def only(result: Result) -> Outcome:
     """Returns the one outcome that differs."""
-    (found,) = (one for one in result.outcomes if not one.equal)
-    return found
+    (outcome,) = (one for one in result.outcomes if not one.equal)
+    return outcome
 
 
 def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> None:
@@ -138,17 +138,17 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "a, b, said",
+    "a, b, note",
     [
         (np.ones(5), np.ones(4), "shapes (5,) and (4,)"),
         (np.ones(5, np.float32), np.ones(5, np.float64), "float32 on A, float64 on B"),
     ],
 )
 def test_types_and_shapes_of_predictions_have_names(
-    a: Any, b: Any, said: str, tmp_path: pathlib.Path
+    a: Any, b: Any, note: str, tmp_path: pathlib.Path
 ) -> None:
     """Another dtype or number of samples is a difference that says which."""
-    assert said in only(judged(tmp_path, predicting(a), predicting(b))).note
+    assert note in only(judged(tmp_path, predicting(a), predicting(b))).note
 
 
 SEEN_VALUES = {
@@ -206,15 +206,15 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize("b, name, said, cause", FOUND)
+@pytest.mark.parametrize("b, name, note, cause", FOUND)
 def test_a_metric_of_equal_values_is_equal(
-    b: Follow, name: str, said: str, cause: str, tmp_path: pathlib.Path
+    b: Follow, name: str, note: str, cause: str, tmp_path: pathlib.Path
 ) -> None:
     """Where all values are equal to the bit no metric may differ; the report says why it does."""
     result = judged(tmp_path, evaluating(0.8), b)
     assert result.first is None
     assert only(result).name == name
-    assert said in only(result).note
+    assert note in only(result).note
     assert not text.verdict(result).startswith("EQUAL")
     assert named(result) == [cause]
 
@@ -320,7 +320,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         return follow
 
     one, two = np.arange(3), np.arange(3) + 1
-    for name, others, said in (
+    for name, others, note in (
         ("data", (one, one), "the sides read other data, from batch 1 on"),
         ("order", (two, one), "the same batches in another order, from batch 0 on"),
         ("type", (one.astype(np.int32), two), "features/x is int64 [3] on A, int32 [3] on B"),
@@ -328,7 +328,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         result = judged(tmp_path / name, fed(one, two), fed(*others))
         first = result.outcomes[0]
         assert (first.name, first.equal) == ("data", False)
-        assert said in first.note
+        assert note in first.note
         assert named(result) == ["evaluation data"]
     assert judged(tmp_path / "same", fed(one, two), fed(one, two)).equal
 

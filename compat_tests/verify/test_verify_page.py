@@ -67,14 +67,14 @@ def shown(written: str) -> str:
 
 def elements(written: str) -> set[tuple[str, tuple[str, ...]]]:
     """Returns the tags of a page, with the names of their attributes."""
-    found = set()
+    tags = set()
 
     class Reader(html.parser.HTMLParser):
         def handle_starttag(self, tag: str, attributes: Any) -> None:
-            found.add((tag, tuple(name for name, _ in attributes)))
+            tags.add((tag, tuple(name for name, _ in attributes)))
 
     Reader().feed(written)
-    return found
+    return tags
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -239,9 +239,9 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
     after.write_text(kept)
     ran = verify(tmp_path, limited, *options)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(pathlib.Path(report).read_text())
-    assert found["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
-    assert found["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
+    result = json.loads(pathlib.Path(report).read_text())
+    assert result["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
+    assert result["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
     assert "side B (train_bridge.py, bridge): step 2 of 2." in ran.stderr
 
 
@@ -276,14 +276,14 @@ def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
 def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None:
     """A program that imports the bridge runs as it is, and others get the bridge's names."""
     script = tmp_path / "train.py"
-    for source, own in (
+    for source, is_migrated in (
         (TRAIN, False),
         (adopt(TRAIN).source, True),
         ("import estimator_bridge_of_others", False),
         ("not python", False),
     ):
         script.write_text(source)
-        assert imports_bridge(str(script)) == own
+        assert imports_bridge(str(script)) == is_migrated
 
 
 if HAS_STOCK:

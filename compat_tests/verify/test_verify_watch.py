@@ -102,11 +102,11 @@ def test_watching_is_about_one_side(capsys: pytest.CaptureFixture[str]) -> None:
 
 def watch_example(name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Watches an example program for a few steps."""
-    own = [each for each in EXAMPLE_ARGUMENTS[name] if not each.startswith("--num_shards")]
+    options = [each for each in EXAMPLE_ARGUMENTS[name] if not each.startswith("--num_shards")]
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--watch", "--steps", "4"]
     command += ["--json", str(tmp_path / "report.json"), str(EXAMPLES / name / "train.py")]
     command += [f"--model_dir={tmp_path / 'job'}", "--use_tpu", "--num_shards=1"]
-    command += [each.format(tmp_path) for each in own]
+    command += [each.format(tmp_path) for each in options]
     return subprocess.run(command, capture_output=True, text=True)
 
 

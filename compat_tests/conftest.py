@@ -172,10 +172,13 @@ class Runner:
             return
         if variable.ref() not in self._writes:
             with self._graph.as_default():
-                given = tf.compat.v1.placeholder(variable.dtype, variable.shape)
-                self._writes[variable.ref()] = given, variable.assign(given, read_value=False)
-        given, assign = self._writes[variable.ref()]
-        self.run(assign, {given: value})
+                placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
+                self._writes[variable.ref()] = (
+                    placeholder,
+                    variable.assign(placeholder, read_value=False),
+                )
+        placeholder, assign = self._writes[variable.ref()]
+        self.run(assign, {placeholder: value})
 
 
 class _InGraph:

@@ -92,11 +92,11 @@ def test_a_canned_estimators_optimizer_is_known(kind: str, tmp_path: pathlib.Pat
         [4], census.dense_columns(), str(tmp_path), optimizer=_optimizers()[kind]()
     )
     job.train(lambda: census.input_fn("Classifier", "plain"), steps=2)
-    found = convert.inspect(job.latest_checkpoint())
+    report = convert.inspect(job.latest_checkpoint())
 
-    (table,) = found["tables"]
+    (table,) = report["tables"]
     assert (table["name"], table["optimizer"]) == ("tbl_hobbies", kind)
     assert table["rows_touched"]
     values = jobs.saved(job)
     parts = {part["name"] for part in table["tensors"].values() if part}
-    assert parts | {each["name"] for each in found["variables"]} == set(values)
+    assert parts | {each["name"] for each in report["variables"]} == set(values)

@@ -119,8 +119,8 @@ def test_a_layer_goes_on_where_a_legacy_program_stopped(
     program = Program(keras, arithmetic, optimizer)
     status = program.checkpoint.restore(str(tmp_path / "new/ckpt-77"))
     status.assert_existing_objects_matched().assert_consumed()
-    for name, found in models.tables_of(program.model).items():
-        np.testing.assert_array_equal(found, tables[name])
+    for name, rows in models.tables_of(program.model).items():
+        np.testing.assert_array_equal(rows, tables[name])
     assert int(program.optimizer.iterations) == STEP
     assert any(line.startswith("as in `like`: ") for line in plan.lines())
 

@@ -33,9 +33,9 @@ def write(directory: pathlib.Path, writers: tuple[int, int], strategy: str) -> N
         legacy_checkpoints.write(path, tables, others, hosts, strategy)
 
 
-def touched(found: dict[str, Any]) -> dict[str, int | None]:
+def touched(report: dict[str, Any]) -> dict[str, int | None]:
     """Returns how many rows of each table are touched."""
-    return {table["name"]: table["rows_touched"] for table in found["tables"]}
+    return {table["name"]: table["rows_touched"] for table in report["tables"]}
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])

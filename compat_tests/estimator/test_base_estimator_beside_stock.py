@@ -133,5 +133,5 @@ def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture)
 
     theirs = outcomes(stock.ESTIMATOR.Estimator, "stock")
     ours = outcomes(Estimator, "bridge")
-    for position, (expected, found) in enumerate(zip(theirs, ours, strict=True)):
-        assert issubclass(found, expected), position
+    for position, (expected, actual) in enumerate(zip(theirs, ours, strict=True)):
+        assert issubclass(actual, expected), position

@@ -255,10 +255,10 @@ def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path
     """A trained job continues, and is not warm-started again."""
     base, _ = source
     make(tmp_path).train(houses.data, steps=2)
-    own = jobs.saved(make(tmp_path))
+    of_model_dir = jobs.saved(make(tmp_path))
     job = make(tmp_path, warm_start_from=base.model_dir)
 
     job.train(houses.data, steps=1)
     kept = jobs.saved(job, os.path.join(job.model_dir, "model.ckpt-2"))
-    assert jobs.largest_difference(own, kept)[0] == 0.0
+    assert jobs.largest_difference(of_model_dir, kept)[0] == 0.0
     assert jobs.saved(job)["global_step"] == 3

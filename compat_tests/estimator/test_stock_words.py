@@ -43,8 +43,8 @@ def spec(mode: str = "train", **fields: Any) -> Call:
     """Returns a function that makes an EstimatorSpec; functions among the fields are called."""
 
     def make(e: Any) -> Any:
-        made = {"loss": lambda: tf.constant(1.0), "train_op": tf.no_op, **fields}
-        return e.EstimatorSpec(mode, **{k: v() if callable(v) else v for k, v in made.items()})
+        settings = {"loss": lambda: tf.constant(1.0), "train_op": tf.no_op, **fields}
+        return e.EstimatorSpec(mode, **{k: v() if callable(v) else v for k, v in settings.items()})
 
     return make
 
@@ -317,8 +317,8 @@ def test_an_object_around_a_tensor_is_a_feature(side: str) -> None:
         tf.register_tensor_conversion_function(
             Labelled, lambda value, dtype=None, name=None, as_ref=False: value.tensor
         )
-        made = SIDES[side].export.ServingInputReceiver({"a": feature}, tensor)
-    assert made.features == {"a": feature}
+        serving_receiver = SIDES[side].export.ServingInputReceiver({"a": feature}, tensor)
+    assert serving_receiver.features == {"a": feature}
 
 
 def test_export_outputs_are_refused_as_stock_does() -> None:

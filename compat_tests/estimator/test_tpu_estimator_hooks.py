@@ -75,11 +75,11 @@ def test_a_programs_own_saver_holds_the_tables(tmp_path: pathlib.Path) -> None:
     plain.train(clicks.input_fn, steps=4)
     start = jobs.continue_from(jobs.first_checkpoint(plain), str(tmp_path / "own"))
     for _ in range(2):
-        own = wrapped(jobs.make(start), around)
-        own.train(_from_step(own), steps=2)
+        with_saver = wrapped(jobs.make(start), around)
+        with_saver.train(_from_step(with_saver), steps=2)
 
-    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(own))[0] == 0.0
-    assert own.evaluate(clicks.short_input_fn) == plain.evaluate(clicks.short_input_fn)
+    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(with_saver))[0] == 0.0
+    assert with_saver.evaluate(clicks.short_input_fn) == plain.evaluate(clicks.short_input_fn)
 
 
 def _from_step(job: Any) -> Any:

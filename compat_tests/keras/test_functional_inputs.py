@@ -103,6 +103,6 @@ def test_a_single_id_has_a_row(inside: Any) -> None:
     """An id without a batch is looked up as it is."""
     layer = make_layer()
     with inside():
-        found = layer({"a": 4, "b": tf.constant(0)})
-    np.testing.assert_array_equal(found["a"], START[4])
-    np.testing.assert_array_equal(found["b"], START[0])
+        activations = layer({"a": 4, "b": tf.constant(0)})
+    np.testing.assert_array_equal(activations["a"], START[4])
+    np.testing.assert_array_equal(activations["b"], START[0])

@@ -126,11 +126,11 @@ def test_a_training_in_two_parts_ends_where_one_does(
         list(part.predictions(batches().take(1)))  # which restores what it needs
         part.fit(batches(), steps=3)
     assert part.global_step == 6 == whole.global_step
-    expected, found = values(whole), values(part)
-    assert found.keys() == expected.keys() >= {"table", "last/one/kernel", "first/bias"}
+    expected, actual = values(whole), values(part)
+    assert actual.keys() == expected.keys() >= {"table", "last/one/kernel", "first/bias"}
     for key, value in expected.items():
         # The same ops in the same order.
-        np.testing.assert_array_equal(found[key], value, key)
+        np.testing.assert_array_equal(actual[key], value, key)
     assert part.fit(batches(), max_steps=6) is None
     names = [name for name, _ in tf.train.list_variables(tf.train.latest_checkpoint(str(tmp_path)))]
     slot = "last.Sone.Skernel.SFtrl" if optimizers == 2 else "last.Sone.Skernel.SAdam"
@@ -169,8 +169,8 @@ def test_the_gru_cell_is_that_of_its_formula() -> None:
     assert (bias == 1).all()
     joined = np.concatenate([steps[0], state], 1)
     reset, update = np.split(1 / (1 + np.exp(-(joined @ gates + bias))), 2, 1)
-    made = np.tanh(np.concatenate([steps[0], reset * state], 1) @ candidate + other)
-    expected = update * state + (1 - update) * made
+    proposed = np.tanh(np.concatenate([steps[0], reset * state], 1) @ candidate + other)
+    expected = update * state + (1 - update) * proposed
     np.testing.assert_allclose(new, expected, rtol=1e-5)  # float32, some ten products
 
 

@@ -39,7 +39,7 @@ def f32(*numbers: float) -> tf.Tensor:
 
 def occurrences(**changed: Any) -> Any:
     """Reads three samples of a ragged feature, but for what is changed."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "index": [i64(0, 2, 2, 4)],
         "ids": [i64(1, 6, 0, 6)],
         "weights": [f32(1.0, 2.0, 3.0, 4.0)],
@@ -55,7 +55,7 @@ def occurrences(**changed: Any) -> Any:
         "where": ["Feature 'ids' (table 'table')"],
         "drop": False,
     }
-    return loading.load().ops.tf2_engine_occurrences(**{**given, **changed})
+    return loading.load().ops.tf2_engine_occurrences(**{**arguments, **changed})
 
 
 def variable() -> tf.Variable:
@@ -66,7 +66,7 @@ def variable() -> tf.Variable:
 def lookup(**changed: Any) -> Any:
     """Looks two cells up, but for what is changed."""
     parameters = changed.pop("variable") if "variable" in changed else variable()
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "parameters": [parameters.handle],
         "ids": [i64(1, 6, 0)],
         "cells": [i64(0, 0, 1)],
@@ -80,13 +80,13 @@ def lookup(**changed: Any) -> Any:
         "sizes": [[None]],
         "where": ["Feature 'ids' (table 'table')"],
     }
-    return loading.load().ops.tf2_engine_lookup(**{**given, **changed})
+    return loading.load().ops.tf2_engine_lookup(**{**arguments, **changed})
 
 
 def update(**changed: Any) -> list[tf.Variable]:
     """Applies a step to three ids, but for what is changed; returns the variables."""
     variables = changed.pop("held", None) or [variable(), variable()]
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "variables": [one.handle for one in variables],
         "ids": [i64(1, 6, 1)],
         "cells": [i64(0, 0, 1)],
@@ -103,7 +103,7 @@ def update(**changed: Any) -> list[tf.Variable]:
         "core_of": [0],
         "where": ["Feature 'ids' (table 'table')"],
     }
-    loading.load().ops.tf2_engine_update(**{**given, **changed})
+    loading.load().ops.tf2_engine_update(**{**arguments, **changed})
     return variables
 
 
@@ -294,28 +294,28 @@ def test_arbitrary_input_is_refused_or_done(seed: int) -> None:
     chance = np.random.default_rng(seed)
     done = refused = 0
     for _ in range(150):
-        given = arbitrary(chance)
+        batch = arbitrary(chance)
         try:
-            ids, cells, gains, num_cells = occurrences(**given)
+            ids, cells, gains, num_cells = occurrences(**batch)
         except REFUSED:
             refused += 1
             continue
         done += 1
-        assert np.all((ids[0].numpy() >= 0) & (ids[0].numpy() < given["rows"][0]))
-        parameters = tf.Variable(tf.ones([given["rows"][0], DIM]))
-        (found,) = lookup(
+        assert np.all((ids[0].numpy() >= 0) & (ids[0].numpy() < batch["rows"][0]))
+        parameters = tf.Variable(tf.ones([batch["rows"][0], DIM]))
+        (activations,) = lookup(
             variable=parameters,
             ids=ids,
             cells=cells,
             gains=gains,
             num_cells=num_cells,
-            sizes=given["sizes"],
-            rows=given["rows"],
+            sizes=batch["sizes"],
+            rows=batch["rows"],
         )
         gain = gains[0].numpy().sum() if len(gains[0]) else len(ids[0])
         # Every id has a gain of at least 0 and is added once on either side, in any order.
         np.testing.assert_allclose(
-            found.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
+            activations.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
         )
     assert done > 10
     assert refused > 10

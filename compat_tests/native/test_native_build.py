@@ -129,10 +129,10 @@ def test_processes_that_start_together_compile_once(
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    found = [process.communicate()[0].strip() for process in started]
+    paths = [process.communicate()[0].strip() for process in started]
 
-    assert found[0] == found[1]
-    assert pathlib.Path(found[0]).exists()
+    assert paths[0] == paths[1]
+    assert pathlib.Path(paths[0]).exists()
     assert log.read_text().split() == ["compiled"]
 
 
@@ -250,11 +250,11 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
         check=True,
     )
     lines = done.stdout.splitlines()
-    said = [line for line in lines if line.startswith("LOG tf2_engine")]
+    messages = [line for line in lines if line.startswith("LOG tf2_engine")]
 
-    assert len(said) == 1, done.stdout
-    assert "run on TensorFlow's ops" in said[0]
-    assert re.search(reason, said[0]), said[0]
+    assert len(messages) == 1, done.stdout
+    assert "run on TensorFlow's ops" in messages[0]
+    assert re.search(reason, messages[0]), messages[0]
     expected = 1 - 0.5 * 2 / (0.1 + 4) ** 0.5  # the initial value, and six operations: 7 roundings
     results = [line for line in lines if line.startswith("<TPUEmbedding")]
     assert len(results) == 2
@@ -309,10 +309,10 @@ def test_the_doctor_says_what_is_used(
     soft_tpu.start()
 
     assert cli.main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("TensorFlow:", str(cache.folder()), *build.compiler(), f"loaded from {reason}"):
-        assert words in said
-    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in said
+        assert words in output
+    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in output
     monkeypatch.setattr(soft_tpu, "is_loaded", lambda: False)
     assert cli.main(["doctor"]) == 0
     assert "not possible, because this TensorFlow has TPU kernels" in capsys.readouterr().out
@@ -404,8 +404,8 @@ def test_what_belongs_to_another_user_is_refused(
     stock = pathlib.Path.stat
 
     def stat_of(one: pathlib.Path, **kwargs: Any) -> Any:
-        found = stock(one, **kwargs)
-        return _of_owner(found, 4711) if one == place else found
+        status = stock(one, **kwargs)
+        return _of_owner(status, 4711) if one == place else status
 
     monkeypatch.setattr(pathlib.Path, "stat", stat_of)
 
@@ -413,8 +413,8 @@ def test_what_belongs_to_another_user_is_refused(
         build.library("tiny.cc")
 
 
-def _of_owner(found: os.stat_result, uid: int) -> os.stat_result:
-    fields = list(found)
+def _of_owner(status: os.stat_result, uid: int) -> os.stat_result:
+    fields = list(status)
     fields[stat.ST_UID] = uid
     return os.stat_result(fields)
 

@@ -72,10 +72,10 @@ def test_kernels_of_another_make_are_the_machines_own_tpu(monkeypatch: pytest.Mo
 
 def test_the_tpu_is_that_of_this_machine() -> None:
     """The resolver is the local one: nothing outside of this process is asked."""
-    found = tpus.resolver()
+    resolver = tpus.resolver()
 
-    assert isinstance(found, tf.distribute.cluster_resolver.TPUClusterResolver)
-    assert found.master() == ""
+    assert isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver)
+    assert resolver.master() == ""
 
 
 @pytest.mark.full
@@ -172,10 +172,12 @@ def functions(file: str) -> set[str]:
 
 def test_the_oracle_depends_on_what_stock_has() -> None:
     """An optimizer that stock has no class for is held to the references alone."""
-    own = "test_steps_follow_the_reference"
+    conformance = "test_steps_follow_the_reference"
 
-    assert oracles.oracle_of("engine/test_conformance.py", own, "Adam") == "stock run"
-    assert oracles.oracle_of("engine/test_conformance.py", own, "Adadelta") == "reference only"
+    assert oracles.oracle_of("engine/test_conformance.py", conformance, "Adam") == "stock run"
+    assert (
+        oracles.oracle_of("engine/test_conformance.py", conformance, "Adadelta") == "reference only"
+    )
     assert oracles.oracle_of("engine/test_optimizers.py", "test_any", "Adam") == "reference only"
     assert oracles.oracle_of("tpu/test_tpu_driver.py", "test_any", None) == "stock graph"
 

@@ -298,9 +298,9 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
             module = ["-m", "estimator_bridge"] if command == "estimator-bridge" else []
             python(*module, *arguments, cwd=tmp_path)
     (tmp_path / "guide.py").write_text(source)
-    said = python("guide.py", cwd=tmp_path)
+    output = python("guide.py", cwd=tmp_path)
 
-    assert "after 20 more steps" in said
+    assert "after 20 more steps" in output
 
 
 def python_of_canned() -> list[str]:
@@ -461,11 +461,11 @@ def test_the_glossary_names_what_the_code_has() -> None:
 
 def test_targets_of_make_that_are_shown_are_there() -> None:
     """A page names no target that the Makefile does not have."""
-    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE):
-            assert target in made, f"{page}: make {target}"
+            assert target in targets, f"{page}: make {target}"
 
 
 def test_every_difference_of_a_setting_has_tests() -> None:

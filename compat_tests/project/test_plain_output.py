@@ -141,12 +141,12 @@ def test_no_command_prints_what_acts(
             arguments = [each.format(**hostile) for each in call]
             with contextlib.suppress(SystemExit):
                 main.main([command, *arguments])
-            told = "".join(capfd.readouterr())
-            all_told.append(told)
-            assert told, arguments
-            assert_plain(told, f"{command} {call}")
-            if "--json" in call and told.startswith(("[", "{")):
-                assert all(text.replace("\n", "").isprintable() for text in texts(told))
+            printed = "".join(capfd.readouterr())
+            all_told.append(printed)
+            assert printed, arguments
+            assert_plain(printed, f"{command} {call}")
+            if "--json" in call and printed.startswith(("[", "{")):
+                assert all(text.replace("\n", "").isprintable() for text in texts(printed))
     finally:
         install.uninstall()
     assert command == "doctor" or "\\x1b" in "".join(all_told)

@@ -34,15 +34,15 @@ REMOVED_NAMES = {
 
 def used(tree: ast.AST) -> set[str]:
     """Returns the modules and names of a source that are gone."""
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {name.name.split(".")[0] for name in node.names} & REMOVED_MODULES
+            names |= {name.name.split(".")[0] for name in node.names} & REMOVED_MODULES
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module.split(".")[0]} & REMOVED_MODULES
+            names |= {node.module.split(".")[0]} & REMOVED_MODULES
         elif isinstance(node, ast.Attribute):
-            found |= {node.attr} & REMOVED_NAMES
-    return found
+            names |= {node.attr} & REMOVED_NAMES
+    return names
 
 
 @pytest.mark.parametrize("folder", sorted({path.relative_to(ROOT).parts[0] for path in SOURCES}))

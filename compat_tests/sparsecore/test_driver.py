@@ -38,11 +38,11 @@ def results(kind: type[Stock], case: Case) -> sparse_cores.Results:
 def assert_same_bits(case: Case) -> None:
     """Asserts that driver and stock agree in every activation, row and slot."""
     stock, ours = results(Stock, case), results(Engine, case)
-    for step, (theirs, own) in enumerate(zip(stock.activations, ours.activations, strict=True)):
+    for step, (theirs, actual) in enumerate(zip(stock.activations, ours.activations, strict=True)):
         for core, features in enumerate(theirs):
             for name, values in features.items():
                 what = f"step {step} core {core} feature {name}"
-                np.testing.assert_array_equal(own[core][name], values, what)
+                np.testing.assert_array_equal(actual[core][name], values, what)
     for table, variables in stock.tables.items():
         assert set(ours.tables[table]) == set(variables)
         for name, values in variables.items():
@@ -91,8 +91,8 @@ def test_it_makes_the_ops_of_stock(case: Case) -> None:
     stock, ours = ops_of(Stock(case)), ops_of(Engine(case))
 
     assert [name for name, _ in ours] == [name for name, _ in stock]
-    for (name, own), (_, theirs) in zip(ours, stock, strict=True):
-        assert own == theirs, name
+    for (name, arguments), (_, theirs) in zip(ours, stock, strict=True):
+        assert arguments == theirs, name
 
 
 def engine(optimizer: Any = None, **feature: Any) -> tf2_engine.TPUEmbedding:

@@ -80,11 +80,11 @@ def test_what_sparse_cores_ignore_has_no_effect_and_a_warning(
     """To the bit it is the program without the setting, and on the first generation it is not."""
     with caplog.at_level(logging.WARNING):
         job, ours = trained(tmp_path / "with", optimizer)
-    said = [text for text in caplog.messages if text.startswith("SparseCores: ")]
+    warned = [text for text in caplog.messages if text.startswith("SparseCores: ")]
     _, plain = trained(tmp_path / "without", without, job)
     _, first = trained(tmp_path / "first", optimizer, job, arithmetic="tpu")
 
-    assert len([text for text in said if setting in text and "is ignored: " in text]) == 1
+    assert len([text for text in warned if setting in text and "is ignored: " in text]) == 1
     assert jobs.largest_difference(ours, plain)[0] == 0
     assert jobs.largest_difference(ours, first)[0] > 1e-4
 
@@ -98,9 +98,9 @@ def test_limits_of_weights_and_sequences_are_honoured_and_said(
     with caplog.at_level(logging.WARNING):
         _, saved = trained(tmp_path, limited)
 
-    said = "\n".join(caplog.messages)
-    assert "clip_weight_min=-0.001, clip_weight_max=0.001 is honoured here" in said
-    assert "max_sequence_length" in said
+    warned = "\n".join(caplog.messages)
+    assert "clip_weight_min=-0.001, clip_weight_max=0.001 is honoured here" in warned
+    assert "max_sequence_length" in warned
     slots = {name for name in saved if name.endswith("/Adagrad")}
     tables = {name.removesuffix("/Adagrad") for name in slots}
     moved = [saved[name][(saved[f"{name}/Adagrad"] != 0.1).any(1)] for name in tables]

@@ -34,8 +34,8 @@ SOME = (
 
 def check(outcomes: dict[str, Any], count: int, share: float) -> None:
     """Checks that all calls were made, and each kind often enough."""
-    made = sum(number for name, number in outcomes.items() if "waited" not in name)
-    assert made == count
+    total = sum(number for name, number in outcomes.items() if "waited" not in name)
+    assert total == count
     for name in SOME:
         assert outcomes.get(name, 0) >= share * count, f"{name}: {outcomes}"
 

@@ -78,8 +78,8 @@ def refuses(call: Callable[[], Any]) -> bool:
 def still_works(one: soft.Device) -> None:
     """Checks that a device looks up and trains."""
     one.enqueue(0, [soft.dense([0, 1, 6])])
-    ((found,),) = one.step([[np.ones((BATCH, DIM))]])
-    assert found.shape == (BATCH, DIM)
+    ((activation,),) = one.step([[np.ones((BATCH, DIM))]])
+    assert activation.shape == (BATCH, DIM)
 
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
@@ -156,11 +156,11 @@ BAD_BATCHES: dict[str, tuple[soft.Ids, str]] = {
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_a_batch_that_does_not_fit_is_refused(name: str) -> None:
     """The message names the feature, its table and the number; the next batch goes through."""
-    given, message = BAD_BATCHES[name]
+    batch, message = BAD_BATCHES[name]
     one = device()
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=message) as raised:
-        one.enqueue(0, [given])
+        one.enqueue(0, [batch])
 
     assert "feature 0 'title' of table 'words'" in raised.value.message
     still_works(one)
@@ -211,8 +211,8 @@ def test_indices_that_are_not_sorted_are_refused(op: str) -> None:
 
     # In a cell ids may be in any order.
     getattr(tf.raw_ops, op)(**{**arguments, argument: [np.sort(np.array(index, np.int32), 0)]})
-    ((found,),) = one.step([[np.ones((BATCH, DIM))]])
-    assert found.shape == (BATCH, DIM)
+    ((activation,),) = one.step([[np.ones((BATCH, DIM))]])
+    assert activation.shape == (BATCH, DIM)
 
 
 def test_positions_that_are_not_sorted_are_refused() -> None:

@@ -46,11 +46,11 @@ def fails_inside(kind: type[Stock] | type[Ours], call: Callable[..., Any], **run
     with tf.Graph().as_default(), fake_tpu.stock_builds():
         case = Case(kinds=("dense", "sparse"))
         strategy = case.strategy()
-        given = inputs(case.kinds or (), 2)
-        engine = kind(case, strategy, core_shapes(given, None))
+        batch = inputs(case.kinds or (), 2)
+        engine = kind(case, strategy, core_shapes(batch, None))
         strategy.run(
             tf.autograph.experimental.do_not_convert(functools.partial(call, engine)),
-            args=given.distributed(strategy),
+            args=batch.distributed(strategy),
             **run,
         )
 
@@ -179,12 +179,12 @@ def test_a_second_engine_is_refused() -> None:
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     driver = TpuDriver(topology())
     with (
-        fake_tpu.recorded(initialized=True) as made,
+        fake_tpu.recorded(initialized=True) as recorded,
         pytest.raises(RuntimeError, match="TPU is already initialized for embeddings"),
     ):
         driver.configure(plan)
 
-    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
     with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
         driver.dequeue()
 
@@ -207,13 +207,13 @@ def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: 
     """The driver tells whether a TPU is configured, and does not configure it when told so."""
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     driver = TpuDriver(topology(), initialize=False)
-    with fake_tpu.recorded(initialized) as made:
+    with fake_tpu.recorded(initialized) as recorded:
         assert driver.initialized() is initialized
         driver.configure(plan)
     with tf.Graph().as_default():
         assert driver.initialized() is None
 
-    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
 
 
 def test_without_a_tpu_strategy_there_is_no_driver() -> None:

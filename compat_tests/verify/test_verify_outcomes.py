@@ -162,7 +162,7 @@ def evaluating(
     auc: float,
     *,
     seen: dict[str, Any] = SEEN_VALUES,
-    own: float = 0.8,
+    recomputed: float = 0.8,
     other: float = 0.8,
     **more: Any,
 ) -> Follow:
@@ -170,16 +170,16 @@ def evaluating(
 
     Args:
         auc: the metric.
-        own, other: the same computed once more from this side's values, and from side A's; 0 is
-            not computed.
+        recomputed, other: the same computed once more from this side's values, and from side
+            A's; 0 is not computed.
     """
 
     def follow(writer: OutcomeWriter) -> None:
         name = writer.begin("evaluation")
         writer.write(name, {"auc": np.float32(auc), "loss": np.float32(0.375)})
         writer.write(name, seen, SEEN)
-        if own:
-            again = {f"{OWN}auc": np.float32(own), f"{OTHER}auc": np.float32(other)}
+        if recomputed:
+            again = {f"{OWN}auc": np.float32(recomputed), f"{OTHER}auc": np.float32(other)}
             writer.write(name, again, RECOMPUTED)
         writer.about(name, {**about(), "batches": 2, **more})
 
@@ -190,7 +190,7 @@ LOGITS = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * NEX
 FOUND = [
     # The metric functions differ, for the same values.
     (
-        evaluating(0.79, own=0.79, other=0.79),
+        evaluating(0.79, recomputed=0.79, other=0.79),
         "auc",
         "the metric functions differ",
         "metric function",
@@ -225,7 +225,7 @@ def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathli
     seen = SEEN_VALUES
     if known == "variables":
         seen = {"loss": SEEN_VALUES["loss"], f"{METRIC_VARIABLE}auc/total": np.float32(1)}
-    a, b, near = (evaluating(auc, seen=seen, own=0) for auc in (0.8, 0.79, 0.8 * NEXT))
+    a, b, near = (evaluating(auc, seen=seen, recomputed=0) for auc in (0.8, 0.79, 0.8 * NEXT))
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", a, b, settings=other)
     assert named(result) == ["metric"]
@@ -236,7 +236,7 @@ def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathli
 
 def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
     """A metric may be as far off as the allowed differences of its values make it."""
-    off = evaluating(0.75, seen=LOGITS, own=0.75)
+    off = evaluating(0.75, seen=LOGITS, recomputed=0.75)
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", evaluating(0.8), off, settings=other)
     assert result.equal, str(result)
@@ -244,7 +244,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
 
     far = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * np.float32(1.1)}
     result = judged(
-        tmp_path / "2", evaluating(0.8), evaluating(0.75, seen=far, own=0.75), settings=other
+        tmp_path / "2", evaluating(0.8), evaluating(0.75, seen=far, recomputed=0.75), settings=other
     )
     assert named(result) == ["evaluated model"]
     unequal = {one.name for one in result.outcomes if not one.equal}

@@ -45,7 +45,7 @@ def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:
 
 
 def test_without_epochs_the_rows_never_end() -> None:
-    """num_epochs=None gives whole batches for ever."""
+    """num_epochs=None yields full batches without end."""
     fed = batches(inputs.numpy_input_fn(Y, batch_size=4, num_epochs=None, shuffle=False), 7)
 
     assert len(fed) == 7
@@ -176,7 +176,7 @@ FRAMES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", FRAMES)
 def test_frames_that_do_not_fit_are_refused(case: str) -> None:
-    """Labels of other rows, a name that is taken, and what is no DataFrame."""
+    """Labels with other rows, a target name that is a feature, and wrong types are refused."""
     call, kind, words = FRAMES[case]
     with pytest.raises(kind, match=words) as caught:
         call()

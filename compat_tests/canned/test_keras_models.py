@@ -205,7 +205,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception],
 @pytest.mark.full
 @pytest.mark.parametrize("case", IN_TRAINING)
 def test_what_does_not_fit_the_model_is_named(case: str, tmp_path: pathlib.Path) -> None:
-    """Keys of features, metrics and outputs that are not the model's."""
+    """Keys of features, metrics and outputs that the model does not have are refused."""
     options, input_fn, kind, message = IN_TRAINING[case]
     model = convertible_models.make("functional")
     job = model_to_estimator(model, model_dir=tmp_path, **options)

@@ -104,7 +104,7 @@ def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_unknown_ways_are_refused(options: dict[str, str], words: str) -> None:
-    """They are named, with those that there are."""
+    """An unknown option is refused, with the options that there are."""
     with pytest.raises(errors.InvalidInput, match=words):
         estimator.experimental.KMeans(2, **options)
 
@@ -190,6 +190,6 @@ def test_a_network_learns_from_the_steps(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> None:
-    """Cells that are given twice, and a head that is not for sequences."""
+    """Cells given twice, and a head that is not for sequences, are refused."""
     with pytest.raises(errors.InvalidInput, match=words):
         v2.experimental.RNNEstimator(v2.BinaryClassHead(), [], **options)

@@ -265,7 +265,7 @@ def test_inspect_tells_what_a_table_lacks(
 def test_inspect_of_an_empty_directory(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A directory without a checkpoint is named."""
+    """`inspect` names a directory that holds no checkpoint."""
     with pytest.raises(errors.UnreadableCheckpoint, match="names a checkpoint"):
         convert.inspect(str(tmp_path))
     assert main.main(["inspect", str(tmp_path)]) == 2

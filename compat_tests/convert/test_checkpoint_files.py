@@ -52,7 +52,7 @@ def contents(directory: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_checksums_are_those_of_the_standard() -> None:
-    """The checksum of RFC 3720's examples, and of any length in any two parts."""
+    """Checksums match RFC 3720's examples, and those of two parts that of the whole."""
     assert crc32c(b"") == 0
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
@@ -191,7 +191,7 @@ def test_damage_is_told_with_the_file(
 
 
 def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
-    """Of a checkpoint of several files, that which is missing is named."""
+    """Of a checkpoint of several files the missing one is named."""
     parts = [str(tmp_path / "parts" / name) for name in ("a", "b")]
     for number, part in enumerate(parts):
         tf.raw_ops.SaveV2(
@@ -209,7 +209,7 @@ def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
-    """Whichever byte of an index is changed, and wherever it ends, it is refused or reads alike."""
+    """A changed byte or an early end of the index is an error, or changes nothing that is read."""
     path = f"{old}.index"
     data = pathlib.Path(path).read_bytes()
     with Reader(old) as reader:
@@ -371,7 +371,7 @@ def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
-    """Where no more can be written, the file is named and nothing is left behind."""
+    """When the disk is full, the file is named and nothing is left behind."""
     values = {"items": np.ones([5000, 16], np.float32)}
     old = legacy_checkpoints.write(
         str(tmp_path / "old/model.ckpt-1"), values, {"global_step": np.int64(1)}
@@ -389,7 +389,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_a_directory_that_is_read_only_is_named() -> None:
-    """Where no directory can be made, it is named, and nothing is left behind."""
+    """When the directory cannot be made, it is named and nothing is left behind."""
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         directory.chmod(0o755)

@@ -57,7 +57,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Path) -> None:
-    """By name, to objects, into an engine, and by name on other hosts: all tensors are equal."""
+    """Tensors are equal after names, objects, an engine, and names on other hosts in turn."""
     optimizer, form = row["optimizer"], row["form"]
     values, keys = tables_of(optimizer, form)
     path = str(tmp_path / "old" / "model.ckpt-77")
@@ -125,7 +125,7 @@ def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
-    """Without a detour a checkpoint of mod on 5 hosts becomes one of mod on 2, and CPU slots."""
+    """A checkpoint by mod on 5 hosts becomes one by mod on 2, with CPU slots, in one conversion."""
     values, _ = tables_of("Adam", "dict")
     wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
@@ -184,7 +184,7 @@ def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> Non
 
 
 def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
-    """Without a spec a table can be named, and its engine's name chosen."""
+    """Without a spec a flag names a table, and the name that it gets in the engine."""
     values, _ = tables_of("Momentum", "dict")
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
 

@@ -177,7 +177,7 @@ def test_slots_pass_from_one_arithmetic_to_the_other(tmp_path: pathlib.Path) -> 
 
 
 def test_slots_of_a_legacy_cpu_program_pass_to_keras(tmp_path: pathlib.Path) -> None:
-    """Names of TF1's optimizers are read, and written for them again."""
+    """Slots of TF1's optimizers are read into Keras, and written back under TF1's names."""
     tables, others = legacy_values("Adam", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), tables, others)
     template = Program("tf.keras", "keras", "Adam").checkpoint.save(str(tmp_path / "like/ckpt"))

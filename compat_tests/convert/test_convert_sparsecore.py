@@ -34,7 +34,7 @@ LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(500), marks=pytest.mark.full)])
 def test_generated_layouts(seeds: range, tmp_path: pathlib.Path) -> None:
-    """Names, SparseCores, other SparseCores, objects, SparseCores, names: all bits are the same.
+    """A chain of conversions between names, SparseCores and objects keeps every bit.
 
     On the way each stack is what its layout says, by whichever way it was made.
     """

@@ -96,7 +96,7 @@ def train(engine: Any, steps: range) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path) -> None:
-    """TPUEstimator for 3 steps, the engine for 3 and TPUEstimator for 2 are 8 of TPUEstimator."""
+    """3 steps of TPUEstimator, 3 of the engine and 2 of TPUEstimator equal 8 of TPUEstimator."""
     spec = spec_of(optimizer)
     job_in(tmp_path / "first", spec).train(input_fn(0), steps=3)
     unbroken = job_in(

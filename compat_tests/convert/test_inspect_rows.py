@@ -46,7 +46,7 @@ def test_rows_are_compared_by_id(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whoever wrote the two checkpoints; where the order of rows is not known, it is said so."""
+    """`inspect` counts the rows that moved, or says "unknown" if their order is not known."""
     write(tmp_path, writers, strategy)
 
     assert touched(convert.inspect(str(tmp_path), spec=spec_of("Adagrad", "dict", strategy))) == {

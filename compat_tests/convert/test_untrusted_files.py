@@ -134,7 +134,7 @@ def test_few_bytes_do_not_stand_for_many_tensors(tmp_path: pathlib.Path) -> None
 
 
 def test_the_number_of_files_is_not_taken_on_trust(tmp_path: pathlib.Path) -> None:
-    """Of two billion files that an index claims, those that hold something are looked at."""
+    """If an index claims two billion files, only those that hold something are looked at."""
     prefix = index(tmp_path, {b"a": entry([25], 100)}, shards=(1 << 31) - 1)
 
     report = convert.inspect(prefix)

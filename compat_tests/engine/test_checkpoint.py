@@ -67,7 +67,7 @@ def test_keys_are_written_out(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_engine_may_be_anywhere_in_a_model(tmp_path: pathlib.Path) -> None:
-    """As an attribute of a module the engine is saved under the module's path."""
+    """An engine that is an attribute of a module is saved under the module's path."""
     model = tf.Module()
     model.tower = tf.Module()
     model.tower.tables = ours("SGD")

@@ -70,7 +70,7 @@ def test_restoring_what_was_saved_is_the_identity(
     ids: list[int],
     pipelining: bool,
 ) -> None:
-    """Any table of any optimizer, after a step, on any hosts, comes back on any others."""
+    """A table saved after a step on any number of hosts is restored alike on any other."""
     case = CASES[name]
     optimizer = tf2_engine.OPTIMIZERS[case.kind](learning_rate=0.1, **case.settings)
     first = engine(rows, dim, optimizer, written, pipelining)

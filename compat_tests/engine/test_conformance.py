@@ -304,7 +304,7 @@ def test_steps_follow_the_reference(group: Group, place: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("group, place", together(full(), "kind"))
 def test_steps_follow_the_reference_in_every_combination(group: Group, place: int) -> None:
-    """The same holds for every combination, not just for every pair."""
+    """Activations, rows and slots are the reference's in every combination, not just every pair."""
     check(group, place)
 
 
@@ -387,7 +387,7 @@ def test_the_quick_tier_holds_every_pair() -> None:
 
 
 def test_few_pairs_are_refused() -> None:
-    """Nothing is left out but sums per core where there are none, and hosts of the software TPU."""
+    """Only sums per core on one core, and several hosts of the software TPU, are left out."""
     of_tpu = {pair for pair in REFUSED_HERE if ("driver", "tpu") in pair}
     of_kinds = REFUSED_HERE - of_tpu
 

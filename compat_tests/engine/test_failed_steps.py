@@ -104,7 +104,7 @@ def test_what_waits_can_be_dropped(mode: str, stage: str) -> None:
 
 
 def test_batches_of_names_are_dropped_too() -> None:
-    """Also batches with a name are dropped."""
+    """`reset_batches` drops batches with a name too."""
     embedding = Calls("eager").embedding
     embedding.enqueue(ids(1, 2), name="other")
     embedding.reset_batches()

@@ -177,7 +177,7 @@ def test_serving_reads_the_same_rows(rows: int, hosts: int, strategy: str) -> No
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("rows", VOCABULARIES)
 def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pathlib.Path) -> None:
-    """Of five hosts a checkpoint holds the rows there are, slots too; any other placement reads it.
+    """A checkpoint of five hosts holds the rows and slots there are; other placements read it.
 
     Saving and restoring is the identity.
     """

@@ -97,7 +97,7 @@ def new_reference() -> ReferenceTable:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_counting_follows_the_reference(mode: str, weighted: bool) -> None:
-    """From a table without an initializer on, steps of an int64 counter count as they should."""
+    """Estimates and last hits of an int64 step counter follow the reference."""
     counting, reference = Counting(mode, weighted), new_reference()
     counting.assert_same(reference, "start")
 
@@ -146,7 +146,7 @@ def test_lookups_do_not_count(weighted: bool) -> None:
 
 
 def test_the_gradient_is_not_used() -> None:
-    """Whatever comes back for a batch, its rows are hit."""
+    """Rows of a batch count as hit whatever their gradient is."""
     tables = []
     for gradient in (0.0, 1e30):
         counting = Counting("eager", False)

@@ -29,7 +29,7 @@ def test_an_initializer_goes_before_the_limit() -> None:
 
 
 def test_an_optimizer_without_a_rule_is_not_trained() -> None:
-    """Its table is made with its slots and looked up; gradients are refused by the table's name."""
+    """A table whose optimizer has no rule is looked up; its gradients are refused by its name."""
     engine = engine_of(MDLAdagradLight(0.1, initial_accumulator_value=0.5), 2.0)
     ids = [{"ids": tf.constant([1], tf.int64)}]
 

@@ -71,7 +71,7 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...], place: int) -
 def test_rows_follow_the_reference_under_all_settings(
     group: tuple[Combination, ...], place: int
 ) -> None:
-    """The same holds for every combination of the settings, not just for every pair."""
+    """Rows and slots are the reference's in every combination of settings, not just every pair."""
     check(group, place)
 
 

@@ -130,7 +130,7 @@ class Calls:
 
 
 def test_out_of_order_is_a_runtime_error() -> None:
-    """Code that catches what stock raises, a RuntimeError, catches this too."""
+    """An order that stock refuses raises an error that an `except RuntimeError` catches, too."""
     with pytest.raises(RuntimeError, match=NOTHING_ENQUEUED):
         Calls("eager").dequeue()
 

@@ -157,13 +157,13 @@ def test_every_optimizer_trains_as_in_one_process(layout: Any, turn: int) -> Non
 
 @pytest.mark.full
 def test_whole_tables_train_as_in_one_process() -> None:
-    """Tables of which each is on one server have the same numbers."""
+    """Tables that are each whole on one server train to the numbers of one process."""
     check(combinations(2, 5), 2, 2)
 
 
 @pytest.mark.full
 def test_quantized_rows_are_those_of_one_process() -> None:
-    """Rows are rounded on the core that looks them up, and gradients pass."""
+    """Simulated quantization rounds rows on the core that looks them up; gradients pass."""
     group = combinations(2, kinds=["SGD", "Adam"])
 
     def trained(runner: Runner, driver: HostDriver) -> list[Any]:

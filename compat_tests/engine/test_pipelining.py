@@ -165,7 +165,7 @@ def check_on_tpu(cores: int, driver: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_pipelining_a_lookup_sees_everything(mode: str) -> None:
-    """Without it the same steps see every update before them, and nothing is left to retrieve."""
+    """Without pipelining every lookup sees all updates, and nothing is left to retrieve."""
     engine, expected = Engine(Runner(mode), spec(pipelined=False)), Simple()
     engine.build_for([(BATCH,)] * 3)
 

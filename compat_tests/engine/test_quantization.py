@@ -207,7 +207,7 @@ def test_serving_rounds_as_the_engine_or_not_at_all_as_stock() -> None:
     ],
 )
 def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) -> None:
-    """What is wrong is named; in a TableConfig, with its table."""
+    """Settings that make no buckets are refused; those of a TableConfig with its table."""
     with pytest.raises(errors.InvalidSpec, match=message):
         Quantization(*settings)
 
@@ -219,6 +219,6 @@ def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) 
 
 
 def test_a_table_takes_no_other_quantization() -> None:
-    """A spec of the engine wants its own class."""
+    """A table of the engine takes the engine's `Quantization`, not stock's config."""
     with pytest.raises(errors.InvalidSpec, match="Table 'table': `quantization` must be"):
         spec("sum", emb.QuantizationConfig(3, 0.0, 1.0))

@@ -126,7 +126,7 @@ EVERY = [
 def test_ragged_rows_fill_an_activation(
     shape: tuple[int, ...], weighted: bool, number: int, how: str
 ) -> None:
-    """As many rows as activations are combined; a divisor of them are sequences, cut and padded.
+    """One ragged row per activation is combined; fewer rows are sequences, cut and padded.
 
     Forwards and backwards, whether or not the number of rows is known when a graph is made.
     """
@@ -219,7 +219,7 @@ def unescaped(error: BaseException) -> str:
 
 
 def test_a_sequence_keeps_its_batch_size() -> None:
-    """By `max_sequence_length` 2 x 3 activations take two rows, also if the number is open."""
+    """With `max_sequence_length` rows are sequences, and their number is the batch size."""
     engine = engine_of(None, length=3)
     engine.build_for([(2, 3)])
     gradient = np.ones((2, 3, DIM), np.float32)

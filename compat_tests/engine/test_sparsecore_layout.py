@@ -75,7 +75,7 @@ def test_padding_is_filled_and_left_out() -> None:
     ],
 )
 def test_tables_that_do_not_share_a_stack(one: StackableTable, other: StackableTable) -> None:
-    """Other widths and groups, and 2 MiB of activations or 2 GiB of a variable, do not stack."""
+    """Tables of other widths or groups share no stack, nor do tables beyond the size limits."""
     assert set(stacks_of(table_layouts([one, other], SparseCores(1, 4)).values())) == {"a", "b"}
 
 

@@ -144,6 +144,6 @@ def test_packing_is_read(packing: Any) -> None:
 
 
 def test_packing_must_be_a_bool() -> None:
-    """Anything else is refused with the name of the optimizer and the setting."""
+    """A `low_dimensional_packing_status` that is no bool is refused by optimizer and setting."""
     with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
         Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ COUNTING = {
 def test_a_host_call_sees_the_step_before_it_is_counted(
     counting: str, is_resource: bool, way: str
 ) -> None:
-    """However late its tensor is read, and it looks at that: both wait for a slow op here."""
+    """A host call sees the step before it is counted, even if its tensor is read late."""
     seen: list[int] = []
     with tf.Graph().as_default():
         with tf.variable_scope(tf.get_variable_scope(), use_resource=is_resource):
@@ -61,7 +61,7 @@ def test_a_host_call_sees_the_step_before_it_is_counted(
 
 
 def test_a_tensor_of_the_counted_step_stays() -> None:
-    """A program that orders the two itself, the other way round, gets what it asks for."""
+    """A host call that the program itself orders after the count sees the counted step."""
     seen: list[int] = []
     with tf.Graph().as_default():
         step = tf.train.create_global_step()

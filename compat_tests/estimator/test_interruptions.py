@@ -294,7 +294,7 @@ def test_a_fork_has_signals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_handler_of_the_program_gets_ctrl_c(tmp_path: pathlib.Path) -> None:
-    """Where a program has its own handler of SIGINT, that is called and the training goes on."""
+    """A program's own handler of SIGINT is called, and the training goes on."""
     calls: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
     try:

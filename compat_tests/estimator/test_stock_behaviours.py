@@ -144,7 +144,7 @@ def test_predictions_without_an_end_are_warned_of(
 
 @both_sides
 def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: pathlib.Path) -> None:
-    """Anything else that the graph saves is refused, as its values would not be passed on."""
+    """InMemoryEvaluatorHook refuses graphs that save other things than variables."""
 
     def fields() -> Any:
         other = tf.Variable([0.0], trainable=False, collections=[tf.GraphKeys.SAVEABLE_OBJECTS])
@@ -218,7 +218,7 @@ def test_a_host_call_is_made_in_every_step_of_an_evaluation(tmp_path: pathlib.Pa
 
 
 def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
-    """Nothing would call them."""
+    """training_chief_hooks are refused on a TPU, where nothing would call them."""
     hooks = {"training_chief_hooks": [tf.train.SessionRunHook()]}
     with pytest.raises(errors.InvalidInput, match="training_chief_hooks returned by EstimatorSpec"):
         tpu_job(tmp_path, lambda output: hooks).train(tpu_batches, steps=1)
@@ -228,7 +228,7 @@ def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_gradients_of_several_cores_must_be_summed(
     control_flow: int, tmp_path: pathlib.Path
 ) -> None:
-    """Without a CrossShardOptimizer training is refused where stock sees that, in its words."""
+    """Without a CrossShardOptimizer training is refused where stock refuses it, in its words."""
     plain = tpu_job(tmp_path, lambda output: {}, lambda: tf.train.GradientDescentOptimizer(0.1))
     was = tf.control_flow_v2_enabled()
     (tf.disable_control_flow_v2 if control_flow == 1 else tf.enable_control_flow_v2)()
@@ -246,7 +246,7 @@ def test_gradients_of_several_cores_must_be_summed(
 def test_activations_have_the_static_size_of_a_batch(
     drop_remainder: bool, tmp_path: pathlib.Path
 ) -> None:
-    """Models read it from shapes, as on a TPU; a batch that may be smaller leaves it open."""
+    """Activations have a static batch size as on a TPU, unless a batch may be smaller."""
     shapes = []
 
     def body(features: Any) -> Any:

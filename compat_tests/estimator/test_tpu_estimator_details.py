@@ -152,7 +152,7 @@ class HParams:
 
 
 def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
-    """If only tables are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
+    """A learning-rate function sees the steps 0 to 7, which move a row by 0 + 1 + ... + 7 = 28."""
     column = tf.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("a", 3),
         2,

@@ -146,7 +146,7 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """A hook finds them by stock's names, with `part_0`, and reads the values that are saved."""
+    """A hook finds tables by stock's names, with `part_0`, and reads the values that are saved."""
     values: dict[str, Any] = {}
 
     class Hook(tf.train.SessionRunHook):
@@ -183,7 +183,7 @@ def source(tmp_path_factory: Any) -> Any:
 
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_tables_are_warm_started(source: Any, use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """From a directory or a SavedModel tables and weights are restored, and slots are not.
+    """A warm start from a directory or a SavedModel restores tables and weights, and no slots.
 
     A job without a TPU restores the tables of one with a TPU.
     """

@@ -97,7 +97,7 @@ def test_a_step_has_one_loss() -> None:
 
 
 def test_gradients_of_some_variables_come_with_them() -> None:
-    """By default they are those of all; `apply_gradients` notes what an optimizer trains."""
+    """`gradients` returns those of the chosen variables, by default of all dense ones."""
     model = Ratings()
     features, labels = next(iter(batches()))
     with tf.GradientTape() as tape:
@@ -117,7 +117,7 @@ def test_gradients_of_some_variables_come_with_them() -> None:
 def test_a_training_in_two_parts_ends_where_one_does(
     optimizers: int, tmp_path: pathlib.Path
 ) -> None:
-    """Tables, slots, weights and the step come back from a checkpoint: the values are the same."""
+    """A checkpoint restores tables, slots, weights and step: training ends at the same values."""
     whole = Ratings(optimizers=optimizers)
     whole.fit(batches(), max_steps=6)
     for _ in range(2):
@@ -139,7 +139,7 @@ def test_a_training_in_two_parts_ends_where_one_does(
 
 @pytest.mark.full
 def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
-    """It takes what servers send, and answers what `predictions` yields."""
+    """The export takes the tensors that servers send and answers what `predictions` yields."""
     model = Ratings()
     model.fit(batches(), max_steps=2)
     spec = {"id": tf.TensorSpec([None], tf.int64, name="another_name")}
@@ -160,7 +160,7 @@ def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_the_gru_cell_is_that_of_its_formula() -> None:
-    """One step in float64, of the layer's own weights."""
+    """A step of the GRU cell equals its formula in float64 with the same weights."""
     cell = GRUCell(3)
     steps, state = np.random.default_rng(1).normal(size=(2, 4, 5)), np.ones([4, 3])
     new, _ = cell(tf.constant(steps[0], tf.float32), [tf.constant(state, tf.float32)])
@@ -176,7 +176,7 @@ def test_the_gru_cell_is_that_of_its_formula() -> None:
 
 @pytest.mark.full
 def test_columns_are_concatenated_in_the_order_of_names() -> None:
-    """Numbers, buckets, counts of ids and tables, as feature columns have them."""
+    """DenseFeatures concatenates numbers, buckets, counts and tables by the names of columns."""
     age = Numeric("age", normalizer_fn=lambda x: x / 10.0)
     buckets = bucketized_column(Numeric("age"), [18, 30])
     crossed = preprocessing.Crossed((buckets, "day"), 5)
@@ -230,6 +230,6 @@ def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
 
 
 def test_columns_without_a_table_are_refused() -> None:
-    """The message says how such a column is made."""
+    """A column without a table is refused, and the message says how one with a table is made."""
     with pytest.raises(errors.WrongType, match="embedding_column"):
         ColumnEmbedding([Numeric("age")])

@@ -108,7 +108,7 @@ def update(**changed: Any) -> list[tf.Variable]:
 
 
 def test_what_is_good_is_done() -> None:
-    """The calls below differ from calls that work."""
+    """The correct calls, which the tests below make wrong in one place, work."""
     ids, cells, gains, num_cells = occurrences()
     assert ids[0].numpy().tolist() == [1, 6, 0, 6]
     assert cells[0].numpy().tolist() == [0, 0, 2, 2]
@@ -213,7 +213,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD_OCCURRENCES)
 def test_bad_batches_are_refused(name: str) -> None:
-    """What does not fit is named by feature and value."""
+    """Wrong arguments of a batch are refused with the feature and the value."""
     changed, message = BAD_OCCURRENCES[name]
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
         occurrences(**changed)
@@ -221,7 +221,7 @@ def test_bad_batches_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_LOOKUPS)
 def test_bad_lookups_are_refused(name: str) -> None:
-    """What does not fit is named by feature and value."""
+    """Wrong arguments of a lookup are refused with the feature and the value."""
     changed, message = BAD_LOOKUPS[name]
     changed = {key: value() if callable(value) else value for key, value in changed.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
@@ -240,7 +240,7 @@ def test_bad_updates_change_nothing(name: str) -> None:
 
 
 def test_a_variable_given_twice_is_refused() -> None:
-    """Parameters and slot that are one variable would be written over."""
+    """One variable as both parameters and slot is refused, as it would be overwritten."""
     one = variable()
     with pytest.raises(tf.errors.InvalidArgumentError, match="given twice"):
         update(held=[one, one])

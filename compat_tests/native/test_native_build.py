@@ -177,7 +177,7 @@ def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path)
 def test_a_cache_that_cannot_be_written_is_said(
     log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file where the folder should be is named."""
+    """A file in the place of the cache folder is named."""
     log.write_text("a file\n")
     monkeypatch.setenv(cache.VARIABLE, str(log / "cache"))
 
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written_is_said(
 
 
 def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is where the variable says, else in XDG_CACHE_HOME, else in ~/.cache."""
+    """The cache is in the folder of the variable, else in XDG_CACHE_HOME, else in ~/.cache."""
     monkeypatch.setenv(cache.VARIABLE, "~/mine")
     assert cache.folder() == pathlib.Path.home() / "mine"
     monkeypatch.delenv(cache.VARIABLE)
@@ -263,7 +263,7 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
 
 
 def test_a_software_tpu_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to fall back to, and the message says what is missing."""
+    """A software TPU without a compiler is refused, and the message says what is missing."""
     monkeypatch.setattr(soft_tpu, "_library", None)
     monkeypatch.setattr(soft_tpu, "ops_with_kernels", list)
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -291,7 +291,7 @@ def test_the_setting_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_leaves_tables_to_tensorflow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where tables may be on a GPU the ops are not used, unless they are asked for."""
+    """On a machine with a GPU the native ops are used only on request."""
     monkeypatch.delenv(loading.SETTING, raising=False)
     monkeypatch.setattr(loading, "has_gpu", lambda: True)
     with caplog.at_level(logging.WARNING):
@@ -351,7 +351,7 @@ def test_a_damaged_library_is_compiled_again(
     sources: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is never loaded, which would end the process; a line says so."""
+    """A damaged library is compiled again and never loaded; a line says so."""
     path = build.library("tiny.cc")
     whole = path.read_bytes()
     path.write_bytes(DAMAGES[name](whole))
@@ -366,7 +366,7 @@ def test_a_damaged_library_is_compiled_again(
 def test_a_library_without_its_digest_is_compiled_again(
     log: pathlib.Path, sources: pathlib.Path
 ) -> None:
-    """Nobody knows whether it is whole."""
+    """A library without its digest, which may be incomplete, is compiled again."""
     path = build.library("tiny.cc")
     path.with_name(f"{path.name}.sha256").unlink()
 
@@ -379,7 +379,7 @@ def test_a_library_without_its_digest_is_compiled_again(
 def test_what_others_may_write_to_is_refused(
     what: str, mode: int, log: pathlib.Path, sources: pathlib.Path
 ) -> None:
-    """The error names the path, its mode and the way out; neither is a library made there."""
+    """A cache that others may write to is refused with its path, mode and the way out."""
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     before = stat.S_IMODE(place.stat().st_mode)
@@ -398,7 +398,7 @@ def test_what_others_may_write_to_is_refused(
 def test_what_belongs_to_another_user_is_refused(
     what: str, log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the path and the uid of its owner."""
+    """A cache of another user is refused with its path and the uid of the owner."""
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     stock = pathlib.Path.stat
@@ -422,7 +422,7 @@ def _of_owner(status: os.stat_result, uid: int) -> os.stat_result:
 def test_a_user_without_a_home_has_a_line(
     sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither $HOME nor an entry of the user: TensorFlow's ops do the work, and why is said."""
+    """Without a home directory TensorFlow's ops are used, and a line says why."""
     for name in ("HOME", "XDG_CACHE_HOME", cache.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -436,7 +436,7 @@ def test_a_user_without_a_home_has_a_line(
 def test_the_compiler_may_have_arguments(
     log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CXX="ccache g++" is a program and what it is called with."""
+    """CXX may be a program with arguments, such as "ccache g++"."""
     text = f'#!{shutil.which("sh")}\nexec "$@"\n'
     wrapper = script(log.parent / "wrapper", text)
     monkeypatch.setenv("CXX", f"{wrapper} {log.parent / 'noting'}")

@@ -102,7 +102,7 @@ def test_bytes_of_each_form(wire: Wire, gradients: float) -> None:
 
 
 def test_an_activation_goes_to_every_server_it_has_ids_of() -> None:
-    """Of two ids on two servers alike, a cell has one there with probability 3/4."""
+    """A cell of two ids on two servers needs each of them with probability 3/4."""
     job = even_job(1, 4, 80, 40, rows=100)
     job = dataclasses.replace(job, tables=(dataclasses.replace(job.tables[0], cells=40.0),))
     placement = place_tables(job.sizes, 2, layout="mod", whole_up_to=0)
@@ -164,7 +164,7 @@ def test_skew_is_that_of_drawn_ids(
 
 
 def test_a_sample_counts_rows() -> None:
-    """Of two steps of a core: how often a row is looked up, and in how many of them."""
+    """A sample gives the lookups of each row in a step, and the share of steps that look it up."""
     load = sampled_load(10, [np.array([3, 3, 7]), np.array([[3, 11], [-1, 9]])])
 
     assert load.rows.tolist() == [3, 7, 9]

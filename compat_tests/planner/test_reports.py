@@ -54,7 +54,7 @@ def test_json_is_valid_and_says_what_the_text_says() -> None:
 
 
 def test_a_chart_is_well_formed() -> None:
-    """It is XML whatever tables and programs are called, and has a point for each cluster."""
+    """The chart is well-formed XML for any names, and has a point for each cluster."""
     plan = plan_of(workers=4)
     root = ElementTree.fromstring(chart.chart(plan))
 
@@ -86,7 +86,7 @@ def test_advice_is_given_for_what_is_wrong() -> None:
 def test_wrong_arguments_are_errors(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They end with status 1 and say what to give."""
+    """Wrong arguments end with status 1 and say what to give."""
     assert main.main(["plan", *arguments]) == 2
     assert problem in capsys.readouterr().err
 
@@ -103,14 +103,14 @@ def test_ids_are_given_by_feature() -> None:
 
 
 def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command says what is exact and what is not."""
+    """The help of `plan` says which numbers are exact and which are estimates."""
     with pytest.raises(SystemExit):
         main.main(["plan", "--help"])
     assert "a model's" in capsys.readouterr().out
 
 
 def test_the_choices_are_those_of_the_model() -> None:
-    """The command, which must not import the model for its help, lists all layouts and forms."""
+    """`plan --help` lists all layouts and forms without importing the model."""
     from estimator_bridge.cli import plan
     from estimator_bridge.planner.traffic import WIRES
     from tf2_engine.placement import LAYOUTS

@@ -80,7 +80,7 @@ def test_the_tpu_is_that_of_this_machine() -> None:
 
 @pytest.mark.full
 def test_a_machine_with_a_tpu_runs_the_suite_on_it(own_tpu: list[Any]) -> None:
-    """Its own strategy is taken, initialised anew for each engine, and no software TPU is made.
+    """The TPU's own strategy is used, initialised anew for each engine, without a software TPU.
 
     Cases for fewer cores than it has give the reference's numbers on it all the same.
     """
@@ -99,7 +99,7 @@ def test_a_machine_with_a_tpu_runs_the_suite_on_it(own_tpu: list[Any]) -> None:
 
 
 def test_what_a_tpu_cannot_show_is_left_out_by_name(own_tpu: list[Any]) -> None:
-    """Where the number of cores matters, or is too small, the reason has both numbers."""
+    """Tests that need another number of cores are left out, with both numbers as the reason."""
     per_core = next(
         dataclasses.replace(one, place="1x2", driver="tpu")
         for one in test_conformance.full()
@@ -194,7 +194,7 @@ def test_the_report_counts_by_property_and_oracle() -> None:
 
 
 def test_stock_is_a_subject_of_its_own(own_tpu: list[Any]) -> None:
-    """Its tests are one file; on a machine with a TPU nothing runs that needs a software TPU."""
+    """Stock is tested by one file; on a TPU nothing runs that needs a software TPU."""
     assert files("stock") == ["tpu/test_stock_conformance.py"]
     assert set(files("engine")) == set(oracles.FILES) - {
         "tpu/test_stock_conformance.py",

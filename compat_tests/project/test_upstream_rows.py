@@ -98,7 +98,7 @@ if __name__ == "__main__":
 def test_tests_run_with_the_bridge_in_place(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each in a process of its own, for a limited time; those that fail without a row are named."""
+    """Each test runs in its own process for a limited time; failures without a row are named."""
     folder = tmp_path / rows.FOLDER / "tpu"
     folder.mkdir(parents=True)
     (folder / "some_test.py").write_text(UPSTREAM)
@@ -117,5 +117,5 @@ def test_tests_run_with_the_bridge_in_place(
 
 
 def test_a_folder_without_tests_is_an_error(tmp_path: pathlib.Path) -> None:
-    """The command is not content with nothing."""
+    """A folder without tests is an error of the command."""
     assert command.main(["--source", str(tmp_path)]) == 2

@@ -62,7 +62,7 @@ def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, 
     ],
 )
 def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path) -> None:
-    """It trains and evaluates, and says that the engine takes the place of a TPU."""
+    """An example trains and evaluates, and says that the engine takes the place of a TPU."""
     metrics, log = run(name, tmp_path, *QUICK[name])
 
     steps = [step for step in range(10) if f"Saving dict for global step {step}:" in log]
@@ -110,7 +110,7 @@ def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.
 def test_an_example_learns(
     name: str, options: tuple[str, ...], metric: str, at_least: float, tmp_path: pathlib.Path
 ) -> None:
-    """With its default settings a program finds what its data hides."""
+    """With its default settings an example learns the rule that its data follow."""
     metrics, _ = run(name, tmp_path, *options)
 
     assert metrics[metric] > at_least

@@ -216,7 +216,7 @@ def test_installing_twice_is_installing_once(clean: None) -> None:
 
 
 def test_every_name_leads_somewhere(clean: None) -> None:
-    """Each name of each module can be used."""
+    """Each public name of each installed module can be imported."""
     install.install(replace=True)
     missing = [
         (path, name)
@@ -274,7 +274,7 @@ def test_imports_of_what_is_left_out_say_why(statement: str, reason: str, clean:
 
 @pytest.mark.parametrize("path", stock_names.ESTIMATOR_PARENTS)
 def test_every_path_to_the_namespace_leads_to_the_bridge(path: str, clean: None) -> None:
-    """Also `tf.compat.v2.compat.v1.estimator` and the like, by attribute and by import."""
+    """Indirect paths such as `tf.compat.v2.compat.v1.estimator` lead to the bridge, too."""
     install.install(replace=True)
 
     namespace = importlib.import_module(stock_names.ESTIMATOR_PARENTS[path])
@@ -283,7 +283,7 @@ def test_every_path_to_the_namespace_leads_to_the_bridge(path: str, clean: None)
 
 
 def test_a_private_name_does_what_stocks_does(clean: None, tmp_path: pathlib.Path) -> None:
-    """The step of a model_dir is read, or 0; the keys and versions have their values."""
+    """Private names return what stock's do: the step of a model_dir (or 0), keys and versions."""
     install.install(replace=True)
     library = "tensorflow_estimator.python.estimator"
     module = importlib.import_module(f"{library}.estimator")

@@ -119,7 +119,7 @@ def _differ(name: str) -> bool:
     ],
 )
 def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -> None:
-    """It is an AttributeError, so `hasattr` and `getattr` with a default work."""
+    """A name that is not supported is an AttributeError, as `hasattr` and `getattr` expect."""
     namespace = inside(estimator, path)
 
     with pytest.raises(AttributeError, match=way_out):
@@ -345,7 +345,7 @@ def raises_ours(call: Call, message: str) -> type[Exception]:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_names_the_setting(case: str) -> None:
-    """The message names class, setting and value; the error is a ValueError or a TypeError."""
+    """A wrong argument is a ValueError or TypeError with class, setting and value."""
     assert issubclass(raises_ours(*REFUSED[case]), (ValueError, TypeError))
 
 
@@ -398,7 +398,7 @@ def test_parsing_specs_add_label_and_weight() -> None:
 
 @needs_stock
 def test_parsing_specs_are_those_of_stock(stock: Any) -> None:
-    """They are equal to stock's."""
+    """Parsing specs equal stock's."""
     assert parsing(estimator) == parsing(stock)
 
 
@@ -469,7 +469,7 @@ def test_receivers_are_those_of_stock(stock: Any) -> None:
 
 
 def test_export_outputs_are_tensorflows() -> None:
-    """A spec for prediction takes them, and they make signatures."""
+    """Predictions of the built-in types are accepted as outputs, and become signatures."""
     with tf.Graph().as_default():
         scores = tf.zeros([3, 2])
         outputs = {
@@ -494,14 +494,14 @@ def test_export_outputs_are_tensorflows() -> None:
 
 @needs_stock
 def test_export_outputs_are_stocks(stock: Any) -> None:
-    """They are the same classes."""
+    """The classes of export outputs are TensorFlow's own."""
     for name in dir(stock.export):
         if name.endswith("Output"):
             assert getattr(estimator.export, name) is getattr(stock.export, name)
 
 
 def test_a_model_of_an_exporter_is_abstract() -> None:
-    """A program's own exporter has a name, as property or attribute, and `export`."""
+    """A program's own exporter needs a name (property or attribute) and `export`."""
     named = types.new_class("Named", (estimator.Exporter,), {}, lambda ns: ns.update(name="a"))
 
     with pytest.raises(TypeError, match="abstract"):

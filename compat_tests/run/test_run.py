@@ -101,7 +101,7 @@ def test_cores_of_stock_are_refused(
 
 
 def test_help_imports_no_tensorflow() -> None:
-    """Neither the package nor `--help` loads TensorFlow."""
+    """Neither importing the package nor `--help` loads TensorFlow."""
     program = (
         "import sys, estimator_bridge\n"
         "from estimator_bridge.cli.main import main\n"

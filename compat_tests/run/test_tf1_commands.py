@@ -46,7 +46,7 @@ COMMANDS = {name: each for name, each in main.parsers()[1].items() if _runs_prog
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_on_programs_takes_the_option(name: str) -> None:
-    """`--tf1`, `--no-tf1`, or neither, which is to find out."""
+    """Commands take `--tf1` and `--no-tf1`; without either they find out."""
     required = {"run": ["a.py"], "verify": ["a.py"], "convert": ["a", "b"], "inspect": ["a"]}
     parsed = [
         COMMANDS[name].parse_args([*option, *required.get(name, [])]).tf1
@@ -57,7 +57,7 @@ def test_every_command_on_programs_takes_the_option(name: str) -> None:
 
 
 def test_these_are_the_commands() -> None:
-    """A new command on programs is to take the option, too, and be tried below."""
+    """Every command on programs takes the option, and is tried below."""
     assert set(COMMANDS) == {"audit", "convert", "inspect", "migrate", "plan", "run", "verify"}
 
 
@@ -102,7 +102,7 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
 def test_migrate_refuses_a_program_of_tf1(
     form: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No form of it would run by itself: the message says how it runs, and writes nothing."""
+    """`migrate` refuses a program of TF1, says how to run it, and writes nothing."""
     path = tmp_path / "job.py"
     path.write_text("import tensorflow as tf\nrate = tf.train.exponential_decay\n")
 
@@ -147,7 +147,7 @@ def test_verify_compares_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 @needs_stock
 def test_predictions_of_stock_on_a_tpu_are_compared(tmp_path: pathlib.Path) -> None:
-    """There stock reads the first batch once more; the bridge gets those that there are."""
+    """Predictions of stock on a TPU are compared, though it reads the first batch twice."""
     ran = _run(tmp_path, "verify", "--a", "stock", "--steps", "2", "PROGRAM", cores=1)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -165,7 +165,7 @@ def test_a_side_that_does_not_see_tf1_says_what_to_do(tmp_path: pathlib.Path) ->
 
 @pytest.mark.full
 def test_watch_takes_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
-    """`verify --watch` runs its side in the same way."""
+    """`verify --watch` takes a program of TF1, too."""
     ran = _run(tmp_path, "verify", "--watch", "--steps", "2", "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -173,7 +173,7 @@ def test_watch_takes_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_audit_runs_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
-    """It ends at the estimator, has no tables, and what it said is on stderr."""
+    """`audit --run` of a program of TF1 ends at its estimator; its output goes to stderr."""
     ran = _run(tmp_path, "audit", "--json", "--run", "PROGRAM")
 
     assert ran.returncode == 0, ran.stderr

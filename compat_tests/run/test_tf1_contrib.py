@@ -79,7 +79,7 @@ def test_every_name_of_the_list_is_there(path: str, view: Any) -> None:
 
 
 def test_the_page_has_the_names_that_there_are() -> None:
-    """The table of docs/tf1.md is made of the list."""
+    """The table of docs/tf1.md is generated from the list of names."""
     if not (ROOT / "docs").is_dir():
         pytest.skip("the documents are part of the repository, not of the packages")
     text = contrib_tables.PAGE.read_text(encoding="utf-8")
@@ -118,12 +118,12 @@ assert not hasattr(tf, "nonsense")
 
 
 def test_a_program_imports_tensorflow_1(program: Callable[[str], Any]) -> None:
-    """By all kinds of statements, of public, private and contrib modules."""
+    """Every kind of import statement sees TensorFlow 1: public, private and contrib modules."""
     assert program(IMPORTS)["tf"].contrib
 
 
 def test_only_programs_see_it(program: Callable[[str], Any]) -> None:
-    """Libraries, the bridge and the standard library have TensorFlow 2, also while it is open."""
+    """Libraries, the bridge and the standard library keep TensorFlow 2 meanwhile."""
     seen = program("import tensorflow as tf\nimport json\n")["tf"]
     library = {"__name__": "library", "__file__": f"{pathlib.Path(np.__file__).parent}/x.py"}
     exec("import tensorflow as tf", library)
@@ -155,13 +155,13 @@ def test_only_programs_see_it(program: Callable[[str], Any]) -> None:
 def test_an_import_of_another_name_says_what_there_is(
     statement: str, words: str, program: Callable[[str], Any]
 ) -> None:
-    """It is an ImportError with what there is, and what to do."""
+    """Importing an unknown name is an ImportError with the names there are and what to do."""
     with pytest.raises(ImportError, match=words):
         program(statement)
 
 
 def test_another_name_is_an_attribute_error(view: Any) -> None:
-    """So that `hasattr` works; the message is that of imports."""
+    """An unknown attribute is an AttributeError, as `hasattr` expects, with the same message."""
     with pytest.raises(errors.Unsupported, match=r"`tf\.contrib\.image\.rotate` is not supported"):
         view.contrib.image.rotate  # noqa: B018 - it is the access that raises
     assert not hasattr(view.contrib, "nonsense")
@@ -197,7 +197,7 @@ def test_programs_of_tensorflow_1_are_told_by_their_source(
 
 
 def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
-    """Also those in packages, that another module imports, and those that import relatively."""
+    """Modules in packages, of modules, and with relative imports are read too."""
     (tmp_path / "job.py").write_text("from parts import first\n")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").write_text("")
@@ -209,7 +209,7 @@ def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_failure_for_a_name_of_tensorflow_1_is_recognized() -> None:
-    """Of TensorFlow's own modules only, and of names that TensorFlow 1 has."""
+    """Only TensorFlow's own modules, and names that TensorFlow 1 has, are recognised."""
     for owner, name, wanted in (
         (tf, "contrib", "tf.contrib"),
         (tf, "placeholder", "tf.placeholder"),
@@ -358,7 +358,7 @@ def test_fully_connected_multiplies(view: Any) -> None:
 
 
 def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
-    """Each is TensorFlow's op of its own weights; the variables have TensorFlow 1.15's names."""
+    """Each convolution is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
 
     def make() -> Any:
@@ -399,7 +399,7 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
 
 
 def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
-    """In three dimensions, too; the variables have TensorFlow 1.15's names."""
+    """Layers in three dimensions are TensorFlow's ops, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
 
     def make() -> Any:

@@ -74,7 +74,7 @@ def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
-    """Without an option: the first line on stderr says which name showed it, and where."""
+    """Without an option a TF1 program is recognised; stderr says by which name, and where."""
     output = run("ncf", tmp_path, options=("--cores=2",))
 
     assert re.search(r"the program names tf\.\S+ \(ncf_main\.py, line \d+\), which", output)
@@ -86,7 +86,7 @@ def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> None:
-    """Its names of variables are those of TensorFlow 1, so that checkpoints fit."""
+    """A program with files of its own has TensorFlow 1's variable names, so checkpoints fit."""
     output = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
 
     assert "the program names tf.flags (run_classifier.py, line" in output
@@ -102,7 +102,7 @@ def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> No
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_program_trains(name: str, use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """It makes its steps, and its variables move and are finite; CrossShardOptimizers included."""
+    """A program makes its steps; variables move and are finite, with CrossShardOptimizer too."""
     arguments = [] if name == "columns" else [f"--use_tpu={use_tpu}"]
     options = ("--cores=2",) if name == "ncf" else ()
     run(name, tmp_path, *arguments, options=options)

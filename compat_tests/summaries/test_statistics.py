@@ -186,7 +186,7 @@ def test_only_steps_that_are_due_are_recorded(every: int) -> None:
 
 
 def test_tables_on_a_device_are_not_watched() -> None:
-    """The engine refuses, with what to do."""
+    """Tables that are on a device are refused, with what to do."""
     embedding = engine(10)
     embedding._cores.tables_on_device = True  # type: ignore[misc]
     with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Leave"):

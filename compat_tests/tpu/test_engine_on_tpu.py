@@ -175,7 +175,7 @@ def traced(strategy: Any, replica: Callable[[], None]) -> None:
 
 
 def test_samples_that_the_cores_of_a_replica_cannot_share_are_refused() -> None:
-    """The message names the feature and both numbers."""
+    """A batch that the cores of a replica cannot share is refused with feature and numbers."""
     strategy = fake_tpu.strategy(1, 2, job="localhost", cores_per_replica=2)
 
     with pytest.raises(errors.InvalidInput, match="'dense': 7 samples cannot be split over the 2"):
@@ -246,7 +246,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     ],
 )
 def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str) -> None:
-    """The message names the setting, the value, and what the TPU has."""
+    """A setting that contradicts the TPU is refused with its value and what the TPU has."""
     with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
         engine(fake_tpu.strategy(1, 2, job="localhost"), **options)
 
@@ -279,7 +279,7 @@ def test_other_embedding_hardware_is_refused(feature: str) -> None:
 
 @pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])
 def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> None:
-    """The name is that of `EmbeddingFeature`; a strategy that cannot tell says None."""
+    """The hardware is named as in `EmbeddingFeature`; None if the strategy cannot tell."""
     strategy = fake_tpu.strategy(1, 1, job="localhost")
     assert tf2_engine.tf_compat.embedding_hardware(strategy) is None
     hardware = mock.Mock(embedding_feature=number)

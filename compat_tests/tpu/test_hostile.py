@@ -41,7 +41,7 @@ def check(outcomes: dict[str, Any], count: int, share: float) -> None:
 
 
 def test_hundreds_of_hostile_calls_are_errors_or_go_through() -> None:
-    """A sample: bytes, shapes, ids, orders of calls and ends in mid-step; nothing comes down."""
+    """Of a sample of hostile calls none ends the process: bytes, shapes, ids and orders."""
     hostile = Hostile(0)
     hostile.run(600)
     check(hostile.outcomes, 600, 0.003)
@@ -50,7 +50,7 @@ def test_hundreds_of_hostile_calls_are_errors_or_go_through() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_a_million_hostile_calls_are_errors_or_go_through(seed: int) -> None:
-    """Nor does anything in a million: no process ends before its time, and nothing waits for ever.
+    """Of a million hostile calls none ends the process, and none waits for ever.
 
     A failure has the seed: `python -m compat_tests.support.hostile SEED COUNT` makes the calls
     again.

@@ -247,7 +247,7 @@ def test_stock_trains_as_the_reference(num_cores: int, where: str) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_of_stock_follows_the_reference(optimizer: str) -> None:
-    """So it does with each of its optimizers, on two cores."""
+    """Stock's TPUEmbedding follows the reference with each of its optimizers, on two cores."""
     check(2, "outside", optimizer)
 
 
@@ -518,7 +518,7 @@ def test_the_software_tpu_has_the_kernels_that_are_listed() -> None:
 
 
 def test_without_soft_placement_it_is_refused() -> None:
-    """The setting is named where a strategy is made, and where a function is run."""
+    """Without soft placement a software TPU is refused, by the strategy and in its functions."""
     strategy = soft_tpu.SoftTPUStrategy(1)
     tf.config.set_soft_device_placement(False)
     try:
@@ -531,7 +531,7 @@ def test_without_soft_placement_it_is_refused() -> None:
 
 
 def test_it_runs_after_a_graph() -> None:
-    """A process in which TensorFlow began its work for a graph has a software TPU all the same."""
+    """A software TPU works in a process where a graph was built before."""
     program = (
         "import tensorflow as tf\n"
         "from tf2_engine import soft_tpu\n"
@@ -548,13 +548,13 @@ def test_it_runs_after_a_graph() -> None:
 
 @pytest.mark.parametrize("num_cores", [0, -1])
 def test_a_tpu_without_cores_is_refused(num_cores: int) -> None:
-    """The message has the number."""
+    """A software TPU with no cores is refused, with the number."""
     with pytest.raises(errors.InvalidSpec, match=f"`num_cores`={num_cores}"):
         soft_tpu.SoftTPUStrategy(num_cores)
 
 
 def test_ops_that_have_kernels_are_left_alone() -> None:
-    """Where some op has a kernel already, as with a real TPU, nothing is loaded."""
+    """Where an op has a kernel already, as with a real TPU, nothing is loaded."""
     program = (
         "from tf2_engine import errors, soft_tpu, tf_compat\n"
         "tf_compat.num_kernels = lambda name: name == 'CrossReplicaSum'\n"

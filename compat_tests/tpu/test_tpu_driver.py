@@ -57,7 +57,7 @@ def test_shards_are_variables_on_their_hosts() -> None:
 def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
     hosts: list[str] | None, devices: list[str]
 ) -> None:
-    """Without devices a factory makes the rows that the plan has, on a TPU's those of the ids."""
+    """Emulated hosts pad the table to whole rows per host; hosts of a TPU do not."""
     plan = plan_of(
         tf2_engine.TableSpec("videos", 1, 4, optimizer=tf2_engine.SGD(1.0)),
         num_hosts=2,
@@ -152,7 +152,7 @@ def test_verbs_return_ops_in_a_graph_alone() -> None:
 
 
 def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
-    """Whether gradients come back may be known only then; the op takes either of two strings."""
+    """`training` may be a tensor: the op gets one of two modes when the step runs."""
     with tf.Graph().as_default() as graph:
         ours = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2, job="localhost"))
         training = tf.compat.v1.placeholder(tf.bool, [])
@@ -283,7 +283,7 @@ def test_a_device_names_its_core() -> None:
 
 
 def test_the_driver_has_a_row_and_a_name() -> None:
-    """The table of drivers names it, and its repr says what it drives."""
+    """The driver is in the table of drivers, and its repr says what it drives."""
     assert DRIVERS["tpu"] is TpuDriver
     driver = TpuDriver(topology(2, 4))
     assert repr(driver) == "<TpuDriver 0 tables, 8 cores on 2 hosts>"

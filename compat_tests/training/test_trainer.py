@@ -121,7 +121,7 @@ def change(steps: list[Arrays]) -> Arrays:
 
 
 def test_clipping_reaches_the_model_and_not_the_tables(tmp_path: pathlib.Path) -> None:
-    """The model's change has the norm that it is clipped to; that of the table is as without."""
+    """Clipping limits the norm of the model's gradients, and leaves the tables alone."""
     norm = 0.125
 
     def clipped(loss: tf.Tensor) -> Any:
@@ -278,7 +278,7 @@ class Watching(v1.train.SessionRunHook):
 
 @pytest.mark.full
 def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> None:
-    """They get what they ask for; those of TensorFlow work, and others are refused by name."""
+    """Hooks that need no session run, TensorFlow's among them; others are refused by name."""
     watching, of_model = Watching(last=4), Watching(last=99)
     stop = v1.train.StopAtStepHook(num_steps=6)
     trainer = make(model(minimized, training_hooks=[of_model]), tmp_path)
@@ -439,7 +439,7 @@ def test_exports_need_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("tpu", [None, "", "local"])
 def test_a_resolver_without_a_tpu_is_none(tpu: str | None) -> None:
-    """Where no TPU is named there is no cluster, and a config without one trains on the host."""
+    """A resolver without a TPU means no cluster; a config without one trains on the host."""
     assert training.TPUClusterResolver(tpu, zone=None) is None
     assert training.RunConfig(cluster=None).replace(model_dir="model").cluster is None
 

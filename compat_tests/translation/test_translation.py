@@ -171,7 +171,7 @@ def test_the_structure_is_a_dict_by_feature_key() -> None:
 
 
 def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
-    """Without a batch size shapes start with None."""
+    """Without a batch size shapes begin with None."""
     legacy = translating.read(features={"f": Feature("t"), "s": Feature("t", 5)})
     assert output_shapes(legacy, batch_size=None, num_cores=2) == ((None,), (None, 5))
 
@@ -228,7 +228,7 @@ NOTED: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", NOTED)
 def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
-    """A setting without, or with another, effect leads to exactly one line that names it."""
+    """A setting with no effect, or another one, leads to exactly one line that names it."""
     settings, words = NOTED[name]
     notes = translating.warned(**settings)
     assert len(notes) == 1, notes

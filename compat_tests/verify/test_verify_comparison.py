@@ -190,7 +190,7 @@ def test_another_start_is_named_initializers(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None:
-    """Where all activations agree and the loss does not, the model computes something else."""
+    """If all activations agree and the loss does not, the model is named as the cause."""
     activation = rows()[[1, 2]]
     a, b = (step(rows(), activation=activation, loss=loss) for loss in (0.5, 0.6))
     result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})

@@ -123,7 +123,7 @@ def test_other_ops_may_round_otherwise(settings: dict[str, Any], tmp_path: pathl
 
 
 def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
-    """Where variables differ within their tolerance, predictions may, too; also of bfloat16."""
+    """Predictions may differ by as much as the variables differ within their tolerance."""
     ones = np.ones(5, np.float32)
     moved = {**VARIABLES, "words": rows() * NEXT}
     result = judged(
@@ -221,7 +221,7 @@ def test_a_metric_of_equal_values_is_equal(
 
 @pytest.mark.parametrize("known", ["arguments", "variables"])
 def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathlib.Path) -> None:
-    """Where its arguments, or the variables in which it adds up, are equal, a metric has to be."""
+    """A metric that cannot be computed again must be equal if its arguments or variables are."""
     seen = SEEN_VALUES
     if known == "variables":
         seen = {"loss": SEEN_VALUES["loss"], f"{METRIC_VARIABLE}auc/total": np.float32(1)}

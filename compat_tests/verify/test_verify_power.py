@@ -39,7 +39,7 @@ def comparer(tmp_path_factory: pytest.TempPathFactory) -> Comparer:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
-    """Each of some faults is found, and named by its cause."""
+    """A sample of faults is found, each with its cause."""
     judged, result = measure.judge(comparer, name, 64)
 
     assert judged.detected, str(result)

@@ -125,7 +125,7 @@ def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
 def test_what_sparse_cores_ignore_is_a_cause_by_name(
     optimizer: Any, setting: str, why: str, tmp_path: pathlib.Path
 ) -> None:
-    """The sides differ, for the setting that one of them drops, which the report names."""
+    """The sides differ, and the report names the setting that one of them drops."""
     result = compared(
         tmp_path,
         a="bridge-ops",
@@ -178,7 +178,7 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.full
 def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path) -> None:
-    """The error names the side that does; without TPUEmbeddingV2 the version that has it."""
+    """The side v2-soft refuses an estimator, with the side or the TensorFlow to use instead."""
     ran = verify(tmp_path, TRAIN, "--a", "v2-soft", "--steps", "1")
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
@@ -289,7 +289,7 @@ def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None
 if HAS_STOCK:
 
     def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
-        """The error tells how to write a model_fn that both sides run."""
+        """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
         columns = clicks.columns()
 
         with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):

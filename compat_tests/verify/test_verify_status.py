@@ -175,7 +175,7 @@ def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
 def test_a_side_that_fails_says_why_first(
     program: str, first_line: str, tmp_path: pathlib.Path
 ) -> None:
-    """The message begins with the error, and has the path and the end of the log, as plain text."""
+    """If a side fails the message begins with its error, and has the end of the log."""
     request = recordings.request(tmp_path / "a")
     with pytest.raises(errors.InvalidInput) as raised:
         side(tmp_path, program)(request)

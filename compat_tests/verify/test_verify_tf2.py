@@ -288,7 +288,7 @@ def test_recorders_get_each_class_that_is_declared() -> None:
 
 
 def test_a_class_of_a_library_is_recorded_when_it_is_used() -> None:
-    """Its recorder is called once, before the first instance; then the class is as it was."""
+    """A class of a library is recorded from its first instance on, and restored afterwards."""
 
     class Trains:
         def __new__(cls) -> Trains:
@@ -356,7 +356,7 @@ class Trains:
 def test_wrong_sides_and_instances_are_refused(
     side: str, arguments: dict[str, Any], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """The error names the side or instance that cannot be recorded, and the way out."""
+    """A wrong side or instance is refused by name, with the way out."""
     kind = type("Mine", (Trains,), {})
     with recorder(tmp_path, side).attached():
         estimator_bridge.verifiable(kind)
@@ -398,12 +398,12 @@ def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
 
 
 def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Path) -> None:
-    """Where rounding alone makes another loss, faults cannot be told from it."""
+    """If rounding alone moves the loss by percents the sides are not equal: no fault would show."""
     result = perturbed(tmp_path, 0.02)
     assert not result.equal
     assert "moves the loss loss by 4% by step 1" in text.verdict(result)
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
-    """Below the limit two equal sides are equal."""
+    """A program that amplifies rounding below the limit is compared."""
     assert perturbed(tmp_path, 0.004).equal

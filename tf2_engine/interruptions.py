@@ -112,6 +112,12 @@ class TrainingSteps(Steps):
 class ReadingSteps(Steps):
     """Steps that change nothing: those of an evaluation or a prediction.
 
+    They are a context, out of which a KeyboardInterrupt comes with words on what it ended:
+
+        with ReadingSteps("the evaluation of model.ckpt-4") as reading:
+            with reading.step():
+                ...
+
     Signals keep their handlers. One that none can run for, since a step does not return, cancels
     that step. Inside of a training, which holds signals back, it cancels the step likewise, once
     the training is saved.
@@ -152,9 +158,17 @@ class ReadingSteps(Steps):
         """Returns that there is no result."""
         return f"{self._what} is not finished"
 
-    def interrupted(self, interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
-        """Returns an interrupt that says what it ended, without a traceback of the insides."""
-        return KeyboardInterrupt(str(interrupt) or f"Ctrl-C: {self.state()}.")
+    def __enter__(self) -> ReadingSteps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        if isinstance(error, KeyboardInterrupt):
+            # Without a traceback of the insides.
+            raise KeyboardInterrupt(str(error) or f"Ctrl-C: {self.state()}.") from None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -173,11 +187,6 @@ class ReadingSteps(Steps):
             self._next()
             if outer is None:
                 self._running = None
-
-    def close(self) -> None:
-        """Ends the watch; there are no more steps."""
-        if self._watch is not None:
-            self._watch.close()
 
     def _is_ended_by_ctrl_c(self) -> bool:
         if self._watch is None or self._watch.ended_by != signal.SIGINT:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -88,16 +87,9 @@ def predict(
                     yield from batch
 
 
-@contextlib.contextmanager
-def _reading(job: Job, what: str) -> Iterator[interruptions.ReadingSteps]:
-    """Yields the steps of an evaluation or prediction, for signals to end."""
-    steps = interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
-    try:
-        yield steps
-    except KeyboardInterrupt as interrupt:
-        raise steps.interrupted(interrupt) from None
-    finally:
-        steps.close()
+def _reading(job: Job, what: str) -> interruptions.ReadingSteps:
+    """Returns the steps of an evaluation or prediction, for signals to end."""
+    return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
 
 
 def _device_fn(job: Job) -> Callable[[tf.Operation], str] | None:

@@ -16,7 +16,7 @@ from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_checkpoints, legacy_specs, translating
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import audit, errors
-from estimator_bridge.audit.report import TableSize
+from estimator_bridge.audit.report import AuditedTable
 from estimator_bridge.cli import main
 
 MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})
@@ -123,7 +123,7 @@ def test_columns_that_transform_are_found() -> None:
 
 def test_sizes_are_those_of_each_host() -> None:
     """Rows, bytes and ids per host follow div and mod; hosts without a row hold none."""
-    table = TableSize("t", 5, 2, "Adagrad", ("accumulators",), ("f",), "mod")
+    table = AuditedTable("t", 5, 2, "Adagrad", ("accumulators",), ("f",), "mod")
 
     assert table.bytes == 5 * 2 * 4 * 2
     assert [(h["rows"], h["bytes"], h["div"], h["mod"]) for h in table.hosts(2)] == [

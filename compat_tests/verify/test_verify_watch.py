@@ -20,7 +20,7 @@ from compat_tests.verify.power.program import ROWS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verify.record.recording import RecordingRequest
-from estimator_bridge.verify.watch.job import Job
+from estimator_bridge.verify.watch.job import WatchedJob
 from estimator_bridge.verify.watch.report import WatchReport
 from estimator_bridge.verify.watch.violation import INVARIANTS
 
@@ -38,7 +38,7 @@ def watched(run: Run, directory: pathlib.Path) -> WatchReport:
         except Exception as error:
             raise errors.InvalidInput(f"{type(error).__name__}: {error}") from error
 
-    return Job(directory / "job").run(record)
+    return WatchedJob(directory / "job").run(record)
 
 
 def test_there_are_twenty_faults_of_which_fifteen_must_be_seen() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -31,7 +32,7 @@ from compat_tests.engine.test_conformance import (
 from compat_tests.support import local_cluster
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver, PsDriver
-from tf2_engine.placement import LAYOUTS
+from tf2_engine.placement import LAYOUTS, Layout
 from tf2_engine.quantization import Quantization
 from tf2_engine.tables import Table
 
@@ -63,10 +64,12 @@ def rows_of(table: Table, part: int) -> Any:
 
 def read(runner: Runner, embedding: TPUEmbedding) -> dict[tuple[str, str], Array]:
     """Returns each variable of each table by its ids, [rows, dim]."""
+    variables = {name: dict(table.variables) for name, table in embedding.tables.items()}
     whole = {}
-    for name, table in embedding.tables.items():
-        for kind, shards in table.variables.items():
-            values = runner.read(list(shards))
+    # In one run: a cluster places and divides the graph for each set of fetches.
+    for name, kinds in runner.read(variables).items():
+        table = embedding.tables[name]
+        for kind, values in kinds.items():
             rows = np.empty((table.plan.rows, table.plan.dim), np.float32)
             for part, value in enumerate(values):
                 rows[rows_of(table, part)] = value
@@ -86,10 +89,12 @@ def train(
     cores = group[0].cores
     engine = Engine(runner, spec, driver=driver, num_cores=cores)
     engine.build_for([one.shape for one in group])
-    for place, one in enumerate(group):
-        table = engine.embedding.tables[f"table{place}"]
-        for part, shard in enumerate(table.variables["parameters"]):
-            runner.write(shard, initial_weights(one.case, place)[rows_of(table, part)])
+    runner.write_all(
+        (shard, initial_weights(one.case, place)[rows_of(table, part)])
+        for place, one in enumerate(group)
+        for table in [engine.embedding.tables[f"table{place}"]]
+        for part, shard in enumerate(table.variables["parameters"])
+    )
     steps: list[Any] = []
     for number, arguments in enumerate(arguments_of(group)):
         runner.write(step, float(number))
@@ -146,13 +151,41 @@ def test_a_cluster_trains_as_one_process() -> None:
     check(combinations(2, kinds=["Adagrad"]), 2, 2, layout="octaves", whole_up_to=0)
 
 
+CLUSTERS = ((1, 1, 1), (1, 2, 2), (2, 2, 3), (2, 4, 5))
+"""Numbers of workers, cores and parameter servers."""
+
+
+def part_of(layout: Layout, turn: int) -> Group:
+    """Returns the combinations that a cluster trains in a layout: a third, another by each turn."""
+    place = (LAYOUTS.index(layout) - turn) % len(LAYOUTS)
+    return combinations(CLUSTERS[turn][1], turn)[place :: len(LAYOUTS)]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("turn", range(4))
+@pytest.mark.parametrize("turn", range(len(CLUSTERS)))
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_optimizer_trains_as_in_one_process(layout: Any, turn: int) -> None:
-    """All optimizers, accumulation on and off, all inputs, on any numbers of tasks and layouts."""
-    workers, cores, servers = [(1, 1, 1), (1, 2, 2), (2, 2, 3), (2, 4, 5)][turn]
-    check(combinations(cores, turn), workers, servers, layout=layout, whole_up_to=0)
+def test_every_optimizer_trains_as_in_one_process(layout: Layout, turn: int) -> None:
+    """Every optimizer, with accumulation and without, trains on every cluster, in every layout.
+
+    Not the product of all, of which most time goes into graphs of some ten thousand ops: each pair
+    of an optimizer with accumulation or without, a cluster and a layout is met, as the test below
+    says. Cases of an optimizer and kinds of inputs take turns.
+    """
+    workers, _, servers = CLUSTERS[turn]
+    check(part_of(layout, turn), workers, servers, layout=layout, whole_up_to=0)
+
+
+def test_every_optimizer_meets_every_cluster_and_layout() -> None:
+    """The parts of a cluster are all of its combinations, and each has each layout on some one."""
+    layouts = collections.defaultdict(set)
+    for turn, (_, cores, _) in enumerate(CLUSTERS):
+        parts = {layout: part_of(layout, turn) for layout in LAYOUTS}
+        assert {*itertools.chain(*parts.values())} == {*combinations(cores, turn)}
+        for layout, part in parts.items():
+            for one in part:
+                layouts[one.kind, one.accumulation].add(layout)
+    assert {kind for kind, _ in layouts} == set(KINDS)
+    assert all(met == set(LAYOUTS) for met in layouts.values()), layouts
 
 
 @pytest.mark.full

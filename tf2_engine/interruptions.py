@@ -90,7 +90,7 @@ class Steps(abc.ABC):
         """Returns what is saved, for people."""
 
 
-class TrainingSteps(Steps):
+class SavedSteps(Steps):
     """Steps that are saved before a signal has its effect; `held_back` watches over them.
 
     Attributes:
@@ -212,7 +212,7 @@ class ReadingSteps(Steps):
 
 
 @contextlib.contextmanager
-def held_back(steps: TrainingSteps) -> Iterator[None]:
+def held_back(steps: SavedSteps) -> Iterator[None]:
     """While it is open, SIGTERM and Ctrl-C are requests to stop, and end steps that only wait.
 
     On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
@@ -242,7 +242,7 @@ def held_back(steps: TrainingSteps) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(steps: TrainingSteps, watch: _Watch) -> Iterator[None]:
+def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
     """While it is open, signals are requests to stop; a SIGTERM is sent again on exit."""
 
     def request_stop(number: int, frame: FrameType | None) -> None:
@@ -410,7 +410,7 @@ class _Watch:
         except Exception as error:
             log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
             is_rescued = True
-        if is_rescued and isinstance(self._steps, TrainingSteps):
+        if is_rescued and isinstance(self._steps, SavedSteps):
             # As far as Python's own handler gets to run only now.
             self._steps.stop_requested = number
         if is_rescued:

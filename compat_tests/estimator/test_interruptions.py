@@ -249,7 +249,7 @@ def test_ctrl_c_ends_what_only_reads(
     assert signal.set_wakeup_fd(-1) == -1
 
 
-class Waiting(interruptions.TrainingSteps):
+class Waiting(interruptions.SavedSteps):
     """Steps of which one waits for its input all the time."""
 
     running, has_begun = 1, True

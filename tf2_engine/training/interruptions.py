@@ -42,7 +42,7 @@ class Arrivals:
         return int(self._number.numpy())
 
 
-class TrainerSteps(interruptions.TrainingSteps):
+class TrainerSteps(interruptions.SavedSteps):
     """The steps of one call of `Trainer.train`.
 
     Args:

@@ -65,19 +65,21 @@ class Results:
 
 
 def _described(item: Any) -> dict[str, Any]:
-    parameters = getattr(item, "callspec", None)
-    given = parameters.params if parameters else {}
-    one = given["group"][given["place"]] if "group" in given else given.get("one")
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params if callspec else {}
+    one = (
+        parameters["group"][parameters["place"]] if "group" in parameters else parameters.get("one")
+    )
     file, test = item.path.relative_to(HERE).as_posix(), item.originalname
     of_file = {**dict.fromkeys(oracles.OF_TPU_DRIVER, "tpu"), OF_STOCK: "stock"}.get(file, "host")
     if test == "test_a_tpu_pipelines_alike":
         of_file = "tpu"
-    optimizer = getattr(one, "kind", given.get("kind") if file == OF_STOCK else None)
+    optimizer = getattr(one, "kind", parameters.get("kind") if file == OF_STOCK else None)
     return {
         "test": item.nodeid,
         "property": " ".join((item.function.__doc__ or item.name).split()),
         "oracle": oracles.oracle_of(file, test, optimizer),
-        "driver": getattr(one, "driver", given.get("driver", of_file)),
+        "driver": getattr(one, "driver", parameters.get("driver", of_file)),
         "optimizer": optimizer,
     }
 
@@ -151,10 +153,10 @@ def main() -> int:
     return int(status)
 
 
-def matrix(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def matrix(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns how often each property held, by driver, optimizer and oracle."""
     rows = collections.defaultdict(collections.Counter)  # type: ignore[var-annotated]
-    for one in found:
+    for one in results:
         key = one["driver"], one["optimizer"] or "", one["oracle"], one["property"]
         rows[key][one["outcome"]] += 1
     return [

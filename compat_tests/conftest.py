@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -167,15 +167,27 @@ class Runner:
 
     def write(self, variable: Any, value: Any) -> None:
         """Changes the value of a variable."""
+        self.write_all([(variable, value)])
+
+    def write_all(self, values: Iterable[tuple[Any, Any]]) -> None:
+        """Changes the values of variables, of a graph in one run: each new op prepares it anew."""
         if self._graph is None:
-            variable.assign(value)
+            for variable, value in values:
+                variable.assign(value)
             return
+        writes = [(*self._write_of(variable), value) for variable, value in values]
+        self.run(
+            [assign for _, assign, _ in writes],
+            {placeholder: value for placeholder, _, value in writes},
+        )
+
+    def _write_of(self, variable: Any) -> tuple[Any, Any]:
         if variable.ref() not in self._writes:
             with self._graph.as_default():
-                given = tf.compat.v1.placeholder(variable.dtype, variable.shape)
-                self._writes[variable.ref()] = given, variable.assign(given, read_value=False)
-        given, assign = self._writes[variable.ref()]
-        self.run(assign, {given: value})
+                placeholder = tf.compat.v1.placeholder(variable.dtype, variable.shape)
+                assign = variable.assign(placeholder, read_value=False)
+            self._writes[variable.ref()] = placeholder, assign
+        return self._writes[variable.ref()]
 
 
 class _InGraph:

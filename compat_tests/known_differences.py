@@ -126,8 +126,8 @@ def judged(
     try:
         yield
     except Exception as error:
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        assert re.search(line.says, said), f"{dict(line.where)} fails otherwise: {said}"
+        message = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        assert re.search(line.says, message), f"{dict(line.where)} fails otherwise: {message}"
         if record is not None:
             record("outcome", "listed")
     else:

@@ -130,8 +130,8 @@ def working(text: str, expected: float) -> Iterator[None]:
         pause = SHORT
         while not ended.wait(pause):
             left = expected - (time.monotonic() - began)
-            told = f"about {readable_time(left)} left" if left > 1 else "any moment"
-            _rewrite(f"{text}, {told}")
+            estimate = f"about {readable_time(left)} left" if left > 1 else "any moment"
+            _rewrite(f"{text}, {estimate}")
             sys.stderr.write("\r")  # What a program prints meanwhile takes the place of the line.
             sys.stderr.flush()
             pause = 1.0

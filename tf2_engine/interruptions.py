@@ -90,7 +90,7 @@ class Steps(abc.ABC):
         """Returns what is saved, for people."""
 
 
-class TrainingSteps(Steps):
+class SavedSteps(Steps):
     """Steps that are saved before a signal has its effect; `held_back` watches over them.
 
     Attributes:
@@ -111,6 +111,12 @@ class TrainingSteps(Steps):
 
 class ReadingSteps(Steps):
     """Steps that change nothing: those of an evaluation or a prediction.
+
+    They are a context, out of which a KeyboardInterrupt comes with words on what it ended:
+
+        with ReadingSteps("the evaluation of model.ckpt-4") as reading:
+            with reading.step():
+                ...
 
     Signals keep their handlers. One that none can run for, since a step does not return, cancels
     that step. Inside of a training, which holds signals back, it cancels the step likewise, once
@@ -152,9 +158,17 @@ class ReadingSteps(Steps):
         """Returns that there is no result."""
         return f"{self._what} is not finished"
 
-    def interrupted(self, interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
-        """Returns an interrupt that says what it ended, without a traceback of the insides."""
-        return KeyboardInterrupt(str(interrupt) or f"Ctrl-C: {self.state()}.")
+    def __enter__(self) -> ReadingSteps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
+    ) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        if isinstance(error, KeyboardInterrupt):
+            # Without a traceback of the insides.
+            raise KeyboardInterrupt(str(error) or f"Ctrl-C: {self.state()}.") from None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -173,11 +187,6 @@ class ReadingSteps(Steps):
             self._next()
             if outer is None:
                 self._running = None
-
-    def close(self) -> None:
-        """Ends the watch; there are no more steps."""
-        if self._watch is not None:
-            self._watch.close()
 
     def _is_ended_by_ctrl_c(self) -> bool:
         if self._watch is None or self._watch.ended_by != signal.SIGINT:
@@ -203,7 +212,7 @@ class ReadingSteps(Steps):
 
 
 @contextlib.contextmanager
-def held_back(steps: TrainingSteps) -> Iterator[None]:
+def held_back(steps: SavedSteps) -> Iterator[None]:
     """While it is open, SIGTERM and Ctrl-C are requests to stop, and end steps that only wait.
 
     On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
@@ -233,7 +242,7 @@ def held_back(steps: TrainingSteps) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(steps: TrainingSteps, watch: _Watch) -> Iterator[None]:
+def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
     """While it is open, signals are requests to stop; a SIGTERM is sent again on exit."""
 
     def request_stop(number: int, frame: FrameType | None) -> None:
@@ -401,7 +410,7 @@ class _Watch:
         except Exception as error:
             log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
             is_rescued = True
-        if is_rescued and isinstance(self._steps, TrainingSteps):
+        if is_rescued and isinstance(self._steps, SavedSteps):
             # As far as Python's own handler gets to run only now.
             self._steps.stop_requested = number
         if is_rescued:

@@ -77,8 +77,8 @@ def _result(off: float, num_tables: int) -> Result:
 
 def _settings(num_tables: int) -> list[list[str]]:
     """Returns a setting that is ignored, and some of each table."""
-    own = [[f"table table_{i}", "combiner", "mean", ""] for i in range(num_tables)]
-    return [*recordings.SETTINGS["settings"], *own]
+    added = [[f"table table_{i}", "combiner", "mean", ""] for i in range(num_tables)]
+    return [*recordings.SETTINGS["settings"], *added]
 
 
 def _follow(directory: pathlib.Path, apart: float) -> None:

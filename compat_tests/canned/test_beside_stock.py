@@ -61,21 +61,22 @@ def test_values_are_those_of_stock(
     """Variables, metrics and predictions are stock's by 0.0, and so are all names."""
     namespaces = {"stock": stock.NAMESPACES[version], "ours": OURS[version]}
     program = (family, task, setting)
-    made = {
+    estimators = {
         side: run(namespace, version, program, tmp_path / side)
         for side, namespace in namespaces.items()
     }
 
-    saved = {side: jobs.saved(job) for side, job in made.items()}
+    saved = {side: jobs.saved(job) for side, job in estimators.items()}
     difference, name = jobs.largest_difference(saved["ours"], saved["stock"])
     assert difference == 0.0, name
     evaluated = {
-        side: job.evaluate(lambda: census.input_fn(task, setting, 1)) for side, job in made.items()
+        side: job.evaluate(lambda: census.input_fn(task, setting, 1))
+        for side, job in estimators.items()
     }
     assert evaluated["ours"] == evaluated["stock"]
     predicted = {
         side: list(job.predict(lambda: census.input_fn(task, setting, 1)))
-        for side, job in made.items()
+        for side, job in estimators.items()
     }
     for ours, theirs in zip(predicted["ours"], predicted["stock"], strict=True):
         assert list(ours) == list(theirs)
@@ -83,10 +84,10 @@ def test_values_are_those_of_stock(
             np.testing.assert_array_equal(ours[key], value, err_msg=str(key))
     # When summaries are due depends on a read of the global step, which on either side may come
     # before the step is counted or after; so their tags are compared, not their values.
-    tags = {side: {event[1] for event in events(job.model_dir)} for side, job in made.items()}
+    tags = {side: {event[1] for event in events(job.model_dir)} for side, job in estimators.items()}
     assert tags["ours"] == tags["stock"]
     outputs = {
         side: exported(job, namespaces[side], tmp_path / side / "export")
-        for side, job in made.items()
+        for side, job in estimators.items()
     }
     assert outputs["ours"] == outputs["stock"]

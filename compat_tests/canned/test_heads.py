@@ -116,7 +116,7 @@ def evaluated(head: Any, width: int, labels: Any, eager: bool) -> dict[str, Any]
         labels = labels() if callable(labels) else tf.constant(labels)
         extra = [tf.constant(0.25)]
         metrics = head.metrics(regularization_losses=extra)
-        made = {
+        tensors = {
             "loss": head.loss(labels, logits, features=features),
             "regularized": head.loss(labels, logits, features, regularization_losses=extra),
             "predictions": head.predictions(logits),
@@ -125,15 +125,15 @@ def evaluated(head: Any, width: int, labels: Any, eager: bool) -> dict[str, Any]
             metrics, features, logits, labels, regularization_losses=extra
         )
         if eager:
-            found = {**made, "metrics": {name: each.result() for name, each in updated.items()}}
-            return tf.nest.map_structure(lambda tensor: tensor.numpy(), found)
+            values = {**tensors, "metrics": {name: each.result() for name, each in updated.items()}}
+            return tf.nest.map_structure(lambda tensor: tensor.numpy(), values)
         results = {name: each.result() for name, each in updated.items()}
         variables = [variable for each in updated.values() for variable in each.variables]
         updates = [update for each in updated.values() for update in each.updates]
         with tf1.Session() as session:
             session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
             session.run(tf1.variables_initializer(variables))
-            values = session.run(made)
+            values = session.run(tensors)
             session.run(updates)
             return {**values, "metrics": session.run(results)}
 
@@ -154,8 +154,8 @@ def test_heads_are_those_of_stock(case: str, eager: bool) -> None:
     tf.nest.map_structure(np.testing.assert_array_equal, _sorted(ours), _sorted(theirs))
 
 
-def _sorted(found: dict[str, Any]) -> dict[str, Any]:
-    return {**found, "metrics": dict(sorted(found["metrics"].items()))}
+def _sorted(values: dict[str, Any]) -> dict[str, Any]:
+    return {**values, "metrics": dict(sorted(values["metrics"].items()))}
 
 
 @pytest.mark.parametrize("case", HEADS)
@@ -219,16 +219,16 @@ def specs(namespace: Any, mode: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 def test_several_heads_share_a_model(mode: str) -> None:
     """Predictions are by head and key, metrics and losses have the names of the heads."""
-    found = specs(estimator, mode)
+    values = specs(estimator, mode)
 
-    assert ("sold", "class_ids") in found["predictions"]
-    assert ("price", "predictions") in found["predictions"]
+    assert ("sold", "class_ids") in values["predictions"]
+    assert ("price", "predictions") in values["predictions"]
     if mode == "infer":
-        assert {"serving_default", "price", "sold", "sold/classification"} <= set(found["outputs"])
-        assert "sold/logistic" in found["outputs"]["predict"][1]
+        assert {"serving_default", "price", "sold", "sold/classification"} <= set(values["outputs"])
+        assert "sold/logistic" in values["outputs"]["predict"][1]
     if mode == "eval":
         assert {"loss/price", "loss/sold", "average_loss/price", "auc/sold"} <= set(
-            found["metrics"]
+            values["metrics"]
         )
 
 

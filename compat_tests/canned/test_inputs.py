@@ -22,13 +22,13 @@ Y = np.arange(100, 105)
 
 def batches(input_fn: Callable[[], Any], most: int = 20) -> list[Any]:
     """Returns the batches of an input_fn, until the input ends."""
-    found = []
+    results = []
     with tf.Graph().as_default():
-        made = input_fn()
+        tensors = input_fn()
         with tf.train.MonitoredSession() as session:
-            while not session.should_stop() and len(found) < most:
-                found.append(session.run(made))
-    return found
+            while not session.should_stop() and len(results) < most:
+                results.append(session.run(tensors))
+    return results
 
 
 def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:
@@ -45,7 +45,7 @@ def test_batches_cross_epochs_and_the_last_one_is_smaller() -> None:
 
 
 def test_without_epochs_the_rows_never_end() -> None:
-    """num_epochs=None gives whole batches for ever."""
+    """num_epochs=None yields full batches without end."""
     fed = batches(inputs.numpy_input_fn(Y, batch_size=4, num_epochs=None, shuffle=False), 7)
 
     assert len(fed) == 7
@@ -176,7 +176,7 @@ FRAMES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", FRAMES)
 def test_frames_that_do_not_fit_are_refused(case: str) -> None:
-    """Labels of other rows, a name that is taken, and what is no DataFrame."""
+    """Labels with other rows, a target name that is a feature, and wrong types are refused."""
     call, kind, words = FRAMES[case]
     with pytest.raises(kind, match=words) as caught:
         call()

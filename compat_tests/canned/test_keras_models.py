@@ -56,7 +56,7 @@ def run(
         before = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
     for _ in range(2):
         job.train(lambda: convertible_models.input_fn(name, weighted), steps=15)
-    found = {
+    results = {
         "type": type(job).__name__,
         "saved": jobs.saved(job),
         "evaluated": job.evaluate(lambda: convertible_models.input_fn(name, weighted, 1)),
@@ -72,8 +72,8 @@ def run(
             }
             return namespace.export.ServingInputReceiver(fed, fed)
 
-        found["signatures"] = signatures(job.export_saved_model(str(folder / "export"), receiver))
-    return found
+        results["signatures"] = signatures(job.export_saved_model(str(folder / "export"), receiver))
+    return results
 
 
 @pytest.mark.stock
@@ -109,12 +109,14 @@ def test_the_estimator_continues_from_the_model(case: str, tmp_path: pathlib.Pat
     expected = model.predict(data.map(lambda features, _: features), verbose=0)
     weights = model.get_weights()
     job = model_to_estimator(model, model_dir=tmp_path, **options)
-    told = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
+    predicted = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
 
     for number, output in enumerate(model.output_names):
         wanted = expected[number] if isinstance(expected, list) else expected
         # Both are float32 of the same ops, in one graph optimized and in the other not.
-        np.testing.assert_allclose([each[output] for each in told], wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            [each[output] for each in predicted], wanted, rtol=1e-5, atol=1e-6
+        )
     job.train(lambda: convertible_models.input_fn(name), steps=2)
     if not options:
         copy = convertible_models.make(name)
@@ -203,7 +205,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception],
 @pytest.mark.full
 @pytest.mark.parametrize("case", IN_TRAINING)
 def test_what_does_not_fit_the_model_is_named(case: str, tmp_path: pathlib.Path) -> None:
-    """Keys of features, metrics and outputs that are not the model's."""
+    """Keys of features, metrics and outputs that the model does not have are refused."""
     options, input_fn, kind, message = IN_TRAINING[case]
     model = convertible_models.make("functional")
     job = model_to_estimator(model, model_dir=tmp_path, **options)

@@ -42,8 +42,8 @@ def once() -> Any:
 def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:
     """Returns a KMeans of three clusters."""
     config = namespace.RunConfig(tf_random_seed=5, model_dir=str(folder))
-    made = namespace.experimental.KMeans
-    return made(3, config=config, seed=4, **options)
+    cls = namespace.experimental.KMeans
+    return cls(3, config=config, seed=4, **options)
 
 
 KMEANS: dict[str, dict[str, Any]] = {
@@ -70,24 +70,28 @@ def found_by(job: Any) -> dict[str, Any]:
 def test_clusters_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
     """Centers, scores, indices, distances and all variables are stock's by 0.0."""
     sides = {"ours": estimator, "stock": stock.ESTIMATOR}
-    made = {
+    estimators = {
         side: kmeans(namespace, tmp_path / side, **KMEANS[case]).train(points, steps=10)
         for side, namespace in sides.items()
     }
 
-    assert jobs.largest_difference(*(jobs.saved(job) for job in made.values()))[0] == 0.0
-    tf.nest.map_structure(np.testing.assert_array_equal, *(found_by(job) for job in made.values()))
+    assert jobs.largest_difference(*(jobs.saved(job) for job in estimators.values()))[0] == 0.0
+    tf.nest.map_structure(
+        np.testing.assert_array_equal, *(found_by(job) for job in estimators.values())
+    )
 
 
 def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
     """Three clouds of points get a center each, near their middles; training counts its steps."""
     job = kmeans(estimator, tmp_path, initial_clusters="kmeans_plus_plus").train(points, steps=10)
     centers = job.cluster_centers()
-    found = found_by(job)
+    predicted = found_by(job)
 
     assert sorted(centers.round().tolist()) == [[0, 0], [0, 3], [3, 0]]
-    assert len({found["indices"][0], found["indices"][40], found["indices"][80]}) == 3
-    assert found["score"] == pytest.approx(sum(min(each) ** 2 for each in found["distances"]))
+    assert len({predicted["indices"][0], predicted["indices"][40], predicted["indices"][80]}) == 3
+    assert predicted["score"] == pytest.approx(
+        sum(min(each) ** 2 for each in predicted["distances"])
+    )
     assert job.get_variable_value("global_step") == 10
     assert "clusters" in job.get_variable_names()
 
@@ -100,7 +104,7 @@ def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_unknown_ways_are_refused(options: dict[str, str], words: str) -> None:
-    """They are named, with those that there are."""
+    """An unknown option is refused, with the options that there are."""
     with pytest.raises(errors.InvalidInput, match=words):
         estimator.experimental.KMeans(2, **options)
 
@@ -155,14 +159,14 @@ def test_recurrent_networks_are_those_of_stock(case: str, tmp_path: pathlib.Path
     """Variables, metrics and predictions are stock's by 0.0, with the same names."""
     input_fn = sequences(by_step=case == "every step")
     sides = {"ours": v2.experimental, "stock": stock.NAMESPACES[2].experimental}
-    made = {
+    estimators = {
         side: recurrent(namespace, tmp_path / side, case).train(input_fn)
         for side, namespace in sides.items()
     }
 
-    assert jobs.largest_difference(*(jobs.saved(job) for job in made.values()))[0] == 0.0
-    assert made["ours"].evaluate(input_fn) == made["stock"].evaluate(input_fn)
-    predicted = [list(job.predict(input_fn)) for job in made.values()]
+    assert jobs.largest_difference(*(jobs.saved(job) for job in estimators.values()))[0] == 0.0
+    assert estimators["ours"].evaluate(input_fn) == estimators["stock"].evaluate(input_fn)
+    predicted = [list(job.predict(input_fn)) for job in estimators.values()]
     tf.nest.map_structure(np.testing.assert_array_equal, *predicted)
 
 
@@ -186,6 +190,6 @@ def test_a_network_learns_from_the_steps(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> None:
-    """Cells that are given twice, and a head that is not for sequences."""
+    """Cells given twice, and a head that is not for sequences, are refused."""
     with pytest.raises(errors.InvalidInput, match=words):
         v2.experimental.RNNEstimator(v2.BinaryClassHead(), [], **options)

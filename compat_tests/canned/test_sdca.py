@@ -66,20 +66,20 @@ def test_values_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
     """Weights, tables of examples, metrics and predictions are stock's by 0.0; names, too."""
     version, task, *_ = JOBS[case]
     sides = {"ours": OURS[version], "stock": stock.NAMESPACES[version]}
-    made = {
+    estimators = {
         side: make(namespace, case, tmp_path / side).train(
             lambda: input_fn(task, few=True), steps=60
         )
         for side, namespace in sides.items()
     }
-    for job in made.values():
+    for job in estimators.values():
         job.train(lambda: input_fn(task, few=True), steps=20)
 
-    difference, name = jobs.largest_difference(*(jobs.saved(job) for job in made.values()))
+    difference, name = jobs.largest_difference(*(jobs.saved(job) for job in estimators.values()))
     assert difference == 0.0, name
-    evaluated = [job.evaluate(lambda: input_fn(task, 1)) for job in made.values()]
+    evaluated = [job.evaluate(lambda: input_fn(task, 1)) for job in estimators.values()]
     assert evaluated[0] == evaluated[1]
-    predicted = [list(job.predict(lambda: input_fn(task, 1))) for job in made.values()]
+    predicted = [list(job.predict(lambda: input_fn(task, 1))) for job in estimators.values()]
     tf.nest.map_structure(np.testing.assert_array_equal, *predicted)
 
 
@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_does_not_fit_is_refused(case: str, version: int) -> None:
-    """The setting, and what is possible."""
+    """Unsupported settings are refused with what is possible."""
     kind, options, words = REFUSED[case]
     namespace = OURS[version]
     optimizer = namespace.experimental.LinearSDCA("name")
@@ -134,7 +134,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.full
 @pytest.mark.parametrize("case", IN_TRAINING)
 def test_settings_that_cannot_train_are_refused(case: str, tmp_path: pathlib.Path) -> None:
-    """A name that no feature has, and regularization out of range."""
+    """A name that no feature has, and regularization out of range, are refused."""
     settings, words = IN_TRAINING[case]
     job = v2.LinearClassifier(
         census.linear_columns(),

@@ -151,11 +151,11 @@ def _optimizer_cases() -> Iterator[Case]:
     """Every setting of every optimizer, in either form of the spec, over the topologies."""
     topologies = itertools.cycle(TOPOLOGIES)
     forms: Iterator[Mapping[str, Any]] = itertools.cycle([{"columns": _COLUMNS}, _DICTS])
-    for kind, own in _OWN_SETTINGS.items():
+    for kind, of_optimizer in _OWN_SETTINGS.items():
         counts = kind == "FrequencyEstimator"
         # Its shared settings cannot be set.
         shared = {} if counts else _SHARED_SETTINGS
-        for name, settings in {**shared, **own}.items():
+        for name, settings in {**shared, **of_optimizer}.items():
             hosts, cores = next(topologies)
             form = (_COUNTED if counts else _DICTS) if kind in NOT_FOR_COLUMNS else next(forms)
             yield Case(

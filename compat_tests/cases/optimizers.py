@@ -305,8 +305,8 @@ class Combination:
     optimizer: str
 
     def __str__(self) -> str:
-        own = [self.optimizer, *dataclasses.astuple(self)[1:-1]]
-        return "-".join(str(level) for level in own)
+        levels = [self.optimizer, *dataclasses.astuple(self)[1:-1]]
+        return "-".join(str(level) for level in levels)
 
     @property
     def case(self) -> OptimizerCase:
@@ -413,7 +413,7 @@ def steps(case: OptimizerCase, seed: int, num_cores: int, count: int = NUM_STEPS
     to a rounding error: what a rule such as Adam makes of such a sum is no question of conformance.
     """
     chance = np.random.default_rng([seed, 1])
-    found = []
+    all_steps = []
     for _ in range(count):
         sign = chance.choice([-1.0, 1.0], case.dim)
         inputs = tuple(
@@ -423,8 +423,8 @@ def steps(case: OptimizerCase, seed: int, num_cores: int, count: int = NUM_STEPS
         gradients = tuple(
             {name: _gradient(chance, sign) for name in FEATURES} for _ in range(num_cores)
         )
-        found.append(Step(inputs, gradients))
-    return found
+        all_steps.append(Step(inputs, gradients))
+    return all_steps
 
 
 def _gradient(

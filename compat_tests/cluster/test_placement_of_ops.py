@@ -114,7 +114,7 @@ def test_nothing_of_the_size_of_a_batch_passes_through_the_client(graph: Any) ->
 
 
 def test_variables_are_on_the_servers(graph: Any) -> None:
-    """Parts of the table and its slots; and the model's variables, evenly by their bytes."""
+    """Servers hold a part of the table and its slots each, and the model's variables by size."""
     with graph.as_default():
         places = {v.op.name: task_of(v.op) for v in tf.compat.v1.global_variables()}
     table = [name for name in places if "/part_" in name]
@@ -126,7 +126,7 @@ def test_variables_are_on_the_servers(graph: Any) -> None:
 
 
 def test_each_core_is_on_its_worker(graph: Any) -> None:
-    """The model of a core, backward pass included, and the combining of its rows."""
+    """A worker runs the models of its cores, backward pass included."""
     matrices = [op for op in graph.get_operations() if op.type == "MatMul"]
     assert len(matrices) >= 8
     tasks = [task_of(op) for op in matrices]

@@ -96,8 +96,8 @@ def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
 def result_of(log: pathlib.Path) -> Mapping[str, float]:
     """Returns the metrics and the first prediction."""
     lines = [line for line in log.read_text().splitlines() if line.startswith("RESULT ")]
-    found: Mapping[str, float] = json.loads(lines[-1].removeprefix("RESULT "))
-    return found
+    metrics: Mapping[str, float] = json.loads(lines[-1].removeprefix("RESULT "))
+    return metrics
 
 
 def assert_same(alone: pathlib.Path, folder: pathlib.Path, chief: str = "chief0.log") -> None:

@@ -43,7 +43,7 @@ def values(kind: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("kind", KERAS)
 def test_slots_of_keras_are_known_and_kept(kind: str, tmp_path: pathlib.Path) -> None:
-    """Its optimizer is told by them; there and back, every value has its name again."""
+    """A Keras optimizer is recognised by its slots; there and back, every value keeps its name."""
     path = legacy_checkpoints.write(str(tmp_path / "model.ckpt-7"), values(kind), OTHERS)
     (table,) = convert.inspect(path)["tables"]
     convert.convert(path, str(tmp_path / "objects"), allow=["training/*", "dnn/logits/*"])
@@ -64,7 +64,7 @@ def test_slots_of_keras_are_known_and_kept(kind: str, tmp_path: pathlib.Path) ->
 
 
 def test_an_optimizer_that_keras_lacks_has_no_such_names(tmp_path: pathlib.Path) -> None:
-    """It is refused, with the other ways to name slots."""
+    """An optimizer that Keras lacks is refused, with the other ways to name slots."""
     table = {COLUMN: np.ones([5, 2], np.float32), f"{COLUMN}/ProximalAdagrad": np.ones([5, 2])}
     table = {name: value.astype(np.float32) for name, value in table.items()}
     path = legacy_checkpoints.write(str(tmp_path / "model.ckpt-7"), table, OTHERS)
@@ -92,11 +92,11 @@ def test_a_canned_estimators_optimizer_is_known(kind: str, tmp_path: pathlib.Pat
         [4], census.dense_columns(), str(tmp_path), optimizer=_optimizers()[kind]()
     )
     job.train(lambda: census.input_fn("Classifier", "plain"), steps=2)
-    found = convert.inspect(job.latest_checkpoint())
+    report = convert.inspect(job.latest_checkpoint())
 
-    (table,) = found["tables"]
+    (table,) = report["tables"]
     assert (table["name"], table["optimizer"]) == ("tbl_hobbies", kind)
     assert table["rows_touched"]
     values = jobs.saved(job)
     parts = {part["name"] for part in table["tensors"].values() if part}
-    assert parts | {each["name"] for each in found["variables"]} == set(values)
+    assert parts | {each["name"] for each in report["variables"]} == set(values)

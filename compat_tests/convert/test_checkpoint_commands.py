@@ -87,8 +87,8 @@ def test_convert_with_the_spec_of_a_program(
     assert out.splitlines()[-1] == f"{new}: 9 tensors, read back and compared."
     assert "comparing" not in err
     values, keys = tables_of("Adagrad", "dict")
-    found = legacy_checkpoints.read(new)
-    assert_same(values, {name: found[key] for name, key in keys.items()})
+    converted = legacy_checkpoints.read(new)
+    assert_same(values, {name: converted[key] for name, key in keys.items()})
 
 
 def test_a_dry_run_prints_the_map_alone(
@@ -148,11 +148,11 @@ def test_flags_reach_the_conversion(
 
     capsys.readouterr()
     values, _ = tables_of("Adagrad", "dict")
-    found = legacy_checkpoints.read(back)
-    people = legacy_checkpoints.by_id(found["people/Adagrad"], 2, "mod")
+    converted = legacy_checkpoints.read(back)
+    people = legacy_checkpoints.by_id(converted["people/Adagrad"], 2, "mod")
     np.testing.assert_array_equal(people, values["users/Adagrad"])
-    assert found["global_step"] == 9
-    np.testing.assert_array_equal(found["tower/counts"], OTHERS["counts"])
+    assert converted["global_step"] == 9
+    np.testing.assert_array_equal(converted["tower/counts"], OTHERS["counts"])
 
 
 def test_the_command_starts_without_tensorflow() -> None:
@@ -174,20 +174,20 @@ def test_the_command_starts_without_tensorflow() -> None:
 def test_inspect_tells_what_there_is(old: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Text and JSON name every table with its slots, shape, parts and sizes, and the rest."""
     assert main.main(["inspect", old, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)
     assert main.main(["inspect", old]) == 0
     text = capsys.readouterr().out.splitlines()
 
-    assert found == convert.inspect(old)
-    assert {key: found[key] for key in ("form", "global_step", "initial")} == {
+    assert report == convert.inspect(old)
+    assert {key: report[key] for key in ("form", "global_step", "initial")} == {
         "form": "names",
         "global_step": 77,
         "initial": None,
     }
-    assert found["bytes"] == sum(
+    assert report["bytes"] == sum(
         path.stat().st_size for path in pathlib.Path(old).glob("model.ckpt-77.[id]*")
     )
-    users = next(table for table in found["tables"] if table["name"] == "users")
+    users = next(table for table in report["tables"] if table["name"] == "users")
     assert users == {
         "name": "users",
         "optimizer": "Adagrad",
@@ -201,7 +201,7 @@ def test_inspect_tells_what_there_is(old: str, capsys: pytest.CaptureFixture[str
         "sparse_cores": None,
         "rows_touched": None,
     }
-    assert {"name": "counts", "dtype": "int32", "shape": [3]} in found["variables"]
+    assert {"name": "counts", "dtype": "int32", "shape": [3]} in report["variables"]
     assert text[0].startswith(f"{old}/model.ckpt-77: names checkpoint, step 77, ")
     assert "table users: [13, 4], Adagrad, 5 parts of 2 to 3 rows" in text
     assert "  accumulators: users/Adagrad, 208 B" in text
@@ -226,13 +226,13 @@ def test_inspect_counts_the_rows_that_moved(form: str, tmp_path: pathlib.Path) -
         directory, options = str(tmp_path / "o77"), {"initial": str(tmp_path / "o0")}
 
     tables = {"users": "users", "few": "few"}
-    found = convert.inspect(directory, tables=tables, optimizer="Adagrad", **options)
+    report = convert.inspect(directory, tables=tables, optimizer="Adagrad", **options)
 
-    assert {table["name"]: table["rows_touched"] for table in found["tables"]} == {
+    assert {table["name"]: table["rows_touched"] for table in report["tables"]} == {
         "users": 3,
         "few": 0,
     }
-    assert found["initial"] is not None
+    assert report["initial"] is not None
 
 
 def test_inspect_of_the_initial_checkpoint_compares_with_nothing(tmp_path: pathlib.Path) -> None:
@@ -241,10 +241,10 @@ def test_inspect_of_the_initial_checkpoint_compares_with_nothing(tmp_path: pathl
     first = {**OTHERS, "global_step": np.int64(0)}
     legacy_checkpoints.write(str(tmp_path / "model.ckpt-0"), values, first)
 
-    found = convert.inspect(str(tmp_path), tables={"users": "users"}, optimizer="Adagrad")
+    report = convert.inspect(str(tmp_path), tables={"users": "users"}, optimizer="Adagrad")
 
-    assert found["initial"] is None
-    assert found["tables"][0]["rows_touched"] is None
+    assert report["initial"] is None
+    assert report["tables"][0]["rows_touched"] is None
 
 
 def test_inspect_tells_what_a_table_lacks(
@@ -265,7 +265,7 @@ def test_inspect_tells_what_a_table_lacks(
 def test_inspect_of_an_empty_directory(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A directory without a checkpoint is named."""
+    """`inspect` names a directory that holds no checkpoint."""
     with pytest.raises(errors.UnreadableCheckpoint, match="names a checkpoint"):
         convert.inspect(str(tmp_path))
     assert main.main(["inspect", str(tmp_path)]) == 2

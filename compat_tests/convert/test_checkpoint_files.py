@@ -52,7 +52,7 @@ def contents(directory: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_checksums_are_those_of_the_standard() -> None:
-    """The checksum of RFC 3720's examples, and of any length in any two parts."""
+    """Checksums match RFC 3720's examples, and those of two parts that of the whole."""
     assert crc32c(b"") == 0
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
@@ -141,11 +141,11 @@ def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
         writer.value(f"layer_{number}/kernel", np.float32(number))
     writer.finish()
 
-    found = dict(tf.train.list_variables(str(tmp_path / "ckpt")))
-    assert len(found) == 3000
+    shapes = dict(tf.train.list_variables(str(tmp_path / "ckpt")))
+    assert len(shapes) == 3000
     assert tf.train.load_variable(str(tmp_path / "ckpt"), "layer_2999/kernel") == 2999
     with Reader(str(tmp_path / "ckpt")) as reader:
-        assert set(reader.tensors) == set(found)
+        assert set(reader.tensors) == set(shapes)
 
 
 # --- Damage ---------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_damage_is_told_with_the_file(
 
 
 def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
-    """Of a checkpoint of several files, that which is missing is named."""
+    """Of a checkpoint of several files the missing one is named."""
     parts = [str(tmp_path / "parts" / name) for name in ("a", "b")]
     for number, part in enumerate(parts):
         tf.raw_ops.SaveV2(
@@ -209,7 +209,7 @@ def test_a_missing_shard_is_named(old: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
-    """Whichever byte of an index is changed, and wherever it ends, it is refused or reads alike."""
+    """A changed byte or an early end of the index is an error, or changes nothing that is read."""
     path = f"{old}.index"
     data = pathlib.Path(path).read_bytes()
     with Reader(old) as reader:
@@ -228,16 +228,16 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 
 def entry(shape: list[int], size: int, **fields: Any) -> Any:
     """Returns an entry of an index."""
-    made = tf_compat.BundleEntry(dtype=1, size=size, **fields)
-    made.shape.CopyFrom(tf.TensorShape(shape).as_proto())
-    return made
+    proto = tf_compat.BundleEntry(dtype=1, size=size, **fields)
+    proto.shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    return proto
 
 
 def part_of(start: int, length: int) -> Any:
     """Returns the entry of a tensor of one slice, which has no entry of its own."""
-    made = entry([10], 0)
-    made.slices.add().extent.add(start=start, length=length)
-    return made
+    proto = entry([10], 0)
+    proto.slices.add().extent.add(start=start, length=length)
+    return proto
 
 
 HOSTILE: dict[str, Any] = {
@@ -273,9 +273,9 @@ def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
 def test_strings_that_claim_too_much_are_refused(tmp_path: pathlib.Path) -> None:
     """Lengths of strings that their tensor cannot hold are refused."""
     prefix = str(tmp_path / "ckpt")
-    made = entry([2], 20)
-    made.dtype = tf.string.as_datatype_enum
-    write_index(prefix, {b"": tf_compat.BundleHeader(num_shards=1), b"a": made})
+    proto = entry([2], 20)
+    proto.dtype = tf.string.as_datatype_enum
+    write_index(prefix, {b"": tf_compat.BundleHeader(num_shards=1), b"a": proto})
     data = index_file.put_varint(1 << 60) + b"\0" * 20
     pathlib.Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
 
@@ -371,25 +371,25 @@ def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path: pathlib.Path) -> None:
-    """Where no more can be written, the file is named and nothing is left behind."""
+    """When the disk is full, the file is named and nothing is left behind."""
     values = {"items": np.ones([5000, 16], np.float32)}
     old = legacy_checkpoints.write(
         str(tmp_path / "old/model.ckpt-1"), values, {"global_step": np.int64(1)}
     )
     before = contents(tmp_path / "old")
 
-    status, said = convert_in_a_process(
+    status, stderr = convert_in_a_process(
         old, str(tmp_path / "new"), "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, 1 << 18))"
     )
 
-    assert (status, "ckpt-1.data-00000-of-00001: File too large" in said) == (7, True), said
+    assert (status, "ckpt-1.data-00000-of-00001: File too large" in stderr) == (7, True), stderr
     assert os.listdir(tmp_path) == ["old"]
     assert contents(tmp_path / "old") == before
 
 
 @pytest.mark.full
 def test_a_directory_that_is_read_only_is_named() -> None:
-    """Where no directory can be made, it is named, and nothing is left behind."""
+    """When the directory cannot be made, it is named and nothing is left behind."""
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         directory.chmod(0o755)
@@ -398,13 +398,13 @@ def test_a_directory_that_is_read_only_is_named() -> None:
         )
         (directory / "new").mkdir(mode=0o555)
 
-        status, said = convert_in_a_process(
+        status, stderr = convert_in_a_process(
             old,
             str(directory / "new" / "x"),
             "if os.getuid() == 0: os.setuid(65534)",  # root may write anywhere
         )
 
-        assert (status, f"{directory}/new/.x.part-" in said) == (7, True), said
+        assert (status, f"{directory}/new/.x.part-" in stderr) == (7, True), stderr
         assert os.listdir(directory / "new") == []
 
 
@@ -415,13 +415,13 @@ def test_an_interrupted_conversion_leaves_nothing_that_looks_whole(
     """Killed while it writes or compares, a conversion has made no directory; the next one does."""
     before = contents(tmp_path / "old")
     for doing in ("writing", "comparing"):
-        status, said = convert_in_a_process(
+        status, stderr = convert_in_a_process(
             old,
             str(tmp_path / "new"),
             f"def progress(doing, done, total):\n    if doing == {doing!r} and done:\n"
             "        os.kill(os.getpid(), signal.SIGKILL)",
         )
-        assert status == -signal.SIGKILL, said
+        assert status == -signal.SIGKILL, stderr
         assert not (tmp_path / "new").exists()
         left = [name for name in os.listdir(tmp_path) if name != "old"]
         assert left
@@ -431,6 +431,6 @@ def test_an_interrupted_conversion_leaves_nothing_that_looks_whole(
     convert(old)
 
     assert contents(tmp_path / "old") == before
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     key = "embedding/items/.ATTRIBUTES/VARIABLE_VALUE"
-    np.testing.assert_array_equal(found[key], VALUES["items"])
+    np.testing.assert_array_equal(converted[key], VALUES["items"])

@@ -57,7 +57,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Path) -> None:
-    """By name, to objects, into an engine, and by name on other hosts: all tensors are equal."""
+    """Tensors are equal after names, objects, an engine, and names on other hosts in turn."""
     optimizer, form = row["optimizer"], row["form"]
     values, keys = tables_of(optimizer, form)
     path = str(tmp_path / "old" / "model.ckpt-77")
@@ -87,10 +87,10 @@ def test_a_round_trip_loses_nothing(row: Mapping[str, Any], tmp_path: pathlib.Pa
         scope="dense_features",
     )
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     for name in values:
-        found[name] = legacy_checkpoints.by_id(found[name], to_hosts, to_strategy)
-    assert_same({**values, **OTHERS}, found)
+        converted[name] = legacy_checkpoints.by_id(converted[name], to_hosts, to_strategy)
+    assert_same({**values, **OTHERS}, converted)
     for name, value in values.items():
         parts = legacy_checkpoints.read_parts(
             str(tmp_path / "new/model.ckpt-77"), name, value.shape, to_hosts
@@ -125,7 +125,7 @@ def test_slots_of_cpu_programs(optimizer: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
-    """Without a detour a checkpoint of mod on 5 hosts becomes one of mod on 2, and CPU slots."""
+    """A checkpoint by mod on 5 hosts becomes one by mod on 2, with CPU slots, in one conversion."""
     values, _ = tables_of("Adam", "dict")
     wanted, _ = tables_of("Adam", "dict", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
@@ -135,10 +135,10 @@ def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
         to_hosts=2, slots="cpu",
     )  # fmt: skip
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     for name in wanted:
-        found[name] = legacy_checkpoints.by_id(found[name], 2, "mod")
-    assert_same({**wanted, **OTHERS}, found)
+        converted[name] = legacy_checkpoints.by_id(converted[name], 2, "mod")
+    assert_same({**wanted, **OTHERS}, converted)
 
 
 def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> None:
@@ -154,10 +154,10 @@ def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> N
 
     convert.convert(old, str(tmp_path / "new"), spec=spec, from_hosts=5)
 
-    told = convert.convert(old, str(tmp_path / "none"), spec=spec, dry_run=True)
-    assert told.lines()[-1].startswith('note: partitioned by "mod", but stored without slices')
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert_same(values, {name: found[key] for name, key in keys.items()})
+    report = convert.convert(old, str(tmp_path / "none"), spec=spec, dry_run=True)
+    assert report.lines()[-1].startswith('note: partitioned by "mod", but stored without slices')
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert_same(values, {name: converted[key] for name, key in keys.items()})
 
 
 # --- Finding tables -------------------------------------------------------------------------
@@ -172,19 +172,19 @@ def test_a_checkpoint_is_enough_for_column_tables(tmp_path: pathlib.Path) -> Non
     }
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
 
-    made = convert.convert(old, str(tmp_path / "new"))
+    report = convert.convert(old, str(tmp_path / "new"))
     back = convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), like=old)
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert np.all(found[f"embedding/tbl_users.Saccumulators{END}"] == 2)
-    assert np.all(found[f"embedding/tbl_users.Slinears{END}"] == 3)
-    assert "table 'tbl_users', linears" in made.lines()[2]
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert np.all(converted[f"embedding/tbl_users.Saccumulators{END}"] == 2)
+    assert np.all(converted[f"embedding/tbl_users.Slinears{END}"] == 3)
+    assert "table 'tbl_users', linears" in report.lines()[2]
     assert len(back.moves) == len(values) + len(OTHERS)
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
 
 
 def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
-    """Without a spec a table can be named, and its engine's name chosen."""
+    """Without a spec a flag names a table, and the name that it gets in the engine."""
     values, _ = tables_of("Momentum", "dict")
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS)
 
@@ -192,9 +192,9 @@ def test_flags_name_tables(tmp_path: pathlib.Path) -> None:
         old, str(tmp_path / "new"), tables={"people/x.y": "users", "few": "few"}, root="model/tower"
     )
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     np.testing.assert_array_equal(
-        values["users/Momentum"], found[f"model/tower/people.Sx..y.Smomenta{END}"]
+        values["users/Momentum"], converted[f"model/tower/people.Sx..y.Smomenta{END}"]
     )
 
 
@@ -241,10 +241,10 @@ def test_stocks_embedding_reads_a_converted_checkpoint(tmp_path: pathlib.Path) -
         saved, str(tmp_path / "new"), spec=spec, to_hosts=5, global_step=5, to_partition="mod"
     )
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert found.pop("global_step") == 5
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert converted.pop("global_step") == 5
     stored = {name: legacy_checkpoints.permuted(value, 5, "mod") for name, value in values.items()}
-    assert_same(stored, found)
+    assert_same(stored, converted)
 
 
 def test_a_table_may_be_named_like_a_slot(tmp_path: pathlib.Path) -> None:
@@ -257,10 +257,10 @@ def test_a_table_may_be_named_like_a_slot(tmp_path: pathlib.Path) -> None:
 
     convert.convert(old, str(tmp_path / "new"), tables={"a": "a", "a/b": "a/b"})
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     keys = ["a", "a.Saccumulators", "a.Sb", "a.Sb.Saccumulators"]
     assert_same(
-        values, {n: found[f"embedding/{k}{END}"] for n, k in zip(values, keys, strict=True)}
+        values, {n: converted[f"embedding/{k}{END}"] for n, k in zip(values, keys, strict=True)}
     )
 
 
@@ -279,9 +279,9 @@ def test_of_two_embeddings_one_is_chosen(tmp_path: pathlib.Path) -> None:
         saved, str(tmp_path / "new"), spec=spec, root="both/left", allow=["both/right/*"]
     )
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert np.all(found["users"] == 1)
-    assert set(found) == {"users", "users/Adagrad", "few", "few/Adagrad", "global_step"}
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert np.all(converted["users"] == 1)
+    assert set(converted) == {"users", "users/Adagrad", "few", "few/Adagrad", "global_step"}
 
 
 @settings(derandomize=True, max_examples=100, deadline=None)

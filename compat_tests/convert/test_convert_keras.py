@@ -119,8 +119,8 @@ def test_a_layer_goes_on_where_a_legacy_program_stopped(
     program = Program(keras, arithmetic, optimizer)
     status = program.checkpoint.restore(str(tmp_path / "new/ckpt-77"))
     status.assert_existing_objects_matched().assert_consumed()
-    for name, found in models.tables_of(program.model).items():
-        np.testing.assert_array_equal(found, tables[name])
+    for name, rows in models.tables_of(program.model).items():
+        np.testing.assert_array_equal(rows, tables[name])
     assert int(program.optimizer.iterations) == STEP
     assert any(line.startswith("as in `like`: ") for line in plan.lines())
 
@@ -177,7 +177,7 @@ def test_slots_pass_from_one_arithmetic_to_the_other(tmp_path: pathlib.Path) -> 
 
 
 def test_slots_of_a_legacy_cpu_program_pass_to_keras(tmp_path: pathlib.Path) -> None:
-    """Names of TF1's optimizers are read, and written for them again."""
+    """Slots of TF1's optimizers are read into Keras, and written back under TF1's names."""
     tables, others = legacy_values("Adam", CPU_SLOTS)
     old = legacy_checkpoints.write(str(tmp_path / "old/model.ckpt-77"), tables, others)
     template = Program("tf.keras", "keras", "Adam").checkpoint.save(str(tmp_path / "like/ckpt"))

@@ -20,22 +20,22 @@ from estimator_bridge.checkpoint_files import Writer
 
 def test_progress_is_told(tmp_path: pathlib.Path) -> None:
     """Progress goes from nothing to everything in each of three passes."""
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     values, _ = tables_of("Adagrad", "dict")
     convert.convert(
         legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS),
         str(tmp_path / "new"),
         spec=spec_of("Adagrad", "dict"),
-        progress=lambda *what: told.append(what),
+        progress=lambda *what: reports.append(what),
     )
 
-    assert list(dict.fromkeys(doing for doing, _, _ in told)) == [
+    assert list(dict.fromkeys(doing for doing, _, _ in reports)) == [
         "checking",
         "writing",
         "comparing",
     ]
     for doing in ("checking", "writing", "comparing"):
-        steps = [(done, total) for what, done, total in told if what == doing]
+        steps = [(done, total) for what, done, total in reports if what == doing]
         assert steps == sorted(steps)
         assert steps[-1][0] == steps[-1][1] == steps[0][1] > 0
 

@@ -34,13 +34,13 @@ def test_a_missing_slot_is_refused_unless_allowed(tmp_path: pathlib.Path) -> Non
     with pytest.raises(errors.Unmatched, match="few/Adagrad: table 'few' has no such slot"):
         convert.convert(old, str(tmp_path / "new"), spec=spec)
     assert not (tmp_path / "new").exists()
-    made = convert.convert(old, str(tmp_path / "new"), spec=spec, allow=["few/*"])
+    report = convert.convert(old, str(tmp_path / "new"), spec=spec, allow=["few/*"])
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
     np.testing.assert_array_equal(
-        found[f"embedding/few.Saccumulators{END}"], np.full([3, 4], 0.25, np.float32)
+        converted[f"embedding/few.Saccumulators{END}"], np.full([3, 4], 0.25, np.float32)
     )
-    assert made.lines()[-1] == "left out: few/Adagrad (table 'few' has no such slot)"
+    assert report.lines()[-1] == "left out: few/Adagrad (table 'few' has no such slot)"
 
 
 def test_what_belongs_to_a_table_is_not_carried_as_something_else(tmp_path: pathlib.Path) -> None:
@@ -81,8 +81,8 @@ def test_two_scopes_are_not_guessed(tmp_path: pathlib.Path) -> None:
     tables = {"tbl_users": "b/users_embedding/embedding_weights"}
     convert.convert(old, str(tmp_path / "new"), spec=spec, tables=tables)
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    assert np.all(found[f"embedding/tbl_users{END}"] == 2)
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert np.all(converted[f"embedding/tbl_users{END}"] == 2)
 
 
 def test_another_vocabulary_is_refused(tmp_path: pathlib.Path) -> None:
@@ -179,16 +179,16 @@ def test_a_dry_run_writes_nothing(tmp_path: pathlib.Path) -> None:
     values, keys = tables_of("Adagrad", "dict")
     old = legacy_checkpoints.write(str(tmp_path / "old/m"), values, OTHERS, 5, "mod")
 
-    made = convert.convert(
+    report = convert.convert(
         old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict", "mod"), dry_run=True
     )
 
     assert os.listdir(tmp_path) == ["old"]
-    assert len(made.lines()) == len(values) + len(OTHERS)
+    assert len(report.lines()) == len(values) + len(OTHERS)
     assert (
         f"table 'few', accumulators: few/Adagrad -> {keys['few/Adagrad']}  float32[3, 4]  "
         "(mod on 5 hosts -> rows by id)"
-    ) in made.lines()
+    ) in report.lines()
 
 
 def test_nothing_is_overwritten(tmp_path: pathlib.Path) -> None:

@@ -34,7 +34,7 @@ LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(500), marks=pytest.mark.full)])
 def test_generated_layouts(seeds: range, tmp_path: pathlib.Path) -> None:
-    """Names, SparseCores, other SparseCores, objects, SparseCores, names: all bits are the same.
+    """A chain of conversions between names, SparseCores and objects keeps every bit.
 
     On the way each stack is what its layout says, by whichever way it was made.
     """
@@ -160,10 +160,10 @@ def test_inspect_and_the_command(
     layouts = sparsecore_proto.parsed(tensors[LAYOUTS])
     assert layouts["few"].samples_per_sparse_core == 16 // 4
     tensors[f"embedding/few_users.Saccumulators{END}"][layouts["few"].stored(np.array([5]))] += 1
-    found = convert.inspect(rewritten(tensors, {}, str(tmp_path / "trained")), initial=new)
-    assert found["tables"][0]["sparse_cores"]["rotation"] == 0
-    assert [table["rows_touched"] for table in found["tables"]] == [0, 0]
-    assert "table 'few': 1 row(s) of its padding were trained" in found["notes"][1]
+    report = convert.inspect(rewritten(tensors, {}, str(tmp_path / "trained")), initial=new)
+    assert report["tables"][0]["sparse_cores"]["rotation"] == 0
+    assert [table["rows_touched"] for table in report["tables"]] == [0, 0]
+    assert "table 'few': 1 row(s) of its padding were trained" in report["notes"][1]
 
 
 @pytest.mark.parametrize("optimizer", [n for n in OPTIMIZERS if n not in INITIAL])

@@ -54,8 +54,8 @@ def stock_embedding(optimizer: str, sparse_cores: SparseCores, samples: int = 8)
         "third": stock.FeatureConfig(tables["c/x.y"], output_shape=[16]),
     }
     with stock_layouts.strategy(sparse_cores).scope():
-        made = getattr(stock, STOCK[optimizer])(0.1, **settings)
-        return stock.TPUEmbeddingV2(features, optimizer=made)
+        optimizer_of_stock = getattr(stock, STOCK[optimizer])(0.1, **settings)
+        return stock.TPUEmbeddingV2(features, optimizer=optimizer_of_stock)
 
 
 def spec_of(optimizer: str) -> Any:

@@ -96,7 +96,7 @@ def train(engine: Any, steps: range) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path) -> None:
-    """TPUEstimator for 3 steps, the engine for 3 and TPUEstimator for 2 are 8 of TPUEstimator."""
+    """3 steps of TPUEstimator, 3 of the engine and 2 of TPUEstimator equal 8 of TPUEstimator."""
     spec = spec_of(optimizer)
     job_in(tmp_path / "first", spec).train(input_fn(0), steps=3)
     unbroken = job_in(
@@ -130,9 +130,9 @@ def test_training_goes_on_in_tf2_and_back(optimizer: str, tmp_path: pathlib.Path
     last = job_in(tmp_path / "last", spec)
     last.train(input_fn(6), steps=2)
 
-    wanted, found = jobs.saved(unbroken), jobs.saved(last)
-    assert found["global_step"] == 8
-    assert jobs.largest_difference(wanted, found)[0] == 0.0
+    wanted, actual = jobs.saved(unbroken), jobs.saved(last)
+    assert actual["global_step"] == 8
+    assert jobs.largest_difference(wanted, actual)[0] == 0.0
     assert jobs.largest_difference(wanted, after_six)[0] > 0.0
 
 
@@ -147,12 +147,12 @@ def test_a_whole_model_comes_back(tmp_path: pathlib.Path) -> None:
     convert.convert(
         str(tmp_path / "objects"), str(tmp_path / "new"), spec=spec, scope="dense_features"
     )
-    found = jobs.make(str(tmp_path / "new"), OURS.AdamParameters(0.01))
+    restored = jobs.make(str(tmp_path / "new"), OURS.AdamParameters(0.01))
 
-    assert jobs.largest_difference(jobs.saved(job), jobs.saved(found))[0] == 0.0
+    assert jobs.largest_difference(jobs.saved(job), jobs.saved(restored))[0] == 0.0
     job.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
-    found.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
-    assert jobs.largest_difference(jobs.saved(job), jobs.saved(found))[0] == 0.0
+    restored.train(lambda params: clicks.input_fn(params).skip(2), steps=2)
+    assert jobs.largest_difference(jobs.saved(job), jobs.saved(restored))[0] == 0.0
 
 
 def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
@@ -179,5 +179,5 @@ def test_mod_is_only_a_matter_of_the_checkpoint(tmp_path: pathlib.Path) -> None:
         from_partition="mod",
     )
 
-    found = legacy_checkpoints.read(str(tmp_path / "one"))
-    assert jobs.largest_difference(jobs.saved(job), found)[0] == 0.0
+    converted = legacy_checkpoints.read(str(tmp_path / "one"))
+    assert jobs.largest_difference(jobs.saved(job), converted)[0] == 0.0

@@ -48,9 +48,9 @@ def test_tables_are_told_by_their_names_slots_and_stand_ins(
 
     convert.convert(old, str(tmp_path / "new"))
 
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    np.testing.assert_array_equal(found[f"embedding/{table}{END}"], matrix(1))
-    np.testing.assert_array_equal(found[f"embedding/tbl_users{END}"], matrix(0))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    np.testing.assert_array_equal(converted[f"embedding/{table}{END}"], matrix(1))
+    np.testing.assert_array_equal(converted[f"embedding/tbl_users{END}"], matrix(0))
 
 
 @pytest.mark.parametrize(
@@ -70,25 +70,25 @@ def test_what_may_be_a_table_is_named_and_refused(
 
     assert main.main(command) == 2
     assert not (tmp_path / "new").exists()
-    told = capsys.readouterr().err
-    assert f"\n  {name}: it looks like a table" in told
-    assert "--allow NAME" in told
-    assert "--table" in told
+    stderr = capsys.readouterr().err
+    assert f"\n  {name}: it looks like a table" in stderr
+    assert "--allow NAME" in stderr
+    assert "--table" in stderr
     # A table that is named does not make another one pass.
     assert main.main([*command, "--table", f"users={COLUMN}"]) == 2
 
     assert main.main([*command, "--allow", name]) == 0
     assert f"note: '{name}' looks like a table" in capsys.readouterr().out
     key = name.replace("/", ".S")
-    found = legacy_checkpoints.read(str(tmp_path / "new"))
-    np.testing.assert_array_equal(found[f"variables/{key}{END}"], matrix(1))
-    np.testing.assert_array_equal(found[f"variables/{key}.SAdagrad{END}"], matrix(2))
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    np.testing.assert_array_equal(converted[f"variables/{key}{END}"], matrix(1))
+    np.testing.assert_array_equal(converted[f"variables/{key}.SAdagrad{END}"], matrix(2))
 
     command[2] = str(tmp_path / "named")
     assert main.main([*command, "--table", f"users={COLUMN}", "--table", f"both={name}"]) == 0
-    found = legacy_checkpoints.read(str(tmp_path / "named"))
-    np.testing.assert_array_equal(found[f"embedding/both{END}"], matrix(1))
-    np.testing.assert_array_equal(found[f"embedding/both.Saccumulators{END}"], matrix(2))
+    converted = legacy_checkpoints.read(str(tmp_path / "named"))
+    np.testing.assert_array_equal(converted[f"embedding/both{END}"], matrix(1))
+    np.testing.assert_array_equal(converted[f"embedding/both.Saccumulators{END}"], matrix(2))
 
 
 def test_variables_of_layers_and_vectors_are_no_tables(tmp_path: pathlib.Path) -> None:
@@ -99,10 +99,10 @@ def test_variables_of_layers_and_vectors_are_no_tables(tmp_path: pathlib.Path) -
         "bert/embeddings/word_embeddings": matrix(2),
         "scale": np.ones([3], np.float32),
     }
-    made = convert.convert(written(tmp_path, values), str(tmp_path / "new"))
+    report = convert.convert(written(tmp_path, values), str(tmp_path / "new"))
 
-    assert made.notes == ()
-    assert len(made.moves) == len(values) + len(OTHERS)
+    assert report.notes == ()
+    assert len(report.moves) == len(values) + len(OTHERS)
 
 
 def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.Path) -> None:
@@ -112,9 +112,11 @@ def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.
     old = written(tmp_path, {**values, "weights": matrix(4), **gone})
     spec = spec_of("Adagrad", "dict")
 
-    with pytest.raises(errors.Unmatched, match="gone: it looks like a table, but is none") as told:
+    with pytest.raises(
+        errors.Unmatched, match="gone: it looks like a table, but is none"
+    ) as caught:
         convert.convert(old, str(tmp_path / "new"), spec=spec)
-    assert "weights" not in str(told.value)
+    assert "weights" not in str(caught.value)
     convert.convert(old, str(tmp_path / "new"), spec=spec, allow=["gone"])
     convert.convert(str(tmp_path / "new"), str(tmp_path / "back"), spec=spec)
 
@@ -130,8 +132,8 @@ def test_where_no_table_is_found_candidates_are_named(tmp_path: pathlib.Path) ->
 
     with pytest.raises(errors.InvalidInput, match=r"--table NAME=VARIABLE.*\['items'\]"):
         convert.convert(old, str(tmp_path / "new"))
-    found = convert.inspect(old)
-    assert found["tables"] == []
-    assert found["perhaps_tables"] == ["items"]
-    text = list(inspection.lines(found))
+    report = convert.inspect(old)
+    assert report["tables"] == []
+    assert report["perhaps_tables"] == ["items"]
+    text = list(inspection.lines(report))
     assert "variable items: float32[4, 2], perhaps a table: --table NAME=items" in text

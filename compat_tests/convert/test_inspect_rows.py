@@ -33,9 +33,9 @@ def write(directory: pathlib.Path, writers: tuple[int, int], strategy: str) -> N
         legacy_checkpoints.write(path, tables, others, hosts, strategy)
 
 
-def touched(found: dict[str, Any]) -> dict[str, int | None]:
+def touched(report: dict[str, Any]) -> dict[str, int | None]:
     """Returns how many rows of each table are touched."""
-    return {table["name"]: table["rows_touched"] for table in found["tables"]}
+    return {table["name"]: table["rows_touched"] for table in report["tables"]}
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
@@ -46,7 +46,7 @@ def test_rows_are_compared_by_id(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whoever wrote the two checkpoints; where the order of rows is not known, it is said so."""
+    """`inspect` counts the rows that moved, or says "unknown" if their order is not known."""
     write(tmp_path, writers, strategy)
 
     assert touched(convert.inspect(str(tmp_path), spec=spec_of("Adagrad", "dict", strategy))) == {

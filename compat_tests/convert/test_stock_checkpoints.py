@@ -40,10 +40,10 @@ STOCK = [
 def graph_of_stock(spec: Any, hosts: int) -> Any:
     """Returns the variables of stock's TPU program, and a Saver of them, without its devices."""
     with tf.Graph().as_default():
-        made = stock.embedding(
+        embedding = stock.embedding(
             spec, training=True, batch_size=2 * hosts, num_hosts=hosts, num_cores=hosts
         )
-        made.create_variables_and_ops()
+        embedding.create_variables_and_ops()
         names = [variable.op.name for variable in tf.global_variables()]
         saver_def = tf.train.Saver(tf.global_variables()).as_saver_def()
         exported = tf.train.export_meta_graph(clear_devices=True, saver_def=saver_def)
@@ -102,10 +102,10 @@ def test_names_are_those_of_stock() -> None:
 
 def stocks(kind: str) -> Any:
     """Returns stock's optimizer with the settings of the tests."""
-    made = getattr(stock.CLASSES, f"{kind}Parameters")
-    taken = inspect.signature(made).parameters
+    cls = getattr(stock.CLASSES, f"{kind}Parameters")
+    taken = inspect.signature(cls).parameters
     settings = vars(OPTIMIZERS[kind]).items()
-    return made(**{name: value for name, value in settings if name in taken})
+    return cls(**{name: value for name, value in settings if name in taken})
 
 
 CPU_OPTIMIZERS: dict[str, Callable[[Any], Any]] = {

@@ -79,18 +79,18 @@ def test_arrays_that_would_run_are_refused(tmp_path: pathlib.Path) -> None:
 
 def shape_of(*sizes: int) -> Any:
     """Returns an entry with a shape that TensorFlow would not make."""
-    made = entry([1], 4)
-    del made.shape.dim[:]
+    proto = entry([1], 4)
+    del proto.shape.dim[:]
     for size in sizes:
-        made.shape.dim.add(size=size)
-    return made
+        proto.shape.dim.add(size=size)
+    return proto
 
 
 def overflowing() -> Any:
     """Returns an entry whose bytes are 2 ** 64, which are 0 of 64 bits."""
-    made = shape_of(1 << 60, 4)
-    made.size = 0
-    return made
+    proto = shape_of(1 << 60, 4)
+    proto.size = 0
+    return proto
 
 
 HOSTILE = {
@@ -134,12 +134,12 @@ def test_few_bytes_do_not_stand_for_many_tensors(tmp_path: pathlib.Path) -> None
 
 
 def test_the_number_of_files_is_not_taken_on_trust(tmp_path: pathlib.Path) -> None:
-    """Of two billion files that an index claims, those that hold something are looked at."""
+    """If an index claims two billion files, only those that hold something are looked at."""
     prefix = index(tmp_path, {b"a": entry([25], 100)}, shards=(1 << 31) - 1)
 
-    found = convert.inspect(prefix)
+    report = convert.inspect(prefix)
 
-    assert found["bytes"] == 100 + os.path.getsize(f"{prefix}.index")
+    assert report["bytes"] == 100 + os.path.getsize(f"{prefix}.index")
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a directory"])
@@ -199,9 +199,9 @@ def test_a_state_file_that_is_nonsense_is_told(
 
     assert main.main(["inspect", str(tmp_path)]) == 2
 
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    assert str(tmp_path) in told
+    stderr = capsys.readouterr().err
+    assert "Traceback" not in stderr
+    assert str(tmp_path) in stderr
 
 
 def test_names_lead_nowhere(tmp_path: pathlib.Path) -> None:

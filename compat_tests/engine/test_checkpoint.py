@@ -67,7 +67,7 @@ def test_keys_are_written_out(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_engine_may_be_anywhere_in_a_model(tmp_path: pathlib.Path) -> None:
-    """As an attribute of a module the engine is saved under the module's path."""
+    """An engine that is an attribute of a module is saved under the module's path."""
     model = tf.Module()
     model.tower = tf.Module()
     model.tower.tables = ours("SGD")
@@ -75,8 +75,8 @@ def test_the_engine_may_be_anywhere_in_a_model(tmp_path: pathlib.Path) -> None:
 
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "ckpt"))
 
-    found = tf.train.load_variable(path, "model/tower/tables/items/.ATTRIBUTES/VARIABLE_VALUE")
-    np.testing.assert_array_equal(wanted, found)
+    saved = tf.train.load_variable(path, "model/tower/tables/items/.ATTRIBUTES/VARIABLE_VALUE")
+    np.testing.assert_array_equal(wanted, saved)
 
 
 def test_an_engine_that_is_not_built_holds_nothing(tmp_path: pathlib.Path) -> None:
@@ -196,8 +196,10 @@ def test_an_export_loads_with_its_tables(placement: Placement, tmp_path: pathlib
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
     def items(ids: Any) -> Any:
-        found = cpu_embedding_lookup({"nested": {"item": ids}}, None, engine.embedding_tables, of)
-        return found["nested"]["item"]
+        activations = cpu_embedding_lookup(
+            {"nested": {"item": ids}}, None, engine.embedding_tables, of
+        )
+        return activations["nested"]["item"]
 
     model.items = items
     tf.saved_model.save(model, str(tmp_path))
@@ -219,6 +221,6 @@ def test_the_variables_of_an_export_are_a_checkpoint(tmp_path: pathlib.Path) -> 
     filled = fill(engine)
     path = export(engine, tmp_path)
 
-    for other, found in ((ours("SGD"), read), (theirs("SGD"), read_theirs)):
+    for other, read_tables in ((ours("SGD"), read), (theirs("SGD"), read_theirs)):
         restore(other, path).expect_partial()
-        assert_same(filled, found(other))
+        assert_same(filled, read_tables(other))

@@ -30,22 +30,22 @@ def engine(
         partition_strategy=strategy,
         pipeline_execution_with_tensor_core=pipelining,
     )
-    made = tf2_engine.TPUEmbedding(spec, num_hosts=hosts, num_cores=hosts)
-    made.build_for([(4,)])
-    return made
+    embedding = tf2_engine.TPUEmbedding(spec, num_hosts=hosts, num_cores=hosts)
+    embedding.build_for([(4,)])
+    return embedding
 
 
-def by_id(made: Any) -> dict[str, Any]:
+def by_id(embedding: Any) -> dict[str, Any]:
     """Returns parameters and slots with their rows in the order of the ids, [rows, dim] each."""
-    table = made.tables["table"]
-    found = {}
+    table = embedding.tables["table"]
+    values_of_kind = {}
     for name, shards in table.variables.items():
         rows = sum(shard.shape[0] for shard in shards)
         values = np.empty([rows, shards[0].shape[1]], np.float32)
         for number, shard in enumerate(shards):
             values[rows_of_shard(rows, len(shards), number, table.strategy)] = shard.numpy()
-        found[name] = values[: table.plan.vocabulary_size]
-    return found
+        values_of_kind[name] = values[: table.plan.vocabulary_size]
+    return values_of_kind
 
 
 PLACEMENTS = st.tuples(st.integers(1, 5), st.sampled_from(["div", "mod"]))
@@ -70,14 +70,14 @@ def test_restoring_what_was_saved_is_the_identity(
     ids: list[int],
     pipelining: bool,
 ) -> None:
-    """Any table of any optimizer, after a step, on any hosts, comes back on any others."""
+    """A table saved after a step on any number of hosts is restored alike on any other."""
     case = CASES[name]
     optimizer = tf2_engine.OPTIMIZERS[case.kind](learning_rate=0.1, **case.settings)
     first = engine(rows, dim, optimizer, written, pipelining)
     parts = [{"ids": tf.constant([i % rows for i in ids], tf.int64)}] * written[0]
     first.enqueue(parts if len(parts) > 1 else parts[0])
-    found = first.dequeue()
-    first.apply_gradients(tf.nest.map_structure(tf.ones_like, found))
+    activations = first.dequeue()
+    first.apply_gradients(tf.nest.map_structure(tf.ones_like, activations))
     second = engine(rows, dim, optimizer, read)
 
     with tempfile.TemporaryDirectory() as directory:

@@ -103,11 +103,11 @@ def test_a_checkpoint_holds_the_update_that_is_pending(
     train(engine, range(3))
     before = read(engine)
 
-    found = read_file(write(engine, tmp_path))
+    saved = read_file(write(engine, tmp_path))
 
     engine.retrieve()
     wanted = read(engine)
-    for name, kinds in found.items():
+    for name, kinds in saved.items():
         assert not np.array_equal(before[name]["parameters"], wanted[name]["parameters"])
         assert set(kinds) >= {"parameters"}
         for kind, values in kinds.items():
@@ -218,10 +218,10 @@ def test_the_first_batch_of_a_function_meets_what_was_restored(tmp_path: pathlib
         engine.enqueue(batch, training=False)
         return engine.dequeue()
 
-    found = look_up(features(0))["nested"]["item"]
+    activation = look_up(features(0))["nested"]["item"]
 
     ids = features(0)["nested"]["item"].numpy()
-    np.testing.assert_array_equal(numbers("items", "parameters")[ids], found)
+    np.testing.assert_array_equal(numbers("items", "parameters")[ids], activation)
     status.assert_consumed()
 
 

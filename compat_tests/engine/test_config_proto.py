@@ -117,7 +117,7 @@ def test_columns_refuse_what_stock_refuses(kind: str) -> None:
 @legacy_specs.needs_stock
 @pytest.mark.parametrize("kind", NOT_FOR_COLUMNS)
 def test_stock_refuses_these_columns(kind: str) -> None:
-    """The same specs are a ValueError in stock."""
+    """Stock raises ValueError for the same specs."""
     from compat_tests.support import stock
 
     with pytest.raises(ValueError, match=f"{kind}Parameters"):
@@ -142,10 +142,10 @@ def test_goldens_tell_the_settings_of_an_optimizer_apart(kind: str) -> None:
 def test_every_field_of_an_optimizers_message_is_filled(kind: str) -> None:
     """No field of the message is left to its default, and every name is one of the proto's."""
     optimizer = OPTIMIZERS_OF_ENGINE[kind]
-    given = next((case.settings for case in trained.CASES.values() if case.kind == kind), {})
+    settings = next((case.settings for case in trained.CASES.values() if case.kind == kind), {})
     parameters = tf_compat.TPUEmbeddingConfiguration().table_descriptor.add()
     message = getattr(parameters.optimization_parameters, optimizer.proto_field).DESCRIPTOR
-    filled = optimizer(learning_rate=lambda: 1.0, **given).proto_fields()
+    filled = optimizer(learning_rate=lambda: 1.0, **settings).proto_fields()
     assert set(filled) == {field.name for field in message.fields}
 
 
@@ -158,7 +158,7 @@ def test_a_start_of_ftrl_that_the_engine_lacks_is_refused() -> None:
 
 
 def test_a_frequency_needs_the_step() -> None:
-    """Without a `learning_rate_fn` the table of a FrequencyEstimator is refused by name."""
+    """A FrequencyEstimator's table without a `learning_rate_fn` is refused by name."""
     with pytest.raises(errors.InvalidSpec, match=r"Table 't': `FrequencyEstimator`.*global step"):
         translating.translated(
             optimizer=optimizer_of("FrequencyEstimator"), tables={"t": Table(dimension=1)}
@@ -179,7 +179,7 @@ def test_dynamic_rates_are_numbered_by_first_use() -> None:
 @legacy_specs.needs_stock
 @some_cases
 def test_goldens_are_fresh(case: Case) -> None:
-    """Stock, run now, gives what the golden file holds."""
+    """What stock configures now is what the golden file holds."""
     from compat_tests.goldens.record_config_protos import record
 
     assert parse(record(case)) == _golden(case)

@@ -85,8 +85,8 @@ class Combination:
     optimizer: str
 
     def __str__(self) -> str:
-        own = [self.optimizer, *dataclasses.astuple(self)[1:-1]]
-        return "-".join(str(level) for level in own)
+        levels = [self.optimizer, *dataclasses.astuple(self)[1:-1]]
+        return "-".join(str(level) for level in levels)
 
     @property
     def case(self) -> OptimizerCase:
@@ -171,57 +171,62 @@ def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
             yield pytest.param(group, place, id=str(one))
 
 
-class Given(NamedTuple):
+class FeatureBatch(NamedTuple):
     """One core's batch of a feature.
 
     Attributes:
         value: the tensor of ids.
         weight: the tensor of weights, or None.
-        found: its occurrences, by the reference.
+        occurrences: its occurrences, by the reference.
         gradient: what comes back, [*shape, dim] float32.
     """
 
     value: Any
     weight: Any
-    found: list[Occurrence]
+    occurrences: list[Occurrence]
     gradient: Array
 
 
-def batch_of(one: Combination, chance: np.random.Generator, sign: Array) -> Given:
+def batch_of(one: Combination, chance: np.random.Generator, sign: Array) -> FeatureBatch:
     """Returns ids that repeat, some samples without any, and gradients of one sign a column."""
     gradient = (chance.uniform(0.25, 1.0, (*one.shape, one.case.dim)) * sign).astype(np.float32)
     lengths = [3, 0, 2][:BATCH]
     if one.input == "dense":
         ids = chance.integers(0, ROWS, BATCH)
-        return Given(tf.constant(ids), None, dense(ids), gradient)
+        return FeatureBatch(tf.constant(ids), None, dense(ids), gradient)
     splits = np.cumsum([0, *lengths])
     ids = chance.integers(0, ROWS, splits[-1])
     ids[1] = ids[0]
     weights = chance.uniform(0.5, 2.0, len(ids)).astype(np.float32)
-    given = weights if one.input.startswith("weighted") else None
+    weights_of_ids = weights if one.input.startswith("weighted") else None
     if "ragged" in one.input:
         value = tf.RaggedTensor.from_row_splits(ids, splits)
-        found = ragged(splits, ids, given, num_cells=int(np.prod(one.shape)))
-        return Given(value, None if given is None else value.with_values(given), found, gradient)
+        occurrences = ragged(splits, ids, weights_of_ids, num_cells=int(np.prod(one.shape)))
+        return FeatureBatch(
+            value,
+            None if weights_of_ids is None else value.with_values(weights_of_ids),
+            occurrences,
+            gradient,
+        )
     places = np.array([[row, at] for row, count in enumerate(lengths) for at in range(count)])
     shape = [BATCH, max(lengths)]
     length = LENGTH if one.input == "sequence" else 0
-    return Given(
+    return FeatureBatch(
         tf.SparseTensor(places, ids, shape),
-        None if given is None else tf.SparseTensor(places, given, shape),
-        sparse(places, ids, given, max_sequence_length=length),
+        None if weights_of_ids is None else tf.SparseTensor(places, weights_of_ids, shape),
+        sparse(places, ids, weights_of_ids, max_sequence_length=length),
         gradient,
     )
 
 
-def steps_of(one: Combination, place: int) -> list[list[Given]]:
+def steps_of(one: Combination, place: int) -> list[list[FeatureBatch]]:
     """Returns for each step each core's batch."""
     chance = np.random.default_rng([place, 7])
-    found = []
+    batches = []
     for _ in range(STEPS):
         sign = chance.choice([-1.0, 1.0], one.case.dim)
-        found.append([batch_of(one, chance, sign) for _ in range(one.cores)])
-    return found
+        batches.append([batch_of(one, chance, sign) for _ in range(one.cores)])
+    return batches
 
 
 class Record(NamedTuple):
@@ -299,7 +304,7 @@ def test_steps_follow_the_reference(group: Group, place: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("group, place", together(full(), "kind"))
 def test_steps_follow_the_reference_in_every_combination(group: Group, place: int) -> None:
-    """The same holds for every combination, not just for every pair."""
+    """Activations, rows and slots are the reference's in every combination, not just every pair."""
     check(group, place)
 
 
@@ -314,8 +319,10 @@ def check(group: Group, place: int) -> None:
         if case.power_of is not None:
             rows = (rows / case.power_of[0]) ** case.power_of[1]
         batch = []
-        for core, given in enumerate(cores):
-            expected, gains = combine(rows, given.found, int(np.prod(one.shape)), one.combiner)
+        for core, batch_of_core in enumerate(cores):
+            expected, gains = combine(
+                rows, batch_of_core.occurrences, int(np.prod(one.shape)), one.combiner
+            )
             actual = record.activations[number][core][f"ids{place}"]
             assert actual.shape == (*one.shape, case.dim), where
             assert_close(
@@ -323,10 +330,10 @@ def check(group: Group, place: int) -> None:
                 actual.reshape(expected.shape),
                 n_terms=3,
                 steps=0 if case.power_of is None else 1,
-                scale=lookup_scale(rows, given.found, gains),
+                scale=lookup_scale(rows, batch_of_core.occurrences, gains),
                 where=f"{where}, activations of core {core}",
             )
-            batch += contributions(core, 0, given.found, gains)
+            batch += contributions(core, 0, batch_of_core.occurrences, gains)
         slots = {kind: values for kind, values in before.items() if kind != "parameters"}
         table = ReferenceTable(
             before["parameters"],
@@ -336,7 +343,8 @@ def check(group: Group, place: int) -> None:
             slots=slots,
         )
         gradients = {
-            (core, 0): given.gradient.reshape(-1, case.dim) for core, given in enumerate(cores)
+            (core, 0): batch_of_core.gradient.reshape(-1, case.dim)
+            for core, batch_of_core in enumerate(cores)
         }
         table.apply(
             batch,
@@ -379,7 +387,7 @@ def test_the_quick_tier_holds_every_pair() -> None:
 
 
 def test_few_pairs_are_refused() -> None:
-    """Nothing is left out but sums per core where there are none, and hosts of the software TPU."""
+    """Only sums per core on one core, and several hosts of the software TPU, are left out."""
     of_tpu = {pair for pair in REFUSED_HERE if ("driver", "tpu") in pair}
     of_kinds = REFUSED_HERE - of_tpu
 

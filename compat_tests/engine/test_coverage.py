@@ -90,9 +90,11 @@ def constant(rows: list[Combination], names: set[str]) -> set[str]:
 @pytest.mark.parametrize("case", cases.CASES.values(), ids=lambda case: case.name)
 def test_every_own_setting_is_explicit(case: OptimizerCase) -> None:
     """A case gives every setting that is its optimizer's own, so no default can hide."""
-    own = {field.name for field in dataclasses.fields(OPTIMIZERS[case.kind])} - SHARED - KEEPING
+    settings = (
+        {field.name for field in dataclasses.fields(OPTIMIZERS[case.kind])} - SHARED - KEEPING
+    )
 
-    assert own == set(case.settings), case.name
+    assert settings == set(case.settings), case.name
 
 
 def test_the_quick_tier_holds_every_pair() -> None:
@@ -189,16 +191,16 @@ def test_everything_else_is_accepted(case: OptimizerCase) -> None:
 
 def a_combination(case: OptimizerCase, **changed: str) -> Combination:
     """Returns the plainest combination of a case but for what is changed."""
-    levels = {factor: found[0] for factor, found in cases.FACTORS.items()}
-    levels |= {factor: found[0] for factor, found in case.needs.items()}
-    own = {
+    levels = {factor: values[0] for factor, values in cases.FACTORS.items()}
+    levels |= {factor: values[0] for factor, values in case.needs.items()}
+    of_case = {
         "kind": case.kind,
         "optimizer": case.name,
         "mode": "eager",
         "combiner": "sum",
         "driver": "host",
     }
-    return Combination(**{**levels, **own, **changed})
+    return Combination(**{**levels, **of_case, **changed})
 
 
 def test_the_pairs_of_a_small_table_are_few() -> None:
@@ -226,10 +228,10 @@ def trained(combination: Combination, seed: int) -> Any:
     for number, step in enumerate(cases.steps(case, seed, combination.cores, 6)):
         batch, gradients = [], {}
         for core, of_features in enumerate(step.inputs):
-            for position, (feature, given) in enumerate(of_features.items()):
-                found = sparse(given.indices, given.ids, given.weights)
-                _, gains = combine(table.weights, found, cases.BATCH, combination.combiner)
-                batch += contributions(core, position, found, gains)
+            for position, (feature, sparse_ids) in enumerate(of_features.items()):
+                occurrences = sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights)
+                _, gains = combine(table.weights, occurrences, cases.BATCH, combination.combiner)
+                batch += contributions(core, position, occurrences, gains)
                 gradients[core, position] = step.gradients[core][feature]
         lr = combination.rate_at(seed, number)
         table.apply(batch, gradients, lr, num_cores=combination.cores)
@@ -291,7 +293,7 @@ def all_steps() -> list[cases.Step]:
 
 def ids_of(step: cases.Step) -> list[list[int]]:
     """Returns the ids of every feature of every core."""
-    return [given.ids.tolist() for core in step.inputs for given in core.values()]
+    return [sparse_ids.ids.tolist() for core in step.inputs for sparse_ids in core.values()]
 
 
 def test_the_steps_have_duplicates_and_empty_rows() -> None:
@@ -302,10 +304,12 @@ def test_the_steps_have_duplicates_and_empty_rows() -> None:
     features, cores = 0, 0
     for number, step in enumerate(all_steps()):
         for core in step.inputs:
-            for given in core.values():
-                pairs = list(zip(given.indices[:, 0].tolist(), given.ids.tolist(), strict=True))
+            for sparse_ids in core.values():
+                pairs = list(
+                    zip(sparse_ids.indices[:, 0].tolist(), sparse_ids.ids.tolist(), strict=True)
+                )
                 assert len(set(pairs)) < len(pairs), f"step {number}: no duplicate in a sample"
-                assert set(given.indices[:, 0]) < set(range(cases.BATCH)), f"step {number}"
+                assert set(sparse_ids.indices[:, 0]) < set(range(cases.BATCH)), f"step {number}"
         watched, liked, watched_1, liked_1 = map(set, ids_of(step))
         features += bool(watched & liked)
         cores += bool((watched | liked) & (watched_1 | liked_1))

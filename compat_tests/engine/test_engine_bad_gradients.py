@@ -119,7 +119,7 @@ def test_a_gradient_of_open_shape_is_checked(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_gradient_counts_as_zeros(mode: str) -> None:
-    """None counts as zeros, with a warning that names the feature and points at the caller."""
+    """A gradient of None counts as zeros, with a warning that names the feature and the caller."""
     fixture = Fixture(mode)
 
     def step() -> Any:
@@ -153,7 +153,7 @@ def test_no_gradient_still_updates_rows() -> None:
 
 
 def test_no_gradient_needs_a_known_size() -> None:
-    """Where the batch size is open None cannot stand for zeros, and the message says what can."""
+    """With an open batch size a gradient of None is refused, and the message says what to pass."""
     embedding = TPUEmbedding(EngineSpec((VIDEOS,), (WATCHED,)))
     embedding.build_for([(None,)])
     embedding.enqueue({"watched": tf.constant([2, 4])})

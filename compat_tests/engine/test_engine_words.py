@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
 @pytest.mark.parametrize("in_function", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_type_and_words_are_those_of_stock(name: str, in_function: bool) -> None:
-    """Eagerly and while a function is traced."""
+    """Errors have stock's types and words, eagerly and while a function is traced."""
     kind, words, call = REFUSED[name]
     with pytest.raises(kind, match=words) as caught:
         (tf.function(call) if in_function else call)()

@@ -104,7 +104,7 @@ def test_what_waits_can_be_dropped(mode: str, stage: str) -> None:
 
 
 def test_batches_of_names_are_dropped_too() -> None:
-    """Also batches with a name are dropped."""
+    """`reset_batches` drops batches with a name too."""
     embedding = Calls("eager").embedding
     embedding.enqueue(ids(1, 2), name="other")
     embedding.reset_batches()
@@ -132,15 +132,19 @@ def test_a_failed_step_leaves_nothing(mode: str, when: str) -> None:
             embedding.apply_gradients(ones())
         tf.debugging.assert_equal(fails, False)
 
-    made: list[Callable[[], Any]] = [lambda: calls.enqueue(1, 2), calls.dequeue, calls.apply]
-    made = made[: ["enqueue", "dequeue", "apply_gradients"].index(when) + 1]
+    calls_of_step: list[Callable[[], Any]] = [
+        lambda: calls.enqueue(1, 2),
+        calls.dequeue,
+        calls.apply,
+    ]
+    calls_of_step = calls_of_step[: ["enqueue", "dequeue", "apply_gradients"].index(when) + 1]
     if mode == "one function":
-        made = [lambda: all_in_one(tf.constant(True))]
+        calls_of_step = [lambda: all_in_one(tf.constant(True))]
     for _ in range(2):
         before = calls.rows
         error = tf.errors.InvalidArgumentError if mode == "one function" else Mishap
         with pytest.raises(error):
-            failing_step(embedding, *made)
+            failing_step(embedding, *calls_of_step)
         moved = [1, 2] if when == "apply_gradients" and mode != "one function" else []
         np.testing.assert_array_equal(calls.rows[moved], before[moved] - 1)
         for call, message in (
@@ -172,9 +176,9 @@ def test_a_step_that_is_traced_leaves_nothing() -> None:
 def test_a_step_in_a_graph_leaves_nothing() -> None:
     """In a graph a step that failed while it was built is not seen by later calls."""
     calls = Calls("graph")
-    made = (lambda: calls.embedding.enqueue(ids(1, 2)), calls.embedding.dequeue)
+    calls_of_step = (lambda: calls.embedding.enqueue(ids(1, 2)), calls.embedding.dequeue)
     with calls.runner.scope(), pytest.raises(Mishap):
-        failing_step(calls.embedding, *made)
+        failing_step(calls.embedding, *calls_of_step)
     calls.assert_refused(calls.apply, match=NOTHING_LOOKED_UP)
     calls.assert_works()
 
@@ -286,9 +290,9 @@ def test_under_a_strategy() -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         embedding = TPUEmbedding(SPEC, num_cores=1)
-    made = (lambda: embedding.enqueue(ids(1, 2)), embedding.dequeue)
+    calls_of_step = (lambda: embedding.enqueue(ids(1, 2)), embedding.dequeue)
     with pytest.raises(Mishap):
-        failing_step(embedding, *(lambda call=call: strategy.run(call) for call in made))
+        failing_step(embedding, *(lambda call=call: strategy.run(call) for call in calls_of_step))
     with pytest.raises(errors.OutOfOrder, match=NOTHING_LOOKED_UP):
         strategy.run(lambda: embedding.apply_gradients(ones()))
 

@@ -94,7 +94,7 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
         ids = chance.integers(0, rows, (hosts, BATCH))
         gradients = chance.uniform(0.25, 1.0, (hosts, BATCH, DIM)).astype(np.float32)
         before = engine.read()
-        found = engine.train(
+        activations = engine.train(
             [{f"ids{place}": tf.constant(row) for place in range(len(KINDS))} for row in ids],
             None,
             [
@@ -112,7 +112,7 @@ def test_steps_follow_the_reference(mode: str, rows: int, hosts: int, strategy: 
                 activation, gains = combine(held, occurrences, BATCH, "sum")
                 assert_close(
                     activation,
-                    found[core][f"ids{place}"],
+                    activations[core][f"ids{place}"],
                     n_terms=1,
                     steps=0,
                     scale=lookup_scale(held, occurrences, gains),
@@ -168,8 +168,8 @@ def test_serving_reads_the_same_rows(rows: int, hosts: int, strategy: str) -> No
     )
 
     for tables in (engine.embedding.tables, engine.embedding.embedding_tables):
-        found = cpu_embedding_lookup({"ids0": tf.range(rows)}, None, tables, spec)
-        np.testing.assert_array_equal(found["ids0"], weights[:rows])
+        served = cpu_embedding_lookup({"ids0": tf.range(rows)}, None, tables, spec)
+        np.testing.assert_array_equal(served["ids0"], weights[:rows])
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"rows 0 to {rows - 1}"):
         cpu_embedding_lookup({"ids0": tf.constant([rows])}, None, tables, spec)
 
@@ -177,7 +177,7 @@ def test_serving_reads_the_same_rows(rows: int, hosts: int, strategy: str) -> No
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("rows", VOCABULARIES)
 def test_checkpoints_hold_the_vocabulary(rows: int, strategy: str, tmp_path: pathlib.Path) -> None:
-    """Of five hosts a checkpoint holds the rows there are, slots too; any other placement reads it.
+    """A checkpoint of five hosts holds the rows and slots there are; other placements read it.
 
     Saving and restoring is the identity.
     """

@@ -56,21 +56,21 @@ class Counting:
             ids = STEPS[number]
             self.runner.write(self.step, number + 1)
             before = self.engine.read()["counts"]["parameters"]
-            (found,) = self.engine.train(
+            (activations,) = self.engine.train(
                 [{"ids": tf.constant(ids)}], None, [{"ids": tf.zeros([BATCH, 1])}]
             )
             where = f"step {number}, weighted: {self.weighted}, {self.runner.mode}"
-            self.assert_looked_up(before, ids, found["ids"], where)
+            self.assert_looked_up(before, ids, activations["ids"], where)
 
             batch = contributions(0, 0, dense(ids), [1.0] * BATCH)
             reference.apply(batch, {(0, 0): np.zeros((BATCH, 1))}, float(number + 1))
             self.assert_same(reference, where)
 
-    def assert_looked_up(self, rows: Array, ids: list[int], found: Array, where: str) -> None:
+    def assert_looked_up(self, rows: Array, ids: list[int], activations: Array, where: str) -> None:
         # A power near 1 of a quotient below 1: the roundings of a step of training are plenty.
         assert_close(
             self.looked_up(rows)[ids],
-            found,
+            activations,
             n_terms=1,
             steps=1 if self.weighted else 0,
             where=f"{where}, activations",
@@ -97,7 +97,7 @@ def new_reference() -> ReferenceTable:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_counting_follows_the_reference(mode: str, weighted: bool) -> None:
-    """From a table without an initializer on, steps of an int64 counter count as they should."""
+    """Estimates and last hits of an int64 step counter follow the reference."""
     counting, reference = Counting(mode, weighted), new_reference()
     counting.assert_same(reference, "start")
 
@@ -136,17 +136,17 @@ def test_lookups_do_not_count(weighted: bool) -> None:
     rows = counting.engine.read()["counts"]["parameters"]
     ids = [0, 3, 5]
 
-    (found,) = counting.engine.look_up([{"ids": tf.constant(ids)}])
-    counting.assert_looked_up(rows, ids, found["ids"], "evaluation")
+    (activations,) = counting.engine.look_up([{"ids": tf.constant(ids)}])
+    counting.assert_looked_up(rows, ids, activations["ids"], "evaluation")
     served = cpu_embedding_lookup(
         {"ids": tf.constant(ids)}, None, counting.engine.embedding.tables, counting.spec
     )
-    np.testing.assert_array_equal(served["ids"], found["ids"])
+    np.testing.assert_array_equal(served["ids"], activations["ids"])
     counting.assert_same(reference, "after lookups")
 
 
 def test_the_gradient_is_not_used() -> None:
-    """Whatever comes back for a batch, its rows are hit."""
+    """Rows of a batch count as hit whatever their gradient is."""
     tables = []
     for gradient in (0.0, 1e30):
         counting = Counting("eager", False)

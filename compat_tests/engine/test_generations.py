@@ -84,7 +84,7 @@ def test_build_takes_a_batch_size_with_a_warning(arguments: dict[str, Any]) -> N
 
 
 def test_build_needs_to_know_every_shape() -> None:
-    """Without shapes `build` names the feature and the way out."""
+    """`build` without shapes raises an error that names the feature and the way out."""
     with pytest.raises(errors.InvalidSpec, match="Feature 'a': its output shape is not known"):
         TPUEmbedding(config(), SGD(0.1)).build()
 

@@ -134,7 +134,7 @@ def test_keyword_only_shard_info_is_given() -> None:
 
 
 def test_variables_of_an_estimator_do_not_tell_parts_apart() -> None:
-    """Where the rows of a host are not known, several hosts are refused by name; one works."""
+    """Several hosts whose rows are not known are refused by name; a single host works."""
     for hosts in (1, 2):
         plan = make_plan(spec(Recorded(), 4, "div"), [(1,)], num_hosts=hosts, num_cores=hosts)
         with tf.Graph().as_default():
@@ -198,7 +198,7 @@ def test_another_dtype_is_refused() -> None:
 
 
 def test_initializers_of_both_generations_are_on_the_rule() -> None:
-    """Those of TF1, which take `partition_info`, of TF2 and of Keras can be given."""
+    """Initializers of TF1 (with `partition_info`), TF2 and Keras are accepted."""
     for initializer in (
         tf.compat.v1.truncated_normal_initializer(),
         tf.compat.v1.constant_initializer(1.0),

@@ -69,7 +69,7 @@ def test_ids_beyond_int32_are_kept(kind: str, out_of_range: str, in_function: bo
 
 
 def test_an_id_that_wraps_around_is_outside() -> None:
-    """2^32 is row 0 of a small table to an int32, and outside of it here."""
+    """An id of 2^32, which an int32 would turn into 0, is outside of a small table."""
     (feature,) = plan_of(10).features
     with pytest.raises(tf.errors.InvalidArgumentError, match=str(2**32)):
         occurrences(feature, read_ids(feature, tf.constant([0, 0, 0, 0, 2**32]), None))
@@ -89,7 +89,7 @@ def test_rows_beyond_int32_have_their_host(hosts: int, strategy: str) -> None:
 
 
 def test_the_configuration_has_the_vocabulary() -> None:
-    """The number of rows reaches a device unchanged."""
+    """A vocabulary beyond int32 reaches the configuration of a device unchanged."""
     (descriptor,) = config_proto.config_proto(plan_of(ROWS)).table_descriptor
 
     assert descriptor.vocabulary_size == ROWS

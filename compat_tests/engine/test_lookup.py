@@ -41,14 +41,17 @@ def engines() -> list[tuple[str, str, Pairs, bool]]:
     the inputs are in functions, half in graphs. Drivers take turns too, and in the full tier every
     input meets every driver in every mode.
     """
-    found = [
+    combinations = [
         ("eager", driver, tuple((name, combiner) for name in INPUTS), False)
         for combiner, driver in zip(itertools.cycle(COMBINERS), DRIVERS, strict=False)
     ]
     turns = tuple(zip(INPUTS, itertools.cycle(COMBINERS), strict=False))
-    found += [("function", "tpu", turns[::2], False), ("graph", "native", turns[1::2], False)]
-    found += [(mode, driver, turns, True) for mode in MODES for driver in DRIVERS]
-    return found
+    combinations += [
+        ("function", "tpu", turns[::2], False),
+        ("graph", "native", turns[1::2], False),
+    ]
+    combinations += [(mode, driver, turns, True) for mode in MODES for driver in DRIVERS]
+    return combinations
 
 
 EVERY = [
@@ -147,14 +150,14 @@ def test_gradients_are_the_transpose(mode: str, driver: str, pairs: Pairs, place
 
 def assert_activation(one: Input, combiner: str, table: Array, actual: Array, where: str) -> None:
     """Compares an activation with the reference."""
-    expected, gains = combine(table, one.found, one.cells, combiner)
+    expected, gains = combine(table, one.occurrences, one.cells, combiner)
     assert actual.shape == (*one.shape, DIM), where
     assert_close(
         expected,
         actual.reshape(-1, DIM),
-        n_terms=most(occurrence.cell for occurrence in one.found),
+        n_terms=most(occurrence.cell for occurrence in one.occurrences),
         steps=0,
-        scale=lookup_scale(table, one.found, gains),
+        scale=lookup_scale(table, one.occurrences, gains),
         where=where,
     )
 
@@ -163,9 +166,9 @@ def assert_update(
     one: Input, combiner: str, before: Array, gradient: Array, after: Array, where: str
 ) -> None:
     """Compares the rows after one step of SGD at a rate of 1 with the reference."""
-    _, gains = combine(before, one.found, one.cells, combiner)
+    _, gains = combine(before, one.occurrences, one.cells, combiner)
     expected = ReferenceTable(before, "SGD", {})
-    expected.apply(contributions(0, 0, one.found, gains), {(0, 0): gradient}, 1.0)
+    expected.apply(contributions(0, 0, one.occurrences, gains), {(0, 0): gradient}, 1.0)
     # What cancels in a sum was as large as its terms.
     terms = sum(abs(gain) for gain in gains) * np.abs(gradient).max(initial=0.0)
     assert_close(
@@ -240,7 +243,7 @@ def test_ids_outside_are_an_error(mode: str, kind: str) -> None:
     engine.build_for([good.shape])
     table = engine.read()["table"]["parameters"]
 
-    wrong = "|".join(str(one.id) for one in bad.found if not 0 <= one.id < ROWS)
+    wrong = "|".join(str(one.id) for one in bad.occurrences if not 0 <= one.id < ROWS)
     # In graphs a quote has a backslash before it.
     message = (
         rf"(?s).?'ids.?' \(table .?'table.?'\).*rows 0 to {ROWS - 1}.*"
@@ -258,7 +261,7 @@ def test_ids_outside_are_an_error(mode: str, kind: str) -> None:
 def test_ids_outside_can_be_dropped(kind: str, combiner: str) -> None:
     """Dropped, such ids are absent: from the sum, from its denominator and from the update."""
     bad, _ = OUTSIDE[kind]
-    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    inside = bad._replace(occurrences=[one for one in bad.occurrences if 0 <= one.id < ROWS])
     engine = lookup_engine(combiner, bad.length, out_of_range_ids="drop")
     engine.build_for([bad.shape])
     before = engine.read()["table"]["parameters"]
@@ -275,7 +278,7 @@ def test_ids_outside_can_be_dropped(kind: str, combiner: str) -> None:
 def test_dropping_works_in_every_mode(mode: str) -> None:
     """What is dropped eagerly is dropped in functions and graphs."""
     bad, _ = OUTSIDE["sparse, weights"]
-    inside = bad._replace(found=[one for one in bad.found if 0 <= one.id < ROWS])
+    inside = bad._replace(occurrences=[one for one in bad.occurrences if 0 <= one.id < ROWS])
     engine = lookup_engine(mode=mode, out_of_range_ids="drop")
     engine.build_for([bad.shape])
 

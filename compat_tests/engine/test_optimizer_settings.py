@@ -29,14 +29,14 @@ def test_an_initializer_goes_before_the_limit() -> None:
 
 
 def test_an_optimizer_without_a_rule_is_not_trained() -> None:
-    """Its table is made with its slots and looked up; gradients are refused by the table's name."""
+    """A table whose optimizer has no rule is looked up; its gradients are refused by its name."""
     engine = engine_of(MDLAdagradLight(0.1, initial_accumulator_value=0.5), 2.0)
     ids = [{"ids": tf.constant([1], tf.int64)}]
 
     assert engine.look_up(ids)[0]["ids"].tolist() == [[2.0]]
     engine.retrieve()
-    found = {kind: values[0, 0] for kind, values in engine.read()["hits"].items()}
-    assert found == {"parameters": 2.0, "accumulators": 0.5, "weights": 0.0, "benefits": 0.0}
+    first_row = {kind: values[0, 0] for kind, values in engine.read()["hits"].items()}
+    assert first_row == {"parameters": 2.0, "accumulators": 0.5, "weights": 0.0, "benefits": 0.0}
     with pytest.raises(errors.InvalidSpec, match=r"Table 'hits'.*`MDLAdagradLight` is not public"):
         train_rows(engine, r1=1.0)
 
@@ -83,7 +83,7 @@ STOCK_SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", STOCK_SETTINGS)
 def test_optimizers_of_stock_are_read(kind: str) -> None:
     """Every setting of an optimizer of tf.tpu.experimental.embedding arrives."""
-    own = STOCK_SETTINGS[kind]
+    settings = STOCK_SETTINGS[kind]
     shared = {
         "clip_weight_min": -1.0,
         "clip_weight_max": 2.0,
@@ -91,13 +91,15 @@ def test_optimizers_of_stock_are_read(kind: str) -> None:
         "multiply_weight_decay_factor_by_learning_rate": True,
     }
     stock = getattr(tf.tpu.experimental.embedding, kind)(
-        0.5, clipvalue=(-3.0, 4.0), **shared, **own
+        0.5, clipvalue=(-3.0, 4.0), **shared, **settings
     )
 
-    expected = OPTIMIZERS[kind](0.5, clip_gradient_min=-3.0, clip_gradient_max=4.0, **shared, **own)
+    expected = OPTIMIZERS[kind](
+        0.5, clip_gradient_min=-3.0, clip_gradient_max=4.0, **shared, **settings
+    )
     assert read_optimizer(stock) == expected
     fields = {field.name for field in dataclasses.fields(OPTIMIZERS[kind])}
-    assert fields - {field.name for field in dataclasses.fields(Optimizer)} == set(own)
+    assert fields - {field.name for field in dataclasses.fields(Optimizer)} == set(settings)
 
 
 L1, L2 = "l1_regularization_strength", "l2_regularization_strength"

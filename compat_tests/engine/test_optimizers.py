@@ -71,7 +71,7 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...], place: int) -
 def test_rows_follow_the_reference_under_all_settings(
     group: tuple[Combination, ...], place: int
 ) -> None:
-    """The same holds for every combination of the settings, not just for every pair."""
+    """Rows and slots are the reference's in every combination of settings, not just every pair."""
     check(group, place)
 
 
@@ -135,18 +135,18 @@ def expected_lookups(
         rows = (rows / scale) ** exponent
     batch = []
     for core, of_features in enumerate(step.inputs):
-        for position, (feature, given) in enumerate(of_features.items()):
-            found = sparse(given.indices, given.ids, given.weights)
-            expected, gains = combine(rows, found, cases.BATCH, combination.combiner)
+        for position, (feature, sparse_ids) in enumerate(of_features.items()):
+            occurrences = sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights)
+            expected, gains = combine(rows, occurrences, cases.BATCH, combination.combiner)
             assert_close(
                 expected,
                 activations[core][f"{name}_{feature}"],
                 n_terms=cases.MOST_IDS,
                 steps=0 if power_of is None else 1,
-                scale=lookup_scale(rows, found, gains),
+                scale=lookup_scale(rows, occurrences, gains),
                 where=f"{where}, activations of {feature!r} on core {core}",
             )
-            batch += contributions(core, position, found, gains)
+            batch += contributions(core, position, occurrences, gains)
     return batch
 
 
@@ -154,13 +154,13 @@ def assert_same_table(expected: ReferenceTable, actual: dict[str, Array], where:
     """Compares rows and slots, within what so many float32 updates may be off."""
     assert set(actual) == {"parameters", *expected.slots}, where
     for kind, values in actual.items():
-        own = "weights" if kind == "parameters" else kind
+        name = "weights" if kind == "parameters" else kind
         assert_close(
             expected.weights if kind == "parameters" else expected.slots[kind],
             values,
             n_terms=expected.n_terms,
             steps=expected.updates,
-            scale=expected.scales[own],
+            scale=expected.scales[name],
             where=f"{where}, {kind}",
         )
 
@@ -254,19 +254,21 @@ def as_tensors(
     gradients: list[dict[str, Any]] = [{} for _ in range(cores)]
     for place, step in enumerate(of_tables):
         for core in range(cores):
-            for feature, given in step.inputs[core].items():
+            for feature, sparse_ids in step.inputs[core].items():
                 name = f"{table_name(place)}_{feature}"
-                features[core][name] = sparse_tensor(given, given.ids)
+                features[core][name] = sparse_tensor(sparse_ids, sparse_ids.ids)
                 weights[core][name] = (
-                    None if given.weights is None else sparse_tensor(given, given.weights)
+                    None
+                    if sparse_ids.weights is None
+                    else sparse_tensor(sparse_ids, sparse_ids.weights)
                 )
                 gradients[core][name] = tf.constant(step.gradients[core][feature])
     return features, weights, gradients
 
 
-def sparse_tensor(given: SparseIds, values: Any) -> tf.SparseTensor:
+def sparse_tensor(sparse_ids: SparseIds, values: Any) -> tf.SparseTensor:
     """Returns `values` at the places of the ids."""
-    return tf.SparseTensor(given.indices, values, [cases.BATCH, cases.MOST_IDS])
+    return tf.SparseTensor(sparse_ids.indices, values, [cases.BATCH, cases.MOST_IDS])
 
 
 @pytest.mark.parametrize("mode", cases.MODES)
@@ -349,8 +351,8 @@ def test_ftrl_starts_from_accumulators_of_zero(times_rate: bool) -> None:
 
     train_rows(engine, r0=0.0, r1=2.0)
 
-    found = {kind: values[:3, 0].tolist() for kind, values in engine.read()["hits"].items()}
-    assert found == {
+    column = {kind: values[:3, 0].tolist() for kind, values in engine.read()["hits"].items()}
+    assert column == {
         "parameters": [0.0, -0.25, 0.25],
         "accumulators": [0.0, 4.0, 0.0],
         "linears": [0.0, 0.5 if times_rate else 1.0, 0.0],
@@ -385,9 +387,9 @@ def test_frequencies_are_estimated_by_the_step(mode: str) -> None:
 
     assert looked_up == [8.0, 8.0, 5.0, 3.0]
     assert left == [8.0, 5.0, 3.0, 8.0]
-    found = engine.read()["hits"]
-    assert found["last_hit_step"][:, 0].tolist() == [0.0, 0.0, 33.0, 0.0]
-    assert found["parameters"][:2, 0].tolist() == [8.0, 8.0]
+    values = engine.read()["hits"]
+    assert values["last_hit_step"][:, 0].tolist() == [0.0, 0.0, 33.0, 0.0]
+    assert values["parameters"][:2, 0].tolist() == [8.0, 8.0]
 
 
 def test_a_frequency_has_one_column() -> None:

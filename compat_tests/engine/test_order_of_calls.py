@@ -81,8 +81,8 @@ class Calls:
         if self.mode != "graph":
             return self._functions[call](*(argument() for argument in arguments))
         with self.runner.scope():
-            made = getattr(self.embedding, call)(*(argument() for argument in arguments))
-        return self.runner.run(made)
+            result = getattr(self.embedding, call)(*(argument() for argument in arguments))
+        return self.runner.run(result)
 
     def enqueue(self, *rows: int) -> None:
         """Enqueues a batch of ids."""
@@ -130,7 +130,7 @@ class Calls:
 
 
 def test_out_of_order_is_a_runtime_error() -> None:
-    """Code that catches what stock raises, a RuntimeError, catches this too."""
+    """An order that stock refuses raises an error that an `except RuntimeError` catches, too."""
     with pytest.raises(RuntimeError, match=NOTHING_ENQUEUED):
         Calls("eager").dequeue()
 
@@ -408,14 +408,14 @@ def test_lookups_in_a_graph_come_before_the_update() -> None:
     """
     calls = Calls("graph")
     with calls.runner.scope():
-        given = tf.compat.v1.placeholder(tf.float32, [2, 2])
+        gradient = tf.compat.v1.placeholder(tf.float32, [2, 2])
         calls.embedding.enqueue(ids(1, 2))
         activations = calls.embedding.dequeue()["ids"]
-        update = calls.embedding.apply_gradients({"ids": given})
+        update = calls.embedding.apply_gradients({"ids": gradient})
 
     wrong = 0
     for step in range(200):
-        got, _ = calls.runner.run([activations, update], {given: np.ones([2, 2])})
+        got, _ = calls.runner.run([activations, update], {gradient: np.ones([2, 2])})
         wrong += not np.array_equal(got, FIRST[[1, 2]] - step)
 
     assert wrong == 0, f"{wrong} of 200 runs looked up rows after their update"

@@ -165,7 +165,7 @@ def check_on_tpu(cores: int, driver: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_without_pipelining_a_lookup_sees_everything(mode: str) -> None:
-    """Without it the same steps see every update before them, and nothing is left to retrieve."""
+    """Without pipelining every lookup sees all updates, and nothing is left to retrieve."""
     engine, expected = Engine(Runner(mode), spec(pipelined=False)), Simple()
     engine.build_for([(BATCH,)] * 3)
 
@@ -282,8 +282,8 @@ def test_two_updates_may_wait(mode: str) -> None:
     for step in (0, 1):
         calls.enqueue(step, str(step))
     for step in (0, 1):
-        found = calls.dequeue(str(step))
-        assert_same_activations(found, expected.look_up(batch_of(step)), f"step {step}")
+        activations = calls.dequeue(str(step))
+        assert_same_activations(activations, expected.look_up(batch_of(step)), f"step {step}")
     for step in (0, 1):
         calls.apply(step, str(step))
         expected.send(batch_of(step), gradients_of(step))

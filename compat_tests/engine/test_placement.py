@@ -36,9 +36,9 @@ def test_every_row_has_one_place(rows: int, servers: int, layout: Layout) -> Non
     ids = np.arange(rows)
     parts, local = table.part_of(ids), table.local_row(ids)
 
-    found = [table.ids_of(part) for part in range(len(table.servers))]
-    assert sorted(np.concatenate(found).tolist()) == ids.tolist()
-    for part, of_part in enumerate(found):
+    ids_of_parts = [table.ids_of(part) for part in range(len(table.servers))]
+    assert sorted(np.concatenate(ids_of_parts).tolist()) == ids.tolist()
+    for part, of_part in enumerate(ids_of_parts):
         assert table.part_rows[part] == len(of_part)
         assert parts[of_part].tolist() == [part] * len(of_part)
         assert local[of_part].tolist() == list(range(len(of_part)))

@@ -287,7 +287,7 @@ def test_a_column_of_another_kind_is_refused() -> None:
 @pytest.mark.parametrize("keep_empty", [False, True])
 @pytest.mark.parametrize("separators", [" ", "|", "|;", "", "||"])
 def test_words_are_those_of_tensorflow_1(separators: str, keep_empty: bool) -> None:
-    """Empty strings, separators beside one another and at both ends, other white space, UTF-8."""
+    """Strings are split as by `tf.string_split`: empty ones, repeated separators, UTF-8."""
     strings = tf.constant(["", "red|green;blue", "|a||b|", " one  two\t3 ", "Ärger|x", "|"])
     expected = tf.compat.v1.string_split(strings, separators, skip_empty=not keep_empty)
     words = pre.split_words(strings, separators, keep_empty=keep_empty)

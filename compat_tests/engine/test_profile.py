@@ -63,7 +63,7 @@ def files(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("mode", ["eager", "function"])
 def test_three_in_a_hundred_samples_are_counted(mode: str, tmp_path: pathlib.Path) -> None:
-    """The file holds 3 % of the samples and their ids."""
+    """The file holds the ids of 3 % of the samples."""
     train(tmp_path, mode)
     (content,) = files(tmp_path)
 
@@ -82,7 +82,7 @@ def test_too_few_samples_are_not_written(tmp_path: pathlib.Path) -> None:
 
 
 def test_models_share_a_directory(tmp_path: pathlib.Path) -> None:
-    """Counts of equal tables are added up."""
+    """Models with equal tables that share a directory have their counts added up."""
     train(tmp_path)
     train(tmp_path)
     (content,) = files(tmp_path)

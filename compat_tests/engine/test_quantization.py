@@ -68,10 +68,10 @@ def step(mode: str, combiner: str, quantization: Quantization | None) -> tuple[A
     """Returns the activation of a step of SGD, and the table after it."""
     engine = Engine(Runner(mode), spec(combiner, quantization))
     engine.build_for([(4,)])
-    (found,) = engine.train(
+    (activations,) = engine.train(
         [{"ids": ids()}], [{"ids": weights()}], [{"ids": tf.constant(GRADIENT)}]
     )
-    return found["ids"], engine.read()["table"]["parameters"]
+    return activations["ids"], engine.read()["table"]["parameters"]
 
 
 def test_the_rows_are_a_fair_comparison() -> None:
@@ -86,14 +86,14 @@ def test_the_rows_are_a_fair_comparison() -> None:
 def test_a_step_follows_the_reference(mode: str, combiner: str) -> None:
     """Rows are rounded before they are combined; the update is that of rows as they are."""
     activation, after = step(mode, combiner, Quantization(*SETTINGS))
-    found = sparse(PLACES, IDS, WEIGHTS)
+    occurrences = sparse(PLACES, IDS, WEIGHTS)
     rounded = quantize(FIRST, *SETTINGS)
-    expected, gains = combine(rounded, found, 4, combiner)
+    expected, gains = combine(rounded, occurrences, 4, combiner)
     table = ReferenceTable(FIRST, "SGD", {})
-    table.apply(contributions(0, 0, found, gains), {(0, 0): GRADIENT}, 1.0)
+    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): GRADIENT}, 1.0)
 
     # A rounded number has gone through five operations on numbers no larger than twice the ends.
-    scale = lookup_scale(np.full_like(FIRST, 2 * 0.75), found, gains)
+    scale = lookup_scale(np.full_like(FIRST, 2 * 0.75), occurrences, gains)
     assert_close(expected, activation, n_terms=3, steps=1, scale=scale, where=f"{combiner}, {mode}")
     assert_close(
         table.weights,
@@ -136,10 +136,10 @@ def test_counts_are_rounded_before_they_are_weighted() -> None:
     engine.build_for([(2,)])
     engine.write("table", np.array([[3.0], [7.0]], np.float32))
 
-    (found,) = engine.look_up([{"ids": tf.constant([0, 1])}])
+    (activations,) = engine.look_up([{"ids": tf.constant([0, 1])}])
 
     # The buckets are 0, 4 and 8; (4 / 8)^2 and (8 / 8)^2.
-    assert found["ids"].tolist() == [[0.25], [1.0]]
+    assert activations["ids"].tolist() == [[0.25], [1.0]]
 
 
 def stock_config() -> Any:
@@ -166,19 +166,19 @@ def test_the_configuration_is_that_of_stock(packed: int) -> None:
     ours.build(shapes)
 
     assert ours.config_proto == wanted
-    found = [table.optimization_parameters for table in ours.config_proto.table_descriptor]
-    assert [one.simulated_quantization.enabled for one in found] == [True, False]
-    assert [one.low_dimensional_packing_status for one in found] == [packed, packed]
+    parameters = [table.optimization_parameters for table in ours.config_proto.table_descriptor]
+    assert [one.simulated_quantization.enabled for one in parameters] == [True, False]
+    assert [one.low_dimensional_packing_status for one in parameters] == [packed, packed]
 
 
 def test_stocks_settings_are_honoured() -> None:
     """An engine of stock's configs rounds what the quantized table gives, and nothing else."""
     engine = TPUEmbedding(stock_config(), SGD(1.0))
     engine.enqueue({"a": tf.range(ROWS), "b": tf.range(ROWS)}, training=False)
-    found = engine.dequeue()
+    activations = engine.dequeue()
 
-    np.testing.assert_allclose(found["a"], quantize(FIRST, *SETTINGS), atol=1e-6)
-    np.testing.assert_array_equal(found["b"], FIRST)
+    np.testing.assert_allclose(activations["a"], quantize(FIRST, *SETTINGS), atol=1e-6)
+    np.testing.assert_array_equal(activations["b"], FIRST)
 
 
 def test_serving_rounds_as_the_engine_or_not_at_all_as_stock() -> None:
@@ -207,7 +207,7 @@ def test_serving_rounds_as_the_engine_or_not_at_all_as_stock() -> None:
     ],
 )
 def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) -> None:
-    """What is wrong is named; in a TableConfig, with its table."""
+    """Settings that make no buckets are refused; those of a TableConfig with its table."""
     with pytest.raises(errors.InvalidSpec, match=message):
         Quantization(*settings)
 
@@ -219,6 +219,6 @@ def test_settings_that_make_no_buckets_are_refused(settings: Any, message: str) 
 
 
 def test_a_table_takes_no_other_quantization() -> None:
-    """A spec of the engine wants its own class."""
+    """A table of the engine takes the engine's `Quantization`, not stock's config."""
     with pytest.raises(errors.InvalidSpec, match="Table 'table': `quantization` must be"):
         spec("sum", emb.QuantizationConfig(3, 0.0, 1.0))

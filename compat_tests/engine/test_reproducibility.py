@@ -134,7 +134,7 @@ def test_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("setup, place", tables_of(*FULL))
 def test_more_modes_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """The same holds for all optimizers on two cores, and in two functions."""
+    """Modes agree to the bit for all optimizers on two cores, and in two functions, too."""
     assert_same(setup._replace(mode="eager"), setup, place)
 
 
@@ -150,7 +150,7 @@ def test_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
     tables_of(*[Setup(mode, 2, driver) for mode in MODES for driver in cases.DRIVERS]),
 )
 def test_more_runs_agree_to_the_bit(setup: Setup, place: int) -> None:
-    """The same holds in functions and graphs, traced and built anew, on two cores."""
+    """Repeated runs in functions and graphs on two cores give the same bits."""
     assert_same(setup, setup._replace(attempt=1), place)
 
 
@@ -182,7 +182,7 @@ def digest(mode: str) -> str:
 @pytest.mark.full
 @pytest.mark.parametrize("mode", MODES)
 def test_processes_agree_to_the_bit(mode: str) -> None:
-    """Another process, whose sets and dicts hash otherwise, gives the same bits."""
+    """A process with another hash seed, with other orders of sets, gives the same bits."""
     program = (
         f"from compat_tests.engine import test_reproducibility as t; print(t.digest({mode!r}))"
     )

@@ -77,9 +77,9 @@ def run_step(
         done = engine.apply_gradients({"ids": sent})
         return activation, done
 
-    given = [tf.constant(batch.ids), tf.constant(batch.splits, tf.int64), batch.weights]
+    arguments = [tf.constant(batch.ids), tf.constant(batch.splits, tf.int64), batch.weights]
     if how == "eager":
-        return step(*given)[0].numpy()
+        return step(*arguments)[0].numpy()
     known = len(batch.splits) if how == "function" else None
     signature = [
         tf.TensorSpec([None], tf.int64),
@@ -87,7 +87,7 @@ def run_step(
         tf.TensorSpec([None], tf.float32),
     ]
     if how != "open graph":
-        return tf.function(step, input_signature=signature)(*given)[0].numpy()
+        return tf.function(step, input_signature=signature)(*arguments)[0].numpy()
     placeholders = [tf.compat.v1.placeholder(one.dtype, one.shape) for one in signature]
     fetches = step(*placeholders)
     with tf.compat.v1.Session() as session:
@@ -126,7 +126,7 @@ EVERY = [
 def test_ragged_rows_fill_an_activation(
     shape: tuple[int, ...], weighted: bool, number: int, how: str
 ) -> None:
-    """As many rows as activations are combined; a divisor of them are sequences, cut and padded.
+    """One ragged row per activation is combined; fewer rows are sequences, cut and padded.
 
     Forwards and backwards, whether or not the number of rows is known when a graph is made.
     """
@@ -138,33 +138,33 @@ def test_ragged_rows_fill_an_activation(
         activation = run_step(engine, how, batch, gradient, weighted)
 
     weights = batch.weights if weighted else None
-    found = ragged(batch.splits, batch.ids, weights, num_cells=6)
-    assert_step(engine, how, combiner, found, activation, gradient, where)
+    occurrences = ragged(batch.splits, batch.ids, weights, num_cells=6)
+    assert_step(engine, how, combiner, occurrences, activation, gradient, where)
 
 
 def assert_step(
     engine: TPUEmbedding,
     how: str,
     combiner: str,
-    found: list[Occurrence],
+    occurrences: list[Occurrence],
     activation: Array,
     gradient: Array,
     where: str,
 ) -> None:
     """Compares an activation, and the table after a step of SGD at a rate of 1."""
     cells = math.prod(gradient.shape[:-1])
-    expected, gains = combine(FIRST, found, cells, combiner)
+    expected, gains = combine(FIRST, occurrences, cells, combiner)
     assert activation.shape == gradient.shape, where
     assert_close(
         expected,
         activation.reshape(-1, DIM),
         n_terms=8,
         steps=0,
-        scale=lookup_scale(FIRST, found, gains),
+        scale=lookup_scale(FIRST, occurrences, gains),
         where=where,
     )
     table = ReferenceTable(FIRST, "SGD", {})
-    table.apply(contributions(0, 0, found, gains), {(0, 0): gradient.reshape(-1, DIM)}, 1.0)
+    table.apply(contributions(0, 0, occurrences, gains), {(0, 0): gradient.reshape(-1, DIM)}, 1.0)
     rows = AFTER[0] if how == "open graph" else engine.embedding_tables["table"].numpy()
     assert_close(
         table.weights,
@@ -219,7 +219,7 @@ def unescaped(error: BaseException) -> str:
 
 
 def test_a_sequence_keeps_its_batch_size() -> None:
-    """By `max_sequence_length` 2 x 3 activations take two rows, also if the number is open."""
+    """With `max_sequence_length` rows are sequences, and their number is the batch size."""
     engine = engine_of(None, length=3)
     engine.build_for([(2, 3)])
     gradient = np.ones((2, 3, DIM), np.float32)
@@ -241,14 +241,14 @@ def test_stocks_config_means_the_same() -> None:
         batch = BATCHES[number]
         tensor = tf.RaggedTensor.from_row_splits(batch.ids, batch.splits)
         engine.enqueue({"a": tensor}, training=False)
-        found = ragged(batch.splits, batch.ids, num_cells=6)
-        expected, gains = combine(FIRST, found, 6, "sum")
+        occurrences = ragged(batch.splits, batch.ids, num_cells=6)
+        expected, gains = combine(FIRST, occurrences, 6, "sum")
         assert_close(
             expected,
             engine.dequeue()["a"].numpy().reshape(6, DIM),
             n_terms=3,
             steps=0,
-            scale=lookup_scale(FIRST, found, gains),
+            scale=lookup_scale(FIRST, occurrences, gains),
             where=f"{number} rows",
         )
 
@@ -268,13 +268,13 @@ def test_ragged_ids_have_rank_two() -> None:
 
 def sparse_of_rank(shape: tuple[int, ...]) -> tuple[Any, list[Occurrence]]:
     """Returns a sparse tensor with two ids in some cells, one in others, and its occurrences."""
-    places, ids, found = [], [], []
+    places, ids, occurrences = [], [], []
     for cell, place in enumerate(itertools.product(*map(range, shape[:-1]))):
         for which in range(cell % 3):
             places.append([*place, which])
             ids.append((5 * cell + which) % ROWS)
-            found.append(Occurrence(cell, ids[-1], 1.0))
-    return tf.SparseTensor(places, tf.constant(ids, tf.int64), shape), found
+            occurrences.append(Occurrence(cell, ids[-1], 1.0))
+    return tf.SparseTensor(places, tf.constant(ids, tf.int64), shape), occurrences
 
 
 def dense_of_rank(shape: tuple[int, ...]) -> tuple[Any, list[Occurrence]]:
@@ -298,7 +298,7 @@ MANY: dict[str, Callable[[], tuple[Any, list[Occurrence], tuple[int, ...]]]] = {
 @pytest.mark.parametrize("kind", MANY)
 def test_ids_of_many_dimensions(kind: str, in_function: bool, declared: bool) -> None:
     """The activation has the dimensions of the ids but the last; numbers are the reference's."""
-    value, found, shape = MANY[kind]()
+    value, occurrences, shape = MANY[kind]()
     gradient = np.random.default_rng(2).uniform(0.25, 1, (*shape, DIM)).astype(np.float32)
     engine = engine_of(shape if declared else None, "sqrtn")
 
@@ -310,7 +310,9 @@ def test_ids_of_many_dimensions(kind: str, in_function: bool, declared: bool) ->
 
     activation = (tf.function(step) if in_function else step)(value).numpy()
 
-    assert_step(engine, "eager", "sqrtn", found, activation, gradient, f"{kind}, {in_function}")
+    assert_step(
+        engine, "eager", "sqrtn", occurrences, activation, gradient, f"{kind}, {in_function}"
+    )
     with pytest.raises(errors.InvalidInput, match="Feature 'ids'"):
         engine.enqueue({"ids": tf.ones([1, 1, 1, 1, 1, 1], tf.int64)})
 

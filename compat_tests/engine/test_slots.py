@@ -161,7 +161,7 @@ def test_the_slots_are_on_the_hosts_of_a_tpu() -> None:
     ],
 )
 def test_a_function_that_makes_other_things_is_refused(function: Any, message: str) -> None:
-    """The message names the table and the slot."""
+    """A creation function that does not return slots is refused with the table and the slot."""
     engine = tf2_engine.TPUEmbedding(
         feature_config(CONFIG.Adagrad(0.1, slot_variable_creation_fn=function))
     )
@@ -172,7 +172,7 @@ def test_a_function_that_makes_other_things_is_refused(function: Any, message: s
 
 
 def test_a_function_must_be_callable() -> None:
-    """The message names the optimizer and the setting."""
+    """A slot function that is no callable is refused with the optimizer and the setting."""
     with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `slot_variable_creation_fn` must be"):
         tf2_engine.Adagrad(0.1, slot_variable_creation_fn="add_slot")  # type: ignore[arg-type]
 
@@ -224,7 +224,7 @@ def test_a_lookup_at_once_sees_every_update(hosts: int, pipelining: bool) -> Non
 
 
 def test_a_lookup_at_once_needs_tables() -> None:
-    """It is refused before the engine is built, and where a TPU holds the tables."""
+    """`embedding_lookup` is refused before a build, and where a TPU holds the tables."""
     with pytest.raises(RuntimeError, match="`embedding_lookup` is called on an engine that is not"):
         tf2_engine.TPUEmbedding(feature_config(CONFIG.SGD(0.1))).embedding_lookup(IDS)
     strategy = fake_tpu.strategy(1, 1, job="localhost")

@@ -75,7 +75,7 @@ def test_padding_is_filled_and_left_out() -> None:
     ],
 )
 def test_tables_that_do_not_share_a_stack(one: StackableTable, other: StackableTable) -> None:
-    """Other widths and groups, and 2 MiB of activations or 2 GiB of a variable, do not stack."""
+    """Tables of other widths or groups share no stack, nor do tables beyond the size limits."""
     assert set(stacks_of(table_layouts([one, other], SparseCores(1, 4)).values())) == {"a", "b"}
 
 
@@ -109,6 +109,10 @@ def test_stored_rows_have_one_id() -> None:
             stored = np.arange(stack[0].stack_shape[0])
             ids = np.array([layout.ids(stored) for layout in stack])
             assert np.all(np.count_nonzero(ids >= 0, axis=0) == 1), seed
-            for layout, own in zip(stack, ids, strict=True):
-                assert sorted(own[own >= 0]) == list(range(layout.padded_rows)), layout
-                assert np.array_equal(layout.stored(own[own >= 0]), stored[own >= 0]), layout
+            for layout, ids_of_table in zip(stack, ids, strict=True):
+                assert sorted(ids_of_table[ids_of_table >= 0]) == list(range(layout.padded_rows)), (
+                    layout
+                )
+                assert np.array_equal(
+                    layout.stored(ids_of_table[ids_of_table >= 0]), stored[ids_of_table >= 0]
+                ), layout

@@ -64,8 +64,8 @@ def test_every_attribute_of_the_optimizers_is_known(name: str) -> None:
 
 def newer(**settings: Any) -> Any:
     """Returns a TableConfig as newer versions have it, on any version."""
-    own = vars(emb.TableConfig(3, 2, name="table"))
-    return types.SimpleNamespace(**{**own, "layout": None, "dtype": tf.float32, **settings})
+    fields = vars(emb.TableConfig(3, 2, name="table"))
+    return types.SimpleNamespace(**{**fields, "layout": None, "dtype": tf.float32, **settings})
 
 
 def feature_of(table: Any) -> Any:
@@ -96,12 +96,12 @@ def test_newer_configs_are_taken() -> None:
 
 def test_newer_initializers_are_taken() -> None:
     """An initializer with the signature of RowIdInitializer, of TF 2.21, fills a table."""
-    kind = getattr(emb, "RowIdInitializer", None)
-    if kind is None:
-        given: Any = lambda shape, dtype: tf.range(shape[0], dtype=dtype)[:, None] * tf.ones(shape)  # noqa: E731
-    else:
-        given = kind()
-    engine = engine_of(emb.TableConfig(3, 2, initializer=given))
+
+    def ids_as_rows(shape: Any, dtype: Any) -> tf.Tensor:
+        return tf.range(shape[0], dtype=dtype)[:, None] * tf.ones(shape)
+
+    make = getattr(emb, "RowIdInitializer", lambda: ids_as_rows)
+    engine = engine_of(emb.TableConfig(3, 2, initializer=make()))
     engine.build_for([(2,)])
 
     (table,) = engine.embedding_tables.values()
@@ -120,14 +120,14 @@ def test_an_optimizer_of_ones_own_is_refused_by_name() -> None:
         )
 
 
-@pytest.mark.parametrize("given", [False, True, 0, 1])
-def test_packing_is_read(given: Any) -> None:
+@pytest.mark.parametrize("packing", [False, True, 0, 1])
+def test_packing_is_read(packing: Any) -> None:
     """`low_dimensional_packing_status` reaches the configuration and changes no number."""
     stock = emb.Adagrad(0.5)
-    stock.low_dimensional_packing_status = given
+    stock.low_dimensional_packing_status = packing
     ours = read_optimizer(stock)
     assert ours is not None
-    assert ours.low_dimensional_packing_status == given
+    assert ours.low_dimensional_packing_status == packing
 
     rows = []
     for optimizer in (ours, Adagrad(0.5)):
@@ -144,6 +144,6 @@ def test_packing_is_read(given: Any) -> None:
 
 
 def test_packing_must_be_a_bool() -> None:
-    """Anything else is refused with the name of the optimizer and the setting."""
+    """A `low_dimensional_packing_status` that is no bool is refused by optimizer and setting."""
     with pytest.raises(errors.InvalidSpec, match=r"`Adagrad`: `low_dimensional_packing_status`.*2"):
         Adagrad(0.5, low_dimensional_packing_status=2)  # type: ignore[arg-type]

@@ -40,10 +40,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
 def test_the_training_loop_is_global(results: dict[str, np.ndarray], strategy: str) -> None:
     """Ten steps of the documented loop end where one replica with the whole batch ends."""
-    expected, found = results["default/table"], results[f"{strategy}/table"]
+    expected, actual = results["default/table"], results[f"{strategy}/table"]
 
     assert np.any(expected != results["default/start"])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])

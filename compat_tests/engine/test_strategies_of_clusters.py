@@ -94,8 +94,8 @@ def test_an_engine_under_a_strategy_of_several_processes_is_refused() -> None:
     assert set(cases) == {*expected, "servers, engine from outside"}
     for case, outcome in cases.items():
         strategy = "MultiWorkerMirrored" if case.startswith("mirrored") else "ParameterServer"
-        said, variables = outcome.rsplit("|", 1)
+        message, variables = outcome.rsplit("|", 1)
         subject = "`enqueue`" if case.endswith("from outside") else "TPUEmbedding"
-        assert said.startswith(f"{subject} is not possible under {strategy}Strategy: "), case
-        assert 'TF_CONFIG with "chief", "worker" and "ps"' in said, case
+        assert message.startswith(f"{subject} is not possible under {strategy}Strategy: "), case
+        assert 'TF_CONFIG with "chief", "worker" and "ps"' in message, case
         assert variables == "0", case

@@ -54,7 +54,7 @@ def test_training_is_stocks_to_the_bit(tmp_path: pathlib.Path) -> None:
 @pytest.mark.stock
 @pytest.mark.parametrize("outputs", [None, several_outputs])
 def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) -> None:
-    """Names, methods, tensor names, types and shapes of all signatures, in all modes."""
+    """All signatures of all modes have stock's names, methods, tensor names, types and shapes."""
     exports = []
     for kind, name in ((stock.ESTIMATOR.Estimator, "stock"), (Estimator, "bridge")):
         job = make(tmp_path, kind, name, outputs=outputs)
@@ -133,5 +133,5 @@ def test_stocks_errors(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture)
 
     theirs = outcomes(stock.ESTIMATOR.Estimator, "stock")
     ours = outcomes(Estimator, "bridge")
-    for position, (expected, found) in enumerate(zip(theirs, ours, strict=True)):
-        assert issubclass(found, expected), position
+    for position, (expected, actual) in enumerate(zip(theirs, ours, strict=True)):
+        assert issubclass(actual, expected), position

@@ -181,7 +181,7 @@ EMBEDDING = "input_layer/street_embedding/embedding_weights"
 
 
 def test_a_path_warm_starts_trainable_variables(source: Any, tmp_path: pathlib.Path) -> None:
-    """From a checkpoint, its directory or a SavedModel weights are restored, and nothing else."""
+    """A warm start from a checkpoint or a SavedModel restores trainable variables alone."""
     base, _ = source
     exported = base.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
     trained = jobs.saved(base)
@@ -194,7 +194,7 @@ def test_a_path_warm_starts_trainable_variables(source: Any, tmp_path: pathlib.P
 
 
 def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Path) -> None:
-    """Settings may be a pattern, a list that names slots, other names, or a changed vocabulary."""
+    """WarmStartSettings may hold a pattern, a list with slots, other names, a new vocabulary."""
     base, _ = source
     trained = jobs.saved(base)
     streets = tmp_path / "old.txt"
@@ -255,10 +255,10 @@ def test_a_checkpoint_of_its_own_comes_first(source: Any, tmp_path: pathlib.Path
     """A trained job continues, and is not warm-started again."""
     base, _ = source
     make(tmp_path).train(houses.data, steps=2)
-    own = jobs.saved(make(tmp_path))
+    of_model_dir = jobs.saved(make(tmp_path))
     job = make(tmp_path, warm_start_from=base.model_dir)
 
     job.train(houses.data, steps=1)
     kept = jobs.saved(job, os.path.join(job.model_dir, "model.ckpt-2"))
-    assert jobs.largest_difference(own, kept)[0] == 0.0
+    assert jobs.largest_difference(of_model_dir, kept)[0] == 0.0
     assert jobs.saved(job)["global_step"] == 3

@@ -27,7 +27,7 @@ MOST_TERMS = dicts.BATCH * 10 + TERMS_OF_A_SAMPLE
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> Any:
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> Any:
     """Returns the warnings of TensorFlow's logger."""
     return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
@@ -40,9 +40,9 @@ def test_activations_are_those_of_the_references(
     dicts.make(str(tmp_path), use_tpu=trained_with).train(dicts.input_fn, steps=2)
     for use_tpu in (False, True):
         job = dicts.make(str(tmp_path), use_tpu=use_tpu)
-        found = list(job.predict(dicts.short_input_fn, yield_single_examples=False))
-        assert len(found) == 3
-        for number, batch in enumerate(found):
+        predictions = list(job.predict(dicts.short_input_fn, yield_single_examples=False))
+        assert len(predictions) == 3
+        for number, batch in enumerate(predictions):
             for key, (expected, scale) in _expected(jobs.saved(job), number).items():
                 tolerance.assert_close(
                     expected,
@@ -63,7 +63,7 @@ def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any,
     )
     length = dicts.LENGTH
     shown, clicked, query = (features[key] for key in ("shown", "clicked", "query"))
-    found = {
+    lookups = {
         "shown": ("items", inputs.sparse(shown.indices, shown.values), "mean", 1),
         # Of several ids at one position the first two coordinates say where they go.
         "clicked": (
@@ -81,7 +81,7 @@ def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any,
         "query": ("words", inputs.sparse(query.indices, query.values, weights), "sqrtn", 1),
     }
     results = {}
-    for key, (table, occurrences, combiner, per_sample) in found.items():
+    for key, (table, occurrences, combiner, per_sample) in lookups.items():
         cells = dicts.BATCH * per_sample
         expected, gains = lookup.combine(saved[table], occurrences, cells, combiner)
         results[key] = expected, tolerance.lookup_scale(saved[table], occurrences, gains)
@@ -105,13 +105,13 @@ def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
     assert expected["items"].shape == (dicts.ROWS["items"], dicts.DIMENSION)
     assert np.any(expected["items"] != jobs.saved(base, start)["items"])
     for job in (without, in_turn):
-        found = jobs.saved(job)
-        assert set(found) == set(expected) == {*dicts.ROWS, *_OTHERS}
+        values = jobs.saved(job)
+        assert set(values) == set(expected) == {*dicts.ROWS, *_OTHERS}
         for name, value in expected.items():
             # Magnitudes stay below 4: a gradient is a residual times a weight.
             tolerance.assert_close(
                 np.atleast_1d(value),
-                np.atleast_1d(found[name]),
+                np.atleast_1d(values[name]),
                 n_terms=MOST_TERMS,
                 steps=5,
                 scale=4.0,
@@ -154,10 +154,10 @@ def test_eval_on_tpu_false_looks_up(tmp_path: pathlib.Path) -> None:
     _assert_losses_close(on["loss"], off["loss"])
 
 
-def _assert_losses_close(expected: Any, found: Any) -> None:
+def _assert_losses_close(expected: Any, actual: Any) -> None:
     # A loss is a mean over 24 samples, all of it positive, of squares of what a sample sums.
     tolerance.assert_close(
-        [expected], [found], n_terms=24 * TERMS_OF_A_SAMPLE, steps=0, where="loss"
+        [expected], [actual], n_terms=24 * TERMS_OF_A_SAMPLE, steps=0, where="loss"
     )
 
 
@@ -197,7 +197,7 @@ def test_the_models_optimizer_trains_the_tables(tmp_path: pathlib.Path) -> None:
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)
 
 
-def test_one_warning_says_what_differs(tmp_path: pathlib.Path, told: Any) -> None:
+def test_one_warning_says_what_differs(tmp_path: pathlib.Path, logged_warnings: Any) -> None:
     """Every setting that only use_tpu=True has is named, once for the job."""
     job = dicts.make(
         str(tmp_path),
@@ -219,7 +219,7 @@ def test_one_warning_says_what_differs(tmp_path: pathlib.Path, told: Any) -> Non
         job.train(dicts.input_fn, steps=1)
         job.evaluate(dicts.short_input_fn)
 
-    (line,) = [line for line in told() if "config dicts" in line]
+    (line,) = [line for line in logged_warnings() if "config dicts" in line]
     for part in (
         "['items', 'places', 'words'] are trainable variables",
         "`optimization_parameters` (those of the tables ['words'] too)",
@@ -233,11 +233,13 @@ def test_one_warning_says_what_differs(tmp_path: pathlib.Path, told: Any) -> Non
         "partition_strategy='mod'",
     ):
         assert part in line, part
-    assert [other for other in told() if "'mod'" in other and other != line] == []
+    assert [other for other in logged_warnings() if "'mod'" in other and other != line] == []
 
 
 @pytest.mark.full
-def test_mod_of_columns_works_with_one_warning(tmp_path: pathlib.Path, told: Any) -> None:
+def test_mod_of_columns_works_with_one_warning(
+    tmp_path: pathlib.Path, logged_warnings: Any
+) -> None:
     """partition_strategy="mod" with columns changes no number, and one warning says so."""
     saved = []
     jobs.make(str(tmp_path / "start"), use_tpu=False).train(clicks.input_fn, steps=1)
@@ -253,7 +255,7 @@ def test_mod_of_columns_works_with_one_warning(tmp_path: pathlib.Path, told: Any
         saved.append(jobs.saved(job))
 
     assert jobs.largest_difference(*saved)[0] == 0.0
-    assert len([line for line in told() if "partition_strategy='mod'" in line]) == 1
+    assert len([line for line in logged_warnings() if "partition_strategy='mod'" in line]) == 1
 
 
 def test_mod_of_dicts_changes_no_number(tmp_path: pathlib.Path) -> None:

@@ -252,17 +252,21 @@ def test_clipping_limit_follows_the_quirks(tmp_path: pathlib.Path) -> None:
 
 def test_limits_of_the_optimizer_go_before_the_clipping_limit(tmp_path: pathlib.Path) -> None:
     """quirks="documented" leaves tables whose optimizer has limits of its own to these."""
-    limit, own = np.float32(0.01), np.float32(0.05)
+    limit, limit_of_optimizer = np.float32(0.01), np.float32(0.05)
     job = jobs.make(
         str(tmp_path),
-        SGD(0.5, clip_weight_min=-float(own), clip_weight_max=float(own)),
+        SGD(
+            0.5,
+            clip_weight_min=-float(limit_of_optimizer),
+            clip_weight_max=float(limit_of_optimizer),
+        ),
         spec_options={"clipping_limit": float(limit), "quirks": "documented"},
     )
     job.train(clicks.input_fn, steps=2)
 
     before, after = jobs.saved(job, jobs.first_checkpoint(job)), jobs.saved(job)
     moved = after["items"][np.any(before["items"] != after["items"], axis=1)]
-    assert limit < np.max(np.abs(moved)) <= own
+    assert limit < np.max(np.abs(moved)) <= limit_of_optimizer
 
 
 def test_pipelined_training_is_saved_up_to_date(tmp_path: pathlib.Path) -> None:

@@ -57,7 +57,7 @@ def same(a: Any, b: Any) -> None:
 def test_a_software_tpu_computes_what_the_host_does(
     cores: int, options: dict[str, Any], tmp_path: pathlib.Path
 ) -> None:
-    """From one checkpoint all that is saved, evaluated and predicted is the same to the bit.
+    """The software TPU saves, evaluates and predicts what the host does, to the bit.
 
     Both run the rules of the one numeric core, in the same order; the model is the same graph.
     """
@@ -134,7 +134,7 @@ def test_an_input_that_ends_inside_a_loop_leaves_its_steps_saved(tmp_path: pathl
 
 
 def test_run_decides_on_what_programs_run(tmp_path: pathlib.Path) -> None:
-    """Without an `engine` the software TPU is used inside `bridge_on_software_tpu` alone."""
+    """Without an `engine` argument only `bridge_on_software_tpu` selects the software TPU."""
     with software_tpu.bridge_on_software_tpu():
         assert "software_tpu engine, 2 cores" in repr(
             jobs.make(str(tmp_path / "a"), tpu_options={"num_shards": 2})
@@ -171,7 +171,7 @@ def test_with_an_engine_the_replicas_of_a_strategy_are_cores(replicas: Any) -> N
 
 @pytest.mark.full
 def test_replicas_train_as_one_with_their_batches_together(replicas: Any) -> None:
-    """Without an engine MirroredStrategy trains and evaluates as one replica on whole batches."""
+    """MirroredStrategy without an engine trains and evaluates as one replica on whole batches."""
     results = replicas["replicas"]
 
     # Means of halves are rounded otherwise. Adam divides by roots of squares of gradients, so

@@ -107,7 +107,7 @@ def test_early_stopping_follows_the_evaluations(case: str, tmp_path: pathlib.Pat
 @needs_stock
 @pytest.mark.parametrize("case", CASES)
 def test_early_stopping_is_that_of_stock(case: str, stock: Any, tmp_path: pathlib.Path) -> None:
-    """Steps, variables and the signal are stock's."""
+    """Early stopping ends at stock's step, with stock's variables and signal."""
     assert stops(estimator, case, tmp_path / "a") == stops(stock, case, tmp_path / "b")
 
 
@@ -128,7 +128,7 @@ def test_early_stopping_asks_as_often_as_it_is_told(tmp_path: pathlib.Path) -> N
 
 
 def test_early_stopping_stops_a_training(tmp_path: pathlib.Path) -> None:
-    """In `train` it ends the job with a checkpoint; no evaluations so far mean: go on."""
+    """Early stopping ends `train` with a checkpoint; without evaluations so far it goes on."""
     job = make(estimator, tmp_path)
     hook = experimental.stop_if_lower_hook(job, "loss", 1.0, run_every_secs=None, run_every_steps=1)
     job.train(words.input_fn, max_steps=3, hooks=[hook])
@@ -157,7 +157,7 @@ def test_a_worker_stops_with_its_chief() -> None:
 
 
 def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
-    """Estimator, function, intervals and metric are checked."""
+    """Wrong estimators, functions, intervals and metrics of early stopping are refused."""
     job = make(estimator, tmp_path)
     with pytest.raises(errors.WrongType, match=r"must have type `tf.estimator.Estimator`, got 3"):
         experimental.stop_if_lower_hook(3, "loss", 1.0)
@@ -174,7 +174,7 @@ def test_early_stopping_refuses_by_name(tmp_path: pathlib.Path) -> None:
 def test_damaged_events_are_read_as_far_as_they_go(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The rest of a file that ends within an event is passed over, with a warning."""
+    """Events that end in the middle of a record are read up to there, with a warning."""
     write_evaluations(str(tmp_path), {1: {"loss": 0.5}, 2: {"loss": 0.25}})
     [path] = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -197,7 +197,7 @@ def evaluations(namespace: Any, model_dir: pathlib.Path, *, use_tpu: bool) -> di
 
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """At the start, every so many steps and at the end; the last is what `evaluate` finds.
+    """InMemoryEvaluatorHook evaluates at the start, every so many steps and at the end.
 
     Tables of the engine are part of it, and no checkpoint is left behind but those of training.
     """
@@ -215,7 +215,7 @@ def test_evaluation_in_memory(use_tpu: bool, tmp_path: pathlib.Path) -> None:
 
 @needs_stock
 def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Path) -> None:
-    """From one checkpoint, steps and metrics are stock's."""
+    """InMemoryEvaluatorHook has stock's steps and metrics from the same checkpoint."""
     make(stock, tmp_path / "a").train(words.input_fn, max_steps=1)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
 
@@ -225,7 +225,7 @@ def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Pat
 
 
 def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
-    """Steps, hooks and clusters are checked."""
+    """InMemoryEvaluatorHook refuses wrong steps, hooks and clusters by name."""
     job = make(estimator, tmp_path)
     hook = experimental.InMemoryEvaluatorHook
     for every in (0, -1, None):

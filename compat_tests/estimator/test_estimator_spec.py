@@ -47,8 +47,8 @@ def test_modes_are_the_words_of_stock() -> None:
 
 
 def _model(c: Any, kind: str = "TPUEstimatorSpec", mode: str = "train", **settings: Any) -> Any:
-    given = {"loss": tf.constant([2.0]), "train_op": tf.no_op(), **settings}
-    return getattr(c, kind)(mode, **given)
+    fields = {"loss": tf.constant([2.0]), "train_op": tf.no_op(), **settings}
+    return getattr(c, kind)(mode, **fields)
 
 
 def _metric(values: Any) -> Any:

@@ -48,7 +48,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 def test_damage_is_told_with_the_last_good_checkpoint(
     what: str, trained: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    """The error names the file and a way to continue, which works; nothing is changed."""
+    """A damaged checkpoint is named, with a way to continue that works; no file is changed."""
     name, damage, good = DAMAGE[what]
     directory = pathlib.Path(shutil.copytree(trained, tmp_path / "a job"))
     damage(directory / name)

@@ -29,7 +29,7 @@ COUNTING = {
 def test_a_host_call_sees_the_step_before_it_is_counted(
     counting: str, is_resource: bool, way: str
 ) -> None:
-    """However late its tensor is read, and it looks at that: both wait for a slow op here."""
+    """A host call sees the step before it is counted, even if its tensor is read late."""
     seen: list[int] = []
     with tf.Graph().as_default():
         with tf.variable_scope(tf.get_variable_scope(), use_resource=is_resource):
@@ -48,20 +48,20 @@ def test_a_host_call_sees_the_step_before_it_is_counted(
             host_call=(host_call, [read]),
         )
         if way == "as_estimator_spec":
-            made = spec.as_estimator_spec()
-            hooks, host_ops = made.training_hooks, []
+            estimator_spec = spec.as_estimator_spec()
+            hooks, host_ops = estimator_spec.training_hooks, []
         else:
-            made = step_of_specs("train", [spec], on_engine=way == "engine")
-            hooks, host_ops = made.hooks, tf.nest.flatten(made.host_call or [])
+            estimator_spec = step_of_specs("train", [spec], on_engine=way == "engine")
+            hooks, host_ops = estimator_spec.hooks, tf.nest.flatten(estimator_spec.host_call or [])
         with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
             for _ in range(2):
-                session.run([made.train_op, *host_ops])
+                session.run([estimator_spec.train_op, *host_ops])
 
     assert seen == [0, 1]
 
 
 def test_a_tensor_of_the_counted_step_stays() -> None:
-    """A program that orders the two itself, the other way round, gets what it asks for."""
+    """A host call that the program itself orders after the count sees the counted step."""
     seen: list[int] = []
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
@@ -76,9 +76,9 @@ def test_a_tensor_of_the_counted_step_stays() -> None:
             train_op=counted,
             host_call=(host_call, [tf.reshape(counted, [1]) + 0]),
         )
-        made = step_of_specs("train", [spec])
-        with tf.train.MonitoredTrainingSession(hooks=made.hooks) as session:
+        estimator_spec = step_of_specs("train", [spec])
+        with tf.train.MonitoredTrainingSession(hooks=estimator_spec.hooks) as session:
             for _ in range(2):
-                session.run(made.train_op)
+                session.run(estimator_spec.train_op)
 
     assert seen == [1, 2]

@@ -33,7 +33,7 @@ class Ended:
     """The end of a process: its status, its stderr, and the seconds since the signal."""
 
     status: int
-    said: str
+    output: str
     seconds: float
 
 
@@ -70,8 +70,8 @@ def interrupt(directory: pathlib.Path, how: str, number: int, *command: str) -> 
         time.sleep(0.5)
         signalled = time.monotonic()
         process.send_signal(number)
-        _, said = process.communicate(timeout=120)
-        return Ended(process.returncode, said, time.monotonic() - signalled)
+        _, output = process.communicate(timeout=120)
+        return Ended(process.returncode, output, time.monotonic() - signalled)
     finally:
         process.kill()
 
@@ -111,10 +111,10 @@ def test_a_stuck_input_ends_with_a_checkpoint(
     """
     directory = tmp_path / "job"
     ended = interrupt(directory, how, signal.SIGTERM, "-m", program, "train")
-    assert ended.status in (-signal.SIGTERM, 128 + signal.SIGTERM), ended.said
+    assert ended.status in (-signal.SIGTERM, 128 + signal.SIGTERM), ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert last_step(directory) == stuck.STEPS, ended.said
-    assert f"step {stuck.STEPS} is saved" in ended.said
+    assert last_step(directory) == stuck.STEPS, ended.output
+    assert f"step {stuck.STEPS} is saved" in ended.output
 
 
 @pytest.mark.full
@@ -124,14 +124,14 @@ def test_ctrl_c_is_one_line(program: str, how: str, tmp_path: pathlib.Path) -> N
     """After Ctrl-C `run` says what is saved, in a line, and ends with status 130."""
     directory = tmp_path / "job"
     ended = interrupt(directory, how, signal.SIGINT, *run_of(program), "train")
-    assert ended.status == 130, ended.said
+    assert ended.status == 130, ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.said
+    assert "Traceback" not in ended.output
     step = last_step(directory)
     # Once a Checkpoint is written, TensorFlow 2.21 has two handlers that show its logger's lines.
-    lines = {line for line in ended.said.splitlines() if f"step {step} is saved in" in line}
+    lines = {line for line in ended.output.splitlines() if f"step {step} is saved in" in line}
     # The line of a step that was cancelled comes before the last one.
-    assert 1 <= len(lines) <= (2 if how == "prefetched" else 1), ended.said
+    assert 1 <= len(lines) <= (2 if how == "prefetched" else 1), ended.output
     assert step == stuck.STEPS or how == "never"
 
 
@@ -145,12 +145,12 @@ def test_ctrl_c_ends_what_is_stuck_after_a_training(
     """Ctrl-C ends an evaluation or a prediction, and names the checkpoint, which it leaves."""
     directory = tmp_path / "job"
     ended = interrupt(directory, how, signal.SIGINT, *run_of(program), task)
-    assert ended.status == 130, ended.said
+    assert ended.status == 130, ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.said
+    assert "Traceback" not in ended.output
     assert last_step(directory) == stuck.STEPS
     name = {"evaluate": "evaluation", "predict": "prediction"}[task]
-    assert f"the {name} of {directory}/model/model.ckpt-3 is not finished" in ended.said
+    assert f"the {name} of {directory}/model/model.ckpt-3 is not finished" in ended.output
 
 
 @pytest.mark.full
@@ -162,10 +162,10 @@ def test_an_evaluation_within_a_training_is_ended(
     """While the evaluation of a checkpoint is stuck, a signal ends the training, which is saved."""
     directory = tmp_path / "job"
     ended = interrupt(directory, "python", number, *run_of(program), "between")
-    assert ended.status in (-number, 128 + number), ended.said
+    assert ended.status in (-number, 128 + number), ended.output
     assert ended.seconds < SECONDS + SLACK
-    assert "Traceback" not in ended.said
-    assert f"step {last_step(directory)} is saved in" in ended.said
+    assert "Traceback" not in ended.output
+    assert f"step {last_step(directory)} is saved in" in ended.output
 
 
 @pytest.mark.full
@@ -174,9 +174,9 @@ def test_a_slow_step_is_waited_for(program: str, tmp_path: pathlib.Path) -> None
     """A step that has its batch is finished and saved, though it takes longer than the limit."""
     directory = tmp_path / "job"
     ended = interrupt(directory, "slow", signal.SIGTERM, "-m", program, "train")
-    assert ended.status == -signal.SIGTERM, ended.said
+    assert ended.status == -signal.SIGTERM, ended.output
     assert ended.seconds >= stuck.SLOW_SECONDS - 2
-    assert last_step(directory) == stuck.STEPS + 1, ended.said
+    assert last_step(directory) == stuck.STEPS + 1, ended.output
 
 
 def run_of(program: str) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ def test_ctrl_c_ends_what_only_reads(
     assert signal.set_wakeup_fd(-1) == -1
 
 
-class Waiting(interruptions.TrainingSteps):
+class Waiting(interruptions.SavedSteps):
     """Steps of which one waits for its input all the time."""
 
     running, has_begun = 1, True
@@ -294,7 +294,7 @@ def test_a_fork_has_signals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_handler_of_the_program_gets_ctrl_c(tmp_path: pathlib.Path) -> None:
-    """Where a program has its own handler of SIGINT, that is called and the training goes on."""
+    """A program's own handler of SIGINT is called, and the training goes on."""
     calls: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
     try:

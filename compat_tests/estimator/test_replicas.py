@@ -88,7 +88,7 @@ def trained(w: float, steps: int) -> float:
 
 
 def test_sums_over_cores_are_of_one_replica_without_a_tpu(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False; stock has no kernel for them."""
+    """With use_tpu=False a model that sums over cores sums over one; stock cannot run it."""
     job = make(Model(), Config(num_shards=2), tmp_path, use_tpu=False)
     job.train(input_fn, steps=1)
 
@@ -97,7 +97,7 @@ def test_sums_over_cores_are_of_one_replica_without_a_tpu(tmp_path: pathlib.Path
 
 @pytest.mark.full
 def test_sums_over_cores_are_of_one_replica_after_training(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False, in evaluation, prediction and export, too."""
+    """With use_tpu=False they do so in evaluation, prediction and export, too."""
     job = make(Model(), Config(num_shards=2), tmp_path, use_tpu=False)
     job.train(input_fn, steps=2)
     weight = trained(1.0, 2)
@@ -137,7 +137,7 @@ def test_a_core_knows_its_number(use_tpu: bool, tmp_path: pathlib.Path) -> None:
 
 
 def test_cores_are_those_that_there_are(cores: Any, tmp_path: pathlib.Path) -> None:
-    """Without `num_shards` a job has all cores, and batches follow; the same number is no error."""
+    """Without `num_shards` a job uses all cores; a `num_shards` of that number is no error."""
     cores(2)
     model = Model()
     job = make(model, Config(per_host_input_for_training=V2), tmp_path)
@@ -171,7 +171,7 @@ def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyP
     ],
 )
 def test_cores_that_contradict_the_program_are_refused(config: Any, words: str, cores: Any) -> None:
-    """As on a TPU whose number of cores is another one."""
+    """Settings that contradict the number of cores are refused, as on a TPU."""
     cores(2)
     with pytest.raises(ValueError, match=words):
         core_counts.num_replicas(config)
@@ -223,7 +223,7 @@ def test_replicas_have_cores_of_their_own(per_replica: int) -> None:
     ],
 )
 def test_partitions_that_do_not_fit_are_refused(dims: Any, words: str) -> None:
-    """With the words of stock's errors, and the values."""
+    """Partitions that do not fit are refused in the words of stock's errors, with the values."""
     config = parallel(input_partition_dims=dims, per_host_input_for_training=V2)
     batch = tf.TensorSpec([BATCH, SIZE])
     check = model_parallelism.checked(lambda features, labels: None, config)
@@ -234,7 +234,7 @@ def test_partitions_that_do_not_fit_are_refused(dims: Any, words: str) -> None:
 
 @pytest.mark.full
 def test_a_job_refuses_partitions_that_do_not_fit(tmp_path: pathlib.Path) -> None:
-    """Its batches are checked before the model is built."""
+    """The batches of a model-parallel job are checked before the model is built."""
     config = parallel(input_partition_dims=[{"x": [2, 2]}], per_host_input_for_training=V2)
     model = Model()
 
@@ -244,7 +244,7 @@ def test_a_job_refuses_partitions_that_do_not_fit(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_split_model_needs_input_per_host(tmp_path: pathlib.Path) -> None:
-    """As in stock, input per core is refused when the job is made."""
+    """Model parallelism with input per core is refused when the job is made, as in stock."""
     config = parallel(per_host_input_for_training=False)
 
     with pytest.raises(ValueError, match="Model parallelism only supports per host input"):

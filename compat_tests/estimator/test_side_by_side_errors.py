@@ -68,13 +68,13 @@ def returns(mode: str = "train", **fields: Any) -> Callable[[Any, str], Any]:
         def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
             weight = tf.get_variable("weight", [1, 1])
             output = tf.matmul(features["x"], weight)
-            made: dict[str, Any] = {"predictions": {"p": output}}
+            spec_fields: dict[str, Any] = {"predictions": {"p": output}}
             if mode != "infer":
-                made["loss"] = tf.reduce_mean(output)
-                made["train_op"] = tf.assign_add(tf.train.get_global_step(), 1)
+                spec_fields["loss"] = tf.reduce_mean(output)
+                spec_fields["train_op"] = tf.assign_add(tf.train.get_global_step(), 1)
             for name, value in fields.items():
-                made[name] = value(output) if callable(value) else value
-            return namespace.tpu.TPUEstimatorSpec(mode, **made)
+                spec_fields[name] = value(output) if callable(value) else value
+            return namespace.tpu.TPUEstimatorSpec(mode, **spec_fields)
 
         job = namespace.tpu.TPUEstimator(
             model_fn,

@@ -133,8 +133,8 @@ def test_a_hook_that_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
 
     pair = both(tmp_path, hook=hook)
     same(pair)
-    for job, made in zip(pair, hooks, strict=True):
-        for name, value in made.results.items():
+    for job, recording in zip(pair, hooks, strict=True):
+        for name, value in recording.results.items():
             np.testing.assert_array_equal(value, job.get_variable_value(name), err_msg=name)
 
 

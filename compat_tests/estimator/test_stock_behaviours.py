@@ -69,9 +69,9 @@ def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) 
 def test_a_model_fn_without_a_spec_is_a_value_error(side: str, tmp_path: pathlib.Path) -> None:
     """What is no EstimatorSpec is refused in the words of stock."""
     namespace = SIDES[side]
-    made = namespace.Estimator(lambda features, labels: "no spec", str(tmp_path / side))
+    classifier = namespace.Estimator(lambda features, labels: "no spec", str(tmp_path / side))
     with pytest.raises(ValueError, match="model_fn should return an EstimatorSpec"):
-        made.train(batches, steps=1)
+        classifier.train(batches, steps=1)
 
 
 @both_sides
@@ -118,9 +118,9 @@ def test_a_checkpoint_is_a_saver_in_exports(side: str, tmp_path: pathlib.Path) -
             scaffold=tf.train.Scaffold(saver=checkpoint),
         )
 
-    made = namespace.Estimator(model_fn, str(tmp_path / side)).train(batches, steps=STEPS)
+    trained = namespace.Estimator(model_fn, str(tmp_path / side)).train(batches, steps=STEPS)
     receive = namespace.export.build_raw_serving_input_receiver_fn({"x": tf.zeros([1, 1])})
-    path = made.export_saved_model(str(tmp_path / "exports"), receive)
+    path = trained.export_saved_model(str(tmp_path / "exports"), receive)
 
     with tf.Graph().as_default(), tf.Session() as session:
         signature = tf.saved_model.loader.load(session, ["serve"], os.fsdecode(path)).signature_def
@@ -133,28 +133,28 @@ def test_predictions_without_an_end_are_warned_of(
     side: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An input of plain tensors never ends, and a dataset may."""
-    made = job(side, tmp_path).train(batches, steps=1)
+    trained = job(side, tmp_path).train(batches, steps=1)
     warned = []
     for input_fn in (batches, lambda: {"x": tf.ones([1, 1])}):
         caplog.clear()
-        next(made.predict(input_fn))
+        next(trained.predict(input_fn))
         warned.append("Input graph does not use tf.data.Dataset" in caplog.text)
     assert warned == [False, True]
 
 
 @both_sides
 def test_an_evaluation_in_memory_takes_variables_alone(side: str, tmp_path: pathlib.Path) -> None:
-    """Anything else that the graph saves is refused, as its values would not be passed on."""
+    """InMemoryEvaluatorHook refuses graphs that save other things than variables."""
 
     def fields() -> Any:
         other = tf.Variable([0.0], trainable=False, collections=[tf.GraphKeys.SAVEABLE_OBJECTS])
         init_op = tf.group(other.initializer, tf.global_variables_initializer())
         return {"scaffold": tf.train.Scaffold(init_op=init_op)}
 
-    made = job(side, tmp_path, fields)
-    hook = SIDES[side].experimental.InMemoryEvaluatorHook(made, batches, steps=1)
+    trained = job(side, tmp_path, fields)
+    hook = SIDES[side].experimental.InMemoryEvaluatorHook(trained, batches, steps=1)
     with pytest.raises(ValueError, match="does not support saveables"):
-        made.train(batches, steps=1, hooks=[hook])
+        trained.train(batches, steps=1, hooks=[hook])
 
 
 # With use_tpu=True, where stock needs a TPU.
@@ -212,13 +212,13 @@ def test_a_host_call_is_made_in_every_step_of_an_evaluation(tmp_path: pathlib.Pa
             counts.append(int(run_context.session.run(self.count)))
             steps.append(int(run_context.session.run(self.step)))
 
-    made = tpu_job(tmp_path, lambda output: {"host_call": (host_call, [output])})
-    made.evaluate(tpu_batches, steps=5, hooks=[Reader()])
+    trained = tpu_job(tmp_path, lambda output: {"host_call": (host_call, [output])})
+    trained.evaluate(tpu_batches, steps=5, hooks=[Reader()])
     assert (counts, steps) == ([5], [5])
 
 
 def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
-    """Nothing would call them."""
+    """training_chief_hooks are refused on a TPU, where nothing would call them."""
     hooks = {"training_chief_hooks": [tf.train.SessionRunHook()]}
     with pytest.raises(errors.InvalidInput, match="training_chief_hooks returned by EstimatorSpec"):
         tpu_job(tmp_path, lambda output: hooks).train(tpu_batches, steps=1)
@@ -228,7 +228,7 @@ def test_hooks_of_a_chief_are_refused_on_a_tpu(tmp_path: pathlib.Path) -> None:
 def test_gradients_of_several_cores_must_be_summed(
     control_flow: int, tmp_path: pathlib.Path
 ) -> None:
-    """Without a CrossShardOptimizer training is refused where stock sees that, in its words."""
+    """Without a CrossShardOptimizer training is refused where stock refuses it, in its words."""
     plain = tpu_job(tmp_path, lambda output: {}, lambda: tf.train.GradientDescentOptimizer(0.1))
     was = tf.control_flow_v2_enabled()
     (tf.disable_control_flow_v2 if control_flow == 1 else tf.enable_control_flow_v2)()
@@ -246,7 +246,7 @@ def test_gradients_of_several_cores_must_be_summed(
 def test_activations_have_the_static_size_of_a_batch(
     drop_remainder: bool, tmp_path: pathlib.Path
 ) -> None:
-    """Models read it from shapes, as on a TPU; a batch that may be smaller leaves it open."""
+    """Activations have a static batch size as on a TPU, unless a batch may be smaller."""
     shapes = []
 
     def body(features: Any) -> Any:
@@ -259,6 +259,6 @@ def test_activations_have_the_static_size_of_a_batch(
         dataset = tf.data.Dataset.from_tensor_slices(({"a": ids}, tf.zeros([32, 1])))
         return dataset.batch(params["batch_size"], drop_remainder=drop_remainder)
 
-    made = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True, body=body)
-    made.train(input_fn, steps=1)
+    trained = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=True, body=body)
+    trained.train(input_fn, steps=1)
     assert shapes == [[tiny.BATCH if drop_remainder else None, 2]]

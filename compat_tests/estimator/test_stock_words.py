@@ -43,8 +43,8 @@ def spec(mode: str = "train", **fields: Any) -> Call:
     """Returns a function that makes an EstimatorSpec; functions among the fields are called."""
 
     def make(e: Any) -> Any:
-        made = {"loss": lambda: tf.constant(1.0), "train_op": tf.no_op, **fields}
-        return e.EstimatorSpec(mode, **{k: v() if callable(v) else v for k, v in made.items()})
+        settings = {"loss": lambda: tf.constant(1.0), "train_op": tf.no_op, **fields}
+        return e.EstimatorSpec(mode, **{k: v() if callable(v) else v for k, v in settings.items()})
 
     return make
 
@@ -255,7 +255,7 @@ ROWS: Rows = {
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("side", SIDES)
 def test_the_type_and_words_are_those_of_stock(side: str, name: str) -> None:
-    """The bridge's errors are its own, and are caught where stock's are."""
+    """Errors have stock's words, and are caught where stock's are."""
     kind, words, call = ROWS[name]
     with tf.Graph().as_default(), pytest.raises(kind, match=words) as caught:
         call(SIDES[side])
@@ -295,7 +295,7 @@ CLUSTERS: dict[str, tuple[str, Any]] = {
 def test_a_bad_cluster_is_refused_in_the_words_of_stock(
     side: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What TF_CONFIG gets wrong is a ValueError."""
+    """A wrong TF_CONFIG is a ValueError."""
     words, value = CLUSTERS[name]
     monkeypatch.setenv("TF_CONFIG", json.dumps(value))
     with pytest.raises(ValueError, match=words):
@@ -317,12 +317,12 @@ def test_an_object_around_a_tensor_is_a_feature(side: str) -> None:
         tf.register_tensor_conversion_function(
             Labelled, lambda value, dtype=None, name=None, as_ref=False: value.tensor
         )
-        made = SIDES[side].export.ServingInputReceiver({"a": feature}, tensor)
-    assert made.features == {"a": feature}
+        serving_receiver = SIDES[side].export.ServingInputReceiver({"a": feature}, tensor)
+    assert serving_receiver.features == {"a": feature}
 
 
 def test_export_outputs_are_refused_as_stock_does() -> None:
-    """TensorFlow's own checks of outputs are reached."""
+    """Export outputs are checked as in stock, by TensorFlow itself."""
     outputs = tf_compat.export_output_classes()["PredictOutput"]
     with tf.Graph().as_default():
         prediction = {"p": tf.constant(1.0)}

@@ -97,13 +97,13 @@ def test_functions_are_told_of_the_cores(
     """Functions get batch sizes, use_tpu and a context with the number of the call."""
     seen = told(tmp_path, input_mode, 2)
 
-    for mode, (given, used, calls, replicas) in (
+    for mode, (batch_size, used, calls, replicas) in (
         (Modes.TRAIN, train),
         (Modes.EVAL, inference),
         (Modes.PREDICT, inference),
     ):
         inputs, models = seen[f"{mode} input"], seen[f"{mode} model"]
-        assert [params["batch_size"] for params in inputs] == [given] * calls, mode
+        assert [params["batch_size"] for params in inputs] == [batch_size] * calls, mode
         for index, params in enumerate(inputs):
             context = params["context"]
             host = "/replica:0/task:0/device:CPU:0"
@@ -120,7 +120,7 @@ def test_functions_are_told_of_the_cores(
             with pytest.raises(errors.InvalidInput, match="host 1"):
                 context.tpu_host_placement_function(1)
         # One core makes the predictions, of all that an input_fn gives at once.
-        used = given if mode == Modes.PREDICT else used
+        used = batch_size if mode == Modes.PREDICT else used
         assert len(models) == (1 if mode == Modes.PREDICT else 2), mode
         for params, shape in models:
             assert (params["batch_size"], shape) == (used, [used, 1]), mode
@@ -152,7 +152,7 @@ class HParams:
 
 
 def test_a_rate_sees_the_step_before_it_is_counted(tmp_path: pathlib.Path) -> None:
-    """If only tables are trained, too: steps 0 to 7 move a row by 0 + 1 + ... + 7 = 28."""
+    """A learning-rate function sees the steps 0 to 7, which move a row by 0 + 1 + ... + 7 = 28."""
     column = tf.tpu.experimental.embedding_column(
         tf.feature_column.categorical_column_with_identity("a", 3),
         2,

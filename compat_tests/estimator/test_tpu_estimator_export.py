@@ -150,7 +150,7 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
 def test_config_dicts_are_looked_up_in_the_exported_model(
     strategy: str, tmp_path: pathlib.Path
 ) -> None:
-    """The model has no columns that could look up; its tables are variables of their own names."""
+    """With config dicts the model has no columns; its tables are variables of their own names."""
     job = dict_job(tmp_path / "job", partition_strategy=strategy)
     job.train(clicks.input_fn, steps=5)
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)

@@ -75,11 +75,11 @@ def test_a_programs_own_saver_holds_the_tables(tmp_path: pathlib.Path) -> None:
     plain.train(clicks.input_fn, steps=4)
     start = jobs.continue_from(jobs.first_checkpoint(plain), str(tmp_path / "own"))
     for _ in range(2):
-        own = wrapped(jobs.make(start), around)
-        own.train(_from_step(own), steps=2)
+        with_saver = wrapped(jobs.make(start), around)
+        with_saver.train(_from_step(with_saver), steps=2)
 
-    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(own))[0] == 0.0
-    assert own.evaluate(clicks.short_input_fn) == plain.evaluate(clicks.short_input_fn)
+    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(with_saver))[0] == 0.0
+    assert with_saver.evaluate(clicks.short_input_fn) == plain.evaluate(clicks.short_input_fn)
 
 
 def _from_step(job: Any) -> Any:
@@ -146,7 +146,7 @@ def test_averages_follow_the_variables(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
-    """A hook finds them by stock's names, with `part_0`, and reads the values that are saved."""
+    """A hook finds tables by stock's names, with `part_0`, and reads the values that are saved."""
     values: dict[str, Any] = {}
 
     class Hook(tf.train.SessionRunHook):
@@ -183,7 +183,7 @@ def source(tmp_path_factory: Any) -> Any:
 
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_tables_are_warm_started(source: Any, use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """From a directory or a SavedModel tables and weights are restored, and slots are not.
+    """A warm start from a directory or a SavedModel restores tables and weights, and no slots.
 
     A job without a TPU restores the tables of one with a TPU.
     """

@@ -163,7 +163,7 @@ def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None
     ],
 )
 def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
-    """From one checkpoint: the same evaluations, exports, numbers and results; twice, too."""
+    """From one checkpoint evaluations, exports, numbers and results are stock's, twice in a row."""
     from compat_tests.support import stock
 
     make_job(stock.ESTIMATOR, tmp_path / "start", use_tpu=False, every=10).train(
@@ -179,7 +179,7 @@ def test_it_does_what_stock_does(options: dict[str, Any], tmp_path: pathlib.Path
 
 
 def test_arguments_of_another_type_are_refused(tmp_path: pathlib.Path) -> None:
-    """Each is named, with what was given."""
+    """Each argument of a wrong type is named, with its value."""
     job = make_job(estimator, tmp_path, use_tpu=False, every=2)
     train, evaluate = estimator.TrainSpec(words.input_fn), estimator.EvalSpec(words.input_fn)
 
@@ -228,7 +228,7 @@ def set_task(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
 def test_a_chief_trains_and_an_evaluator_evaluates(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a cluster each does its part and returns nothing; the evaluator stops at the last step."""
+    """Each task of a cluster does its part; the evaluator stops at the last step."""
     set_task(monkeypatch, "chief")
     assert run(estimator, tmp_path) == (None, [])
     assert not (tmp_path / "eval").exists()
@@ -243,7 +243,7 @@ def test_a_chief_trains_and_an_evaluator_evaluates(
 
 
 def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It evaluates as it trains, and returns nothing, as a part of a cluster."""
+    """A `master` trains and evaluates, and returns nothing, as every task of a cluster."""
     set_task(monkeypatch, "master")
     results, calls = run(estimator, tmp_path)
 
@@ -254,7 +254,7 @@ def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPa
 def test_an_evaluator_waits_for_checkpoints(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until there is a new checkpoint it waits, a second at least; then it evaluates."""
+    """The evaluator waits for a new checkpoint, at least a second, and evaluates it."""
     set_task(monkeypatch, "evaluator")
     waited: list[float] = []
 
@@ -315,7 +315,7 @@ def export_all(namespace: Any, name: str, model_dir: pathlib.Path) -> tuple[Any,
 
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_exporters_export_what_they_should(name: str, tmp_path: pathlib.Path) -> None:
-    """The checkpoints that are exported are the right ones, and so are the arguments."""
+    """Exporters export the right checkpoints, and are called with the right arguments."""
     calls, results, left, _ = export_all(estimator, name, tmp_path)
     wanted = EXPORTERS[name][1]
     kept = {"two are kept": 2, "one best is kept": 1}.get(name, 5)
@@ -329,7 +329,7 @@ def test_exporters_export_what_they_should(name: str, tmp_path: pathlib.Path) ->
 @needs_stock
 @pytest.mark.parametrize("name", EXPORTERS)
 def test_exporters_do_what_stocks_do(name: str, tmp_path: pathlib.Path) -> None:
-    """Calls, results and what is left on the disk are stock's."""
+    """Stock's exporters get the same calls, return the same and leave the same files."""
     from compat_tests.support import stock
 
     assert export_all(estimator, name, tmp_path / "a") == export_all(

@@ -18,8 +18,8 @@ def main() -> None:
     layer = tfrs.layers.embedding.TPUEmbedding
     lines = []
     for name in RUNS:
-        found = {key: value.tolist() for key, value in run(name, layer, tf.keras).items()}
-        lines.append(f" {json.dumps(name)}: {json.dumps(found)}")
+        numbers = {key: value.tolist() for key, value in run(name, layer, tf.keras).items()}
+        lines.append(f" {json.dumps(name)}: {json.dumps(numbers)}")
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -25,8 +25,8 @@ def run(variant: Variant, estimator: Any, model_dir: Any, *, use_tpu: bool) -> d
         name: np.asarray(reader.get_tensor(name), np.float64).tolist()
         for name in sorted(reader.get_variable_to_shape_map())
     }
-    found = job.evaluate(variant.input_fn, steps=1)
-    metrics = {name: np.asarray(value, np.float64).tolist() for name, value in found.items()}
+    evaluated = job.evaluate(variant.input_fn, steps=1)
+    metrics = {name: np.asarray(value, np.float64).tolist() for name, value in evaluated.items()}
     return {"variables": variables, "metrics": metrics}
 
 

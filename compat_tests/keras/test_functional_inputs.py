@@ -92,7 +92,7 @@ def test_so_they_are_on_a_tpu(kind: str) -> None:
 
 @pytest.mark.parametrize("arithmetic", [None, "keras"])
 def test_pipelining_is_ignored_with_keras_arithmetic(arithmetic: str | None) -> None:
-    """Wrappers pass it on every machine; off a TPU one warning says that it has no effect."""
+    """With "keras" arithmetic `pipeline_execution_with_tensor_core` is ignored with a warning."""
     with pytest.warns(UserWarning, match="`pipeline_execution_with_tensor_core`=True is ignored"):
         layer = make_layer(pipeline_execution_with_tensor_core=True, arithmetic=arithmetic)
     np.testing.assert_array_equal(layer(fed("ragged"))["a"], sums())
@@ -100,9 +100,9 @@ def test_pipelining_is_ignored_with_keras_arithmetic(arithmetic: str | None) -> 
 
 @pytest.mark.parametrize("inside", [contextlib.nullcontext, tf.GradientTape])
 def test_a_single_id_has_a_row(inside: Any) -> None:
-    """An id without a batch is looked up as it is."""
+    """A single id, without a batch, has its row as the activation."""
     layer = make_layer()
     with inside():
-        found = layer({"a": 4, "b": tf.constant(0)})
-    np.testing.assert_array_equal(found["a"], START[4])
-    np.testing.assert_array_equal(found["b"], START[0])
+        activations = layer({"a": 4, "b": tf.constant(0)})
+    np.testing.assert_array_equal(activations["a"], START[4])
+    np.testing.assert_array_equal(activations["b"], START[0])

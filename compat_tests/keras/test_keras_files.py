@@ -65,7 +65,7 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
     ],
 )
 def test_lists_are_taken_where_tuples_are_kept(make: Callable[[Any], Any]) -> None:
-    """A list and a tuple make the same object."""
+    """A list where a config keeps a tuple makes the same object."""
     assert make(list) == make(tuple)
 
 

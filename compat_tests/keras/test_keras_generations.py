@@ -160,7 +160,7 @@ def test_the_layer_has_the_numbers_of_the_engine(ran: Any) -> None:
 
 
 def test_trainable_variables(ran: Any, generation: str) -> None:
-    """They are one virtual scalar in "tpu" arithmetic, and the tables in "keras" arithmetic."""
+    """Trainable variables are one virtual scalar with "tpu" arithmetic, the tables with "keras"."""
     results, _ = ran
     kernel = [2 * program.DIM + program.OTHER_DIM, 1]
     tables = [[program.ITEMS, program.OTHER_DIM], [program.USERS, program.DIM]]

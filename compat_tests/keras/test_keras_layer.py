@@ -192,7 +192,7 @@ def test_the_arithmetic_is_chosen_by_the_optimizer() -> None:
 
 
 def test_a_table_has_its_own_optimizer() -> None:
-    """It is used in place of the layer's, and no config is changed."""
+    """The optimizer of a table replaces that of the layer, and no config is changed."""
     quiet = one_table(optimizer=KERAS.SGD(0.0))
     loud = EMB.FeatureConfig(
         EMB.TableConfig(ROWS, DIM, tf.constant_initializer(START), combiner="sum")
@@ -211,7 +211,7 @@ def test_a_table_has_its_own_optimizer() -> None:
 
 
 def test_without_an_optimizer_nothing_trains() -> None:
-    """There are no slots and no trainable variables."""
+    """Without an optimizer there are no slots and no trainable variables."""
     layer = TPUEmbedding(one_table())
 
     np.testing.assert_array_equal(train(layer), START)
@@ -240,7 +240,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("make, message", REFUSED, ids=[row[1][:25] for row in REFUSED])
 def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) -> None:
-    """The message names the setting, its value, and a way out if there is one."""
+    """A setting that cannot be honoured is refused with its name, value and, if any, way out."""
     with pytest.raises((ValueError, TypeError), match=message):
         TPUEmbedding(one_table(), make(), arithmetic="tpu")
 
@@ -253,7 +253,7 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:
-    """So are the layer's own settings; the message names one of them."""
+    """Settings of the layer that contradict each other are refused with one of their names."""
     with pytest.raises(errors.InvalidSpec, match=message):
         TPUEmbedding(**{"feature_config": one_table(), "optimizer": KERAS.SGD(0.1), **options})
 
@@ -301,7 +301,7 @@ def test_weights_and_a_config_for_serving(arithmetic: str) -> None:
 
 
 def test_a_batch_size_is_fixed_by_the_user_alone() -> None:
-    """Without one, batches may have any size; with one, other sizes are refused."""
+    """Without `batch_size` batches may have any size; with it, other sizes are refused."""
     free = TPUEmbedding(one_table(), EMB.SGD(0.1))
     assert [free(tf.constant(ids)).shape[0] for ids in ([1, 2], [3])] == [2, 1]
     fixed = TPUEmbedding(one_table(), EMB.SGD(0.1), batch_size=2)
@@ -347,7 +347,7 @@ def test_gradients_are_computed_once() -> None:
 
 @pytest.mark.parametrize("wrap", [tf.function, lambda function: function])
 def test_a_gradient_of_other_variables_trains_too(wrap: Any) -> None:
-    """TensorFlow unwinds all of a tape, whichever variables it is asked for."""
+    """The gradient of a tape trains the tables, whichever variables it is asked for."""
     layer = TPUEmbedding(one_table(), EMB.SGD(0.1))
     kernel = tf.Variable(2.0)
     layer(ids_of(0))
@@ -425,7 +425,7 @@ def test_slots_of_keras_are_in_the_checkpoint_of_the_optimizer(
 
 
 def test_a_layer_made_elsewhere_is_refused_on_a_tpu() -> None:
-    """The RuntimeError says where to make it."""
+    """A layer made outside of the strategy's scope is refused, with where to make it."""
     layer = TPUEmbedding(one_table(), EMB.SGD(0.1))
     where = fake_tpu.strategy(1, 1, job="localhost").scope()
     with where, pytest.raises(RuntimeError, match=r"not made under a TPUStrategy.*strategy.scope"):
@@ -433,7 +433,7 @@ def test_a_layer_made_elsewhere_is_refused_on_a_tpu() -> None:
 
 
 def test_a_tpu_needs_an_optimizer() -> None:
-    """None is refused, whatever the arithmetic."""
+    """On a TPU an optimizer of None is refused, whatever the arithmetic."""
     where = fake_tpu.strategy(1, 1, job="localhost").scope()
     with where, pytest.raises(errors.InvalidSpec, match="`optimizer`=None"):
         TPUEmbedding(one_table(), None)
@@ -441,7 +441,7 @@ def test_a_tpu_needs_an_optimizer() -> None:
 
 @pytest.mark.parametrize("arithmetic", [None, "keras"])
 def test_on_a_tpu_a_call_is_a_lookup_and_its_gradient_an_update(arithmetic: str | None) -> None:
-    """Ops of one call share a name; there is one virtual variable, and the table is a stand-in."""
+    """On a TPU the ops of a call share a name, and the layer has one virtual variable."""
     with tf.Graph().as_default(), fake_tpu.recorded() as recorded:
         strategy = fake_tpu.strategy(2, 1)
         with strategy.scope():

@@ -128,7 +128,7 @@ def test_raw_features_go_into_a_model(name: str, tmp_path: pathlib.Path) -> None
 
 @pytest.mark.parametrize("name", KERAS)
 def test_a_layer_is_copied(name: str, tmp_path: pathlib.Path) -> None:
-    """`from_config(get_config())` makes the same ids."""
+    """`from_config(get_config())` gives a preprocessing layer that makes the same ids."""
     kind = preprocessing_for(KERAS[name])
     layer = kind(columns(tmp_path), name="raw")
 

@@ -31,7 +31,7 @@ RECORDED: dict[str, Any] = json.loads(
     ],
 )
 def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
-    """Tables, dense layer and predictions are those of its layer, with the same legacy optimizer.
+    """Tables, dense layers and predictions are the layer's, with the same legacy optimizer.
 
     Keras 2 all of them: `tf.keras` on 2.15, tf_keras later.
     """
@@ -51,5 +51,5 @@ def test_its_programs_do_the_same_with_our_layer(name: str) -> None:
 
 
 def test_every_program_is_recorded() -> None:
-    """The golden has the programs, and no others."""
+    """The golden file has these programs, and no others."""
     assert list(RECORDED) == list(program.RUNS)

@@ -97,7 +97,7 @@ def test_a_step_has_one_loss() -> None:
 
 
 def test_gradients_of_some_variables_come_with_them() -> None:
-    """By default they are those of all; `apply_gradients` notes what an optimizer trains."""
+    """`gradients` returns those of the chosen variables, by default of all dense ones."""
     model = Ratings()
     features, labels = next(iter(batches()))
     with tf.GradientTape() as tape:
@@ -117,7 +117,7 @@ def test_gradients_of_some_variables_come_with_them() -> None:
 def test_a_training_in_two_parts_ends_where_one_does(
     optimizers: int, tmp_path: pathlib.Path
 ) -> None:
-    """Tables, slots, weights and the step come back from a checkpoint: the values are the same."""
+    """A checkpoint restores tables, slots, weights and step: training ends at the same values."""
     whole = Ratings(optimizers=optimizers)
     whole.fit(batches(), max_steps=6)
     for _ in range(2):
@@ -126,11 +126,11 @@ def test_a_training_in_two_parts_ends_where_one_does(
         list(part.predictions(batches().take(1)))  # which restores what it needs
         part.fit(batches(), steps=3)
     assert part.global_step == 6 == whole.global_step
-    expected, found = values(whole), values(part)
-    assert found.keys() == expected.keys() >= {"table", "last/one/kernel", "first/bias"}
+    expected, actual = values(whole), values(part)
+    assert actual.keys() == expected.keys() >= {"table", "last/one/kernel", "first/bias"}
     for key, value in expected.items():
         # The same ops in the same order.
-        np.testing.assert_array_equal(found[key], value, key)
+        np.testing.assert_array_equal(actual[key], value, key)
     assert part.fit(batches(), max_steps=6) is None
     names = [name for name, _ in tf.train.list_variables(tf.train.latest_checkpoint(str(tmp_path)))]
     slot = "last.Sone.Skernel.SFtrl" if optimizers == 2 else "last.Sone.Skernel.SAdam"
@@ -139,7 +139,7 @@ def test_a_training_in_two_parts_ends_where_one_does(
 
 @pytest.mark.full
 def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
-    """It takes what servers send, and answers what `predictions` yields."""
+    """The export takes the tensors that servers send and answers what `predictions` yields."""
     model = Ratings()
     model.fit(batches(), max_steps=2)
     spec = {"id": tf.TensorSpec([None], tf.int64, name="another_name")}
@@ -160,7 +160,7 @@ def test_an_export_predicts_as_the_model(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_the_gru_cell_is_that_of_its_formula() -> None:
-    """One step in float64, of the layer's own weights."""
+    """A step of the GRU cell equals its formula in float64 with the same weights."""
     cell = GRUCell(3)
     steps, state = np.random.default_rng(1).normal(size=(2, 4, 5)), np.ones([4, 3])
     new, _ = cell(tf.constant(steps[0], tf.float32), [tf.constant(state, tf.float32)])
@@ -169,14 +169,14 @@ def test_the_gru_cell_is_that_of_its_formula() -> None:
     assert (bias == 1).all()
     joined = np.concatenate([steps[0], state], 1)
     reset, update = np.split(1 / (1 + np.exp(-(joined @ gates + bias))), 2, 1)
-    made = np.tanh(np.concatenate([steps[0], reset * state], 1) @ candidate + other)
-    expected = update * state + (1 - update) * made
+    proposed = np.tanh(np.concatenate([steps[0], reset * state], 1) @ candidate + other)
+    expected = update * state + (1 - update) * proposed
     np.testing.assert_allclose(new, expected, rtol=1e-5)  # float32, some ten products
 
 
 @pytest.mark.full
 def test_columns_are_concatenated_in_the_order_of_names() -> None:
-    """Numbers, buckets, counts of ids and tables, as feature columns have them."""
+    """DenseFeatures concatenates numbers, buckets, counts and tables by the names of columns."""
     age = Numeric("age", normalizer_fn=lambda x: x / 10.0)
     buckets = bucketized_column(Numeric("age"), [18, 30])
     crossed = preprocessing.Crossed((buckets, "day"), 5)
@@ -230,6 +230,6 @@ def test_sequences_weights_and_shared_tables_are_looked_up() -> None:
 
 
 def test_columns_without_a_table_are_refused() -> None:
-    """The message says how such a column is made."""
+    """A column without a table is refused, and the message says how one with a table is made."""
     with pytest.raises(errors.WrongType, match="embedding_column"):
         ColumnEmbedding([Numeric("age")])

@@ -42,7 +42,7 @@ def test_a_table_smaller_than_the_hosts_has_a_row_on_each() -> None:
 
 
 def test_impossible_layouts_are_refused() -> None:
-    """Hosts must be full and the sharding known."""
+    """Cores that do not fill their hosts, and an unknown sharding, are refused."""
     with pytest.raises(ValueError, match="3 cores do not fill hosts of 2"):
         owner_core(0, 5, 3, 2, "div")
     with pytest.raises(ValueError, match="'hash'"):

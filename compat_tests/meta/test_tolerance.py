@@ -57,7 +57,7 @@ def test_the_bound_counts_roundings() -> None:
 
 
 def test_the_failure_says_where_and_by_how_much() -> None:
-    """The message has the place, both values, the bound and how many elements are off."""
+    """The message names the place, both values, the bound and the number of elements beyond it."""
     expected = np.ones((2, 3))
     actual = expected.copy()
     actual[1, 2], actual[0, 0] = 1.25, 1.125

@@ -19,10 +19,10 @@ PARTS = 10
 
 def check(part: slice) -> None:
     """Fails for each combination that is not as it should be."""
-    found = list(wrong_arguments.outcomes(part))
-    defects = [each.defect for each in found if each.defect]
+    outcomes = list(wrong_arguments.outcomes(part))
+    defects = [each.defect for each in outcomes if each.defect]
     assert not defects, "\n".join(defects)
-    counts = collections.Counter(each.error is None for each in found)
+    counts = collections.Counter(each.error is None for each in outcomes)
     assert counts[False] > counts[True] > 0, counts
 
 
@@ -34,19 +34,19 @@ def test_some_wrong_arguments_are_refused() -> None:
 
 @pytest.mark.full
 def test_all_wrong_arguments_are_refused() -> None:
-    """The same, for every combination."""
+    """All combinations are refused or accepted as they should be."""
     check(slice(None))
 
 
 @pytest.mark.parametrize("name", wrong_arguments.constructors())
 def test_the_other_arguments_are_right(name: str) -> None:
-    """What each wrong argument is put among can be made."""
+    """The valid arguments, into which each wrong one is put, are accepted."""
     constructor, valid = wrong_arguments.constructors()[name]
     constructor(**valid)
 
 
 def test_every_kind_of_wrong_value_is_tried() -> None:
-    """No annotation takes all values, and none of them none."""
+    """Each kind of annotation accepts fewer than half of the wrong values."""
     for name, kind in arguments.KINDS.items():
         taken = [wrong for wrong, value in wrong_arguments.WRONG.items() if kind.contains(value)]
         assert len(taken) < len(wrong_arguments.WRONG) / 2, name
@@ -104,7 +104,7 @@ def test_infinite_limits_are_limits() -> None:
 
 
 def test_numbers_of_numpy_are_taken() -> None:
-    """Sizes that were computed are ints of numpy."""
+    """Numbers of numpy types are accepted."""
     assert TableSpec("t", 4, 2, "sum", SGD(np.float32(0.5))).dim == 2
     config = estimator.tpu.TPUConfig(num_shards=np.int64(2), iterations_per_loop=3)
     assert config.num_shards == 2

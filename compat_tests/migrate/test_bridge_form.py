@@ -61,7 +61,7 @@ def rewritten(source: str) -> str:
     ],
 )
 def test_imports_lead_to_the_bridge(old: str, new: str) -> None:
-    """However a program imports stock, it imports the same names from the bridge then."""
+    """However a program imports stock, the new one imports the same names from the bridge."""
     assert rewritten(f"{old}\n") == f"{HEAD}\n{new}\n"
 
 
@@ -131,8 +131,10 @@ def test_only_names_that_all_code_has_are_reused(use: str) -> None:
     new = rewritten(f"import tensorflow.compat.v1 as tf\n{use}")
 
     assert "import tensorflow.compat.v1 as tf\n" in new
-    before, found, _ = new.partition("from estimator_bridge import estimator as tf_estimator\n")
-    assert found
+    before, new_import, _ = new.partition(
+        "from estimator_bridge import estimator as tf_estimator\n"
+    )
+    assert new_import
     assert "ModeKeys" not in before
     assert "tf_estimator.ModeKeys" in new
 
@@ -290,7 +292,7 @@ def test_the_command_overwrites_only_if_asked_to(
 def test_a_file_that_is_no_program_is_an_error(
     name: str, words: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The error names a file that does not exist, or that is not Python 3."""
+    """A missing file, or one that is not Python 3, is an error that names it."""
     (tmp_path / "old.py").write_text("print 'Python 2'\n")
 
     assert main.main(["migrate", str(tmp_path / name)]) == 2
@@ -313,7 +315,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("rewrite", [adopt, migrate])
 def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
-    """What is migrated already stays as it is."""
+    """A program that was migrated already stays as it is."""
     once = rewrite(path.read_text()).source
 
     assert rewrite(once).source == once
@@ -336,6 +338,6 @@ def test_encodings_modes_and_links_are_kept(tmp_path: pathlib.Path) -> None:
 
 
 def test_broken_sources_are_named() -> None:
-    """The error of a source has the name of the program."""
+    """An error in a source names the program."""
     with pytest.raises(errors.InvalidInput, match=r"job\.py is no Python 3"):
         adopt("def\n", "job.py")

@@ -31,7 +31,7 @@ RUNNING = [
 
 
 def test_the_corpus_is_large_and_migrates() -> None:
-    """It has at least 30 programs, of which four fifths are said to run in TensorFlow 2."""
+    """The corpus has at least 30 programs, four fifths of which are to run in TensorFlow 2."""
     cells = rows()
 
     assert cells.keys() == PROGRAMS.keys()

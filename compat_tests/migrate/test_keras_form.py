@@ -33,7 +33,7 @@ def written(name: str) -> str:
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_an_example_becomes_the_program_that_was_read(name: str) -> None:
-    """It is the recorded one, which somebody has read; it needs nothing of TensorFlow 1."""
+    """The new program is the recorded one, which was reviewed; it needs nothing of TensorFlow 1."""
     new = written(name)
     assert new == (GOLDENS / f"{name}.txt").read_text(), "write the goldens anew, and read them"
     for word in ("compat", "estimator_bridge", "feature_column", "tf.layers", "TPUEstimator"):
@@ -72,7 +72,7 @@ def test_it_is_idempotent() -> None:
 
 
 def test_all_blockers_are_listed_at_once_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
-    """Each has its line, its rule, its reason and a way out."""
+    """Each blocker is reported with its line, rule, reason and way out."""
     source = (EXAMPLES / "warm_start" / "train.py").read_text()
     with pytest.raises(errors.Untranslatable) as caught:
         migrate_to_keras(source, "train.py")
@@ -156,7 +156,7 @@ pairs = optimizer.compute_gradients(loss)
 
 
 def test_layers_are_made_once_and_called_with_the_mode() -> None:
-    """Layers are attributes, `training` is that of `call`, and labels are those of the batch."""
+    """Layers become attributes, `training` the argument of `call`, labels part of the batch."""
     new = migrate_to_keras(changed(), "it").source
     init, call = method(new, "__init__"), method(new, "call")
     assert "self.dense = tf.keras.layers.Dense(1, name='dense')" in init
@@ -178,7 +178,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_lose_a_training_is_refused(what: str) -> None:
-    """The message names the rule."""
+    """A program whose training would be lost is refused, with the rule."""
     code, rule = REFUSED[what]
     source = changed().replace("model.train(input_fn, steps=2)", code)
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
@@ -196,13 +196,13 @@ def test_what_would_lose_a_training_is_refused(what: str) -> None:
     ],
 )
 def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
-    """They are not left to fail when the new program runs."""
+    """Names without a counterpart are refused, not left to fail when the new program runs."""
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
         migrate_to_keras(changed(here), "it")
 
 
 def test_a_program_without_training_is_refused() -> None:
-    """Nothing that minimizes is left: no silent loss."""
+    """A program in which nothing would be minimized is refused."""
     source = changed(step="train_op = tf.no_op()")
     with pytest.raises(errors.Untranslatable, match="keras-no-training"):
         migrate_to_keras(textwrap.dedent(source), "it")
@@ -229,7 +229,7 @@ LOST = {
 
 @pytest.mark.parametrize("what", LOST)
 def test_an_argument_that_would_be_lost_is_refused(what: str) -> None:
-    """What a rule does not know is never left out in silence, nor is it a crash."""
+    """A keyword that no rule knows is refused, never dropped in silence."""
     with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\]"):
         migrate_to_keras(changed(f"it = {LOST[what]}"), "it")
 
@@ -254,7 +254,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("what", ELSEWHERE)
 def test_what_is_written_elsewhere_is_refused(what: str) -> None:
-    """Settings that are not in sight are not taken for absent."""
+    """Settings that are computed elsewhere are refused, not taken for absent."""
     old, new, rule = ELSEWHERE[what]
     assert old in changed()
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
@@ -272,7 +272,7 @@ def test_what_is_written_elsewhere_is_refused(what: str) -> None:
     ],
 )
 def test_settings_of_a_table_are_not_lost(settings: str, rule: str) -> None:
-    """A rate beside an optimizer that is not in sight would be left out."""
+    """A learning rate and unknown settings of a table are refused, not dropped."""
     source = f"""\
 from tensorflow.python.tpu import tpu_embedding
 tables = {{"words": tpu_embedding.TableConfig({settings})}}
@@ -282,7 +282,7 @@ tables = {{"words": tpu_embedding.TableConfig({settings})}}
 
 
 def test_an_argument_of_minimize_is_refused() -> None:
-    """What changes gradients is not left out."""
+    """Arguments of `minimize` that change gradients are refused, not dropped."""
     step = "train_op = optimizer.minimize(loss, grad_loss=2. * loss)"
     with pytest.raises(errors.Untranslatable, match=r"\[keras-argument\].* argument grad_loss"):
         migrate_to_keras(changed(step=step), "it")
@@ -290,7 +290,7 @@ def test_an_argument_of_minimize_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(rules.WRITERS))
 def test_an_unknown_argument_of_any_call_is_not_lost(name: str) -> None:
-    """It is refused, or stands in the new program, whose function refuses it, or the call stays."""
+    """An unknown argument is refused, or kept in the new program, never dropped."""
     source = Source(f"import tensorflow.compat.v1 as tf\nit = tf.{name}(unheard_of=1)\n", "it")
     call = source.tree.body[-1].value  # type: ignore[attr-defined]
     new = rules.WRITERS[name](source, call)

@@ -43,7 +43,7 @@ def run(folder: pathlib.Path, keras: str, *arguments: str) -> subprocess.Complet
 def test_a_migrated_example_goes_on_like_the_legacy_one(
     name: str, keras: str, tmp_path: pathlib.Path
 ) -> None:
-    """From the converted checkpoint it trains to the state of the legacy program.
+    """From the converted checkpoint the new program trains to the state of the legacy program.
 
     The command that converts is the one that the new program shows in the old directory. States are
     compared as for the tf2 form: the same engine updates the tables, and Keras's optimizers order

@@ -122,7 +122,7 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("what", STRAIGHTENED)
 def test_a_detour_is_left_out(what: str) -> None:
-    """The rest of the program stays as it is, comments too; lines keep their numbers."""
+    """Lines outside of the straightened part stay as they are, comments and numbers included."""
     before, after = (HEAD + textwrap.dedent(each) + "\n" for each in STRAIGHTENED[what])
     result = straight(before, "it")
     assert result.text == after
@@ -192,7 +192,7 @@ KEPT = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_could_mean_something_else_stays(what: str) -> None:
-    """Where the same statements in another place could do something else, nothing is moved."""
+    """Statements whose order or place could matter are not moved."""
     source = HEAD + textwrap.dedent(KEPT[what]) + "\n"
     assert straight(source, "it").text == source
 
@@ -239,13 +239,13 @@ optimizer = tf.tpu.CrossShardOptimizer(optimizer, reduction=tf.losses.Reduction.
     ],
 )
 def test_what_would_fail_when_it_runs_is_refused(here: str) -> None:
-    """Variables that no layer has, and layers made of a name that `__init__` does not have."""
+    """Variables outside of layers, and layers with a computed name, are refused."""
     with pytest.raises(errors.Untranslatable):
         migrate_to_keras(changed(here), "it")
 
 
 def test_a_model_without_labels_takes_features_alone() -> None:
-    """Its input_fn returns nothing else."""
+    """Without labels the input_fn of the new program returns features alone."""
     source = changed().replace("model_fn(features, labels, mode", "model_fn(features, mode")
     source = source.replace("_entropy(labels,", "_entropy(features['label'],")
     text = method(migrate_to_keras(source, "it").source, "train_step")

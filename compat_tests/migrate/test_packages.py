@@ -152,10 +152,10 @@ def test_blockers_of_all_files_are_named(
         with (folder / name).open("a") as file:
             file.write("tape = tf.GradientTape()\n")
     assert main.main(["migrate", "--form", "tf2", "job"]) == 2
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
 
-    assert "inputs.py, line 9: [gradient-tape]" in said
-    assert "model.py, line 21: [gradient-tape]" in said
+    assert "inputs.py, line 9: [gradient-tape]" in stderr
+    assert "model.py, line 21: [gradient-tape]" in stderr
     assert not folder.with_name("job_tf2").exists()
 
 
@@ -169,10 +169,10 @@ def test_a_program_is_not_migrated_without_its_modules(
     (folder / "model.py").write_text(MODULES["model.py"].replace(".common", "common"))
 
     assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 2
-    said = capsys.readouterr().err
-    assert "[imports-legacy-module] common.py: the program imports it" in said
-    assert "[imports-legacy-module] model.py" in said
-    assert "Give the folder to `migrate`" in said
+    stderr = capsys.readouterr().err
+    assert "[imports-legacy-module] common.py: the program imports it" in stderr
+    assert "[imports-legacy-module] model.py" in stderr
+    assert "Give the folder to `migrate`" in stderr
 
 
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.takes_modules])
@@ -227,8 +227,8 @@ def test_what_verify_calls_different_is_not_kept(
     path.write_text(source)
     arguments = ["migrate", "--form", "tf2", "--verify", str(path), str(tmp_path / "model")]
     status = main.main(arguments)
-    said = capfd.readouterr()
+    output = capfd.readouterr()
 
-    assert (status == 0) == (not fails), said.err[-4000:]
+    assert (status == 0) == (not fails), output.err[-4000:]
     assert (tmp_path / "train_tf2.py").exists() == (not fails)
-    assert ("the new program is not kept" in said.err) == fails
+    assert ("the new program is not kept" in output.err) == fails

@@ -78,13 +78,13 @@ def test_the_page_of_rules_is_up_to_date() -> None:
     ],
 )
 def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str) -> None:
-    """What cannot be selected is named."""
+    """An unknown rule in `--only` or `--skip` is named."""
     with pytest.raises(errors.InvalidInput, match=words):
         selection.of_names(only, skip, LISTED["tf2"].rules())
 
 
 def test_classes_select_all_their_rules() -> None:
-    """A class stands for its rules; its name may have hyphens."""
+    """A class of rules selects all of its rules; its name may have hyphens."""
     selected = selection.of_names("needs-a-look,minimize", None, LISTED["tf2"].rules())
 
     assert selected.takes("other-stock", selection.NEEDS_A_LOOK)

@@ -86,7 +86,7 @@ def test_what_is_not_set_is_not_said(setting: str) -> None:
 
 @pytest.mark.parametrize("form", ["bridge", "keras"])
 def test_a_form_that_has_no_such_target(form: str) -> None:
-    """The error names the form that has, and how the legacy program itself is tried."""
+    """A form without this target is refused, with the form that has it."""
     with pytest.raises(errors.InvalidInput, match=r"--form tf2, not for --form .*--arithmetic"):
         forms.of_name(form, "sparsecore")
 

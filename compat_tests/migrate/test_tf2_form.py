@@ -240,7 +240,7 @@ def test_receivers_and_outputs_are_carried(name: str, arguments: str) -> None:
 def test_what_a_new_program_takes_from_the_bridge_exists(
     rewrite: Callable[[str], Rewritten], path: pathlib.Path
 ) -> None:
-    """Its imports of the bridge work, and `install` has what is called before TensorFlow."""
+    """All names that a new program imports from the bridge exist, and `install` works first."""
     nodes = [*ast.walk(ast.parse(rewrite(path.read_text()).source))]
     imports = [each for each in nodes if isinstance(each, ast.ImportFrom)]
     ours = [each for each in imports if str(each.module).startswith(("estimator_br", "tf2_engine"))]
@@ -269,8 +269,8 @@ def test_arguments_that_are_carried_are_taken(name: str) -> None:
 
 def test_an_imported_name_that_the_program_has_gets_another_one() -> None:
     """A class of the program stays what it is where a name of stock is imported."""
-    own = "class PredictOutput: pass\n\n\ndef main(columns):"
-    new = migrate(PROGRAM.replace("def main(columns):", own)).source
+    class_and_main = "class PredictOutput: pass\n\n\ndef main(columns):"
+    new = migrate(PROGRAM.replace("def main(columns):", class_and_main)).source
 
     assert "PredictOutput as tf2_PredictOutput, ServingInputReceiver)" in new
     assert "    outputs = tf2_PredictOutput(logits)\n" in new
@@ -302,7 +302,7 @@ def test_layers_that_behave_differently_are_in_the_report(module: str | None, na
 
 
 def test_an_optimizer_in_one_line_is_carried() -> None:
-    """It may be made, wrapped and used in one expression; `minimize` of other modules stays."""
+    """An optimizer that is made, wrapped and used in one expression is carried over."""
     source = PROGRAM.replace(
         "optimizer.minimize(loss)",
         "tf.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(.1), 'sum').minimize(loss)",
@@ -418,7 +418,7 @@ WRAPPED = "    optimizer = tf.tpu.CrossShardOptimizer(optimizer)"
     ],
 )
 def test_no_training_is_lost(wrapping: str, kept: str) -> None:
-    """However an optimizer is made and wrapped, it is used, and `minimize` trains."""
+    """However an optimizer is made and wrapped, the new program trains with it."""
     assert WRAPPED in PROGRAM
     new = migrate(PROGRAM.replace(WRAPPED, wrapping)).source
 
@@ -471,7 +471,7 @@ def test_all_blockers_are_named_at_once() -> None:
 
 
 def test_gradients_averages_and_regularization_are_carried() -> None:
-    """Calls that were refused once lead to the library."""
+    """Calls for gradients, averages and regularization become calls of the library."""
     source = PROGRAM.replace(
         "optimizer.minimize(loss)",
         "optimizer.apply_gradients(optimizer.compute_gradients(loss))",

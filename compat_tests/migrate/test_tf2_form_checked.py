@@ -106,7 +106,7 @@ def test_arguments_that_do_not_fit_are_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The error says which argument is for what."""
+    """Arguments that do not go together are refused, with what each is for."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(PROGRAM)
 
@@ -115,7 +115,7 @@ def test_arguments_that_do_not_fit_are_refused(
 
 
 def test_a_check_writes_nothing(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--check` prints the report."""
+    """`--check` prints the report and writes nothing."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
 

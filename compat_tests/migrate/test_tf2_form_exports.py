@@ -94,7 +94,7 @@ def bias_baseline(""",
 
 @pytest.mark.full
 def test_movielens_answers_requests_at_the_edges(tmp_path: pathlib.Path) -> None:
-    """Requests with id 0, no ids, weights of 0 and below, and a sequence that is cut."""
+    """Exports answer as the engine: id 0, no ids, weights of 0 and below, cut sequences."""
     one = {key: [0] for key in ("user_id", "item_id", "age", "occupation", "gender")}
     genres = {"genres": [0, 3, 5], "genre_weights": [0.5, 1.0, 2.0]}
     history = {"history": [0, 2, 0, 1], "history_rating": [1.0, -1.0, 0.5, 0.25]}
@@ -180,12 +180,12 @@ DICTS = [
 @pytest.mark.full
 def test_config_dicts_have_dense_ids_and_all_signatures(tmp_path: pathlib.Path) -> None:
     """Id 0 is dropped from rows of dense ids, and kept as the only id of a sample, as on a TPU."""
-    said = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
+    words = {"words": [0, 5, -1, -1, -1], "word_weights": [0.5, -1.0, 1.0, 1.0, 1.0]}
     samples: list[Lists] = [
-        {"taster": [0], "grapes": [1, 2, 3], **said},
-        {"taster": [0], "grapes": [1, 0, 0], **said},
-        {"taster": [7], "grapes": [0, 1, 0], **said},
-        {"taster": [7], "grapes": [0, 0, 0], **said},
+        {"taster": [0], "grapes": [1, 2, 3], **words},
+        {"taster": [0], "grapes": [1, 0, 0], **words},
+        {"taster": [7], "grapes": [0, 1, 0], **words},
+        {"taster": [7], "grapes": [0, 0, 0], **words},
     ]
     fields = {f"fields:serving_default/{key}": [s[key] for s in samples] for key in samples[0]}
     fields["fields:serving_default/taster"] = [0, 0, 7, 7]
@@ -281,7 +281,7 @@ if __name__ == '__main__':
 
 @pytest.mark.full
 def test_refused_exports_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
-    """The error says what is missing; and exports never overwrite each other."""
+    """A refused export says what is missing and leaves nothing; none overwrites another."""
     (tmp_path / "job.py").write_text(migrate.migrate(REFUSED, "job.py").source)
     ran = run(tmp_path, "job.py")
 

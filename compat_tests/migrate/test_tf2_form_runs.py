@@ -266,7 +266,7 @@ net = tf.concat([features['grapes'], features['words']], 1)
 
 @pytest.mark.full
 def test_variables_that_a_checkpoint_lacks_are_named(tmp_path: pathlib.Path) -> None:
-    """The error names them even if a variable has the name of another one in the checkpoint.
+    """Variables that a checkpoint lacks are named, though another one has their name.
 
     `dense/kernel` is of the only layer at first, then of a layer that is nested in a model.
     """

@@ -39,7 +39,7 @@ def f32(*numbers: float) -> tf.Tensor:
 
 def occurrences(**changed: Any) -> Any:
     """Reads three samples of a ragged feature, but for what is changed."""
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "index": [i64(0, 2, 2, 4)],
         "ids": [i64(1, 6, 0, 6)],
         "weights": [f32(1.0, 2.0, 3.0, 4.0)],
@@ -55,7 +55,7 @@ def occurrences(**changed: Any) -> Any:
         "where": ["Feature 'ids' (table 'table')"],
         "drop": False,
     }
-    return loading.load().ops.tf2_engine_occurrences(**{**given, **changed})
+    return loading.load().ops.tf2_engine_occurrences(**{**arguments, **changed})
 
 
 def variable() -> tf.Variable:
@@ -66,7 +66,7 @@ def variable() -> tf.Variable:
 def lookup(**changed: Any) -> Any:
     """Looks two cells up, but for what is changed."""
     parameters = changed.pop("variable") if "variable" in changed else variable()
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "parameters": [parameters.handle],
         "ids": [i64(1, 6, 0)],
         "cells": [i64(0, 0, 1)],
@@ -80,13 +80,13 @@ def lookup(**changed: Any) -> Any:
         "sizes": [[None]],
         "where": ["Feature 'ids' (table 'table')"],
     }
-    return loading.load().ops.tf2_engine_lookup(**{**given, **changed})
+    return loading.load().ops.tf2_engine_lookup(**{**arguments, **changed})
 
 
 def update(**changed: Any) -> list[tf.Variable]:
     """Applies a step to three ids, but for what is changed; returns the variables."""
     variables = changed.pop("held", None) or [variable(), variable()]
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "variables": [one.handle for one in variables],
         "ids": [i64(1, 6, 1)],
         "cells": [i64(0, 0, 1)],
@@ -103,12 +103,12 @@ def update(**changed: Any) -> list[tf.Variable]:
         "core_of": [0],
         "where": ["Feature 'ids' (table 'table')"],
     }
-    loading.load().ops.tf2_engine_update(**{**given, **changed})
+    loading.load().ops.tf2_engine_update(**{**arguments, **changed})
     return variables
 
 
 def test_what_is_good_is_done() -> None:
-    """The calls below differ from calls that work."""
+    """The correct calls, which the tests below make wrong in one place, work."""
     ids, cells, gains, num_cells = occurrences()
     assert ids[0].numpy().tolist() == [1, 6, 0, 6]
     assert cells[0].numpy().tolist() == [0, 0, 2, 2]
@@ -213,7 +213,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD_OCCURRENCES)
 def test_bad_batches_are_refused(name: str) -> None:
-    """What does not fit is named by feature and value."""
+    """Wrong arguments of a batch are refused with the feature and the value."""
     changed, message = BAD_OCCURRENCES[name]
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
         occurrences(**changed)
@@ -221,7 +221,7 @@ def test_bad_batches_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD_LOOKUPS)
 def test_bad_lookups_are_refused(name: str) -> None:
-    """What does not fit is named by feature and value."""
+    """Wrong arguments of a lookup are refused with the feature and the value."""
     changed, message = BAD_LOOKUPS[name]
     changed = {key: value() if callable(value) else value for key, value in changed.items()}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
@@ -240,7 +240,7 @@ def test_bad_updates_change_nothing(name: str) -> None:
 
 
 def test_a_variable_given_twice_is_refused() -> None:
-    """Parameters and slot that are one variable would be written over."""
+    """One variable as both parameters and slot is refused, as it would be overwritten."""
     one = variable()
     with pytest.raises(tf.errors.InvalidArgumentError, match="given twice"):
         update(held=[one, one])
@@ -294,28 +294,28 @@ def test_arbitrary_input_is_refused_or_done(seed: int) -> None:
     chance = np.random.default_rng(seed)
     done = refused = 0
     for _ in range(150):
-        given = arbitrary(chance)
+        batch = arbitrary(chance)
         try:
-            ids, cells, gains, num_cells = occurrences(**given)
+            ids, cells, gains, num_cells = occurrences(**batch)
         except REFUSED:
             refused += 1
             continue
         done += 1
-        assert np.all((ids[0].numpy() >= 0) & (ids[0].numpy() < given["rows"][0]))
-        parameters = tf.Variable(tf.ones([given["rows"][0], DIM]))
-        (found,) = lookup(
+        assert np.all((ids[0].numpy() >= 0) & (ids[0].numpy() < batch["rows"][0]))
+        parameters = tf.Variable(tf.ones([batch["rows"][0], DIM]))
+        (activations,) = lookup(
             variable=parameters,
             ids=ids,
             cells=cells,
             gains=gains,
             num_cells=num_cells,
-            sizes=given["sizes"],
-            rows=given["rows"],
+            sizes=batch["sizes"],
+            rows=batch["rows"],
         )
         gain = gains[0].numpy().sum() if len(gains[0]) else len(ids[0])
         # Every id has a gain of at least 0 and is added once on either side, in any order.
         np.testing.assert_allclose(
-            found.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
+            activations.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
         )
     assert done > 10
     assert refused > 10

@@ -129,10 +129,10 @@ def test_processes_that_start_together_compile_once(
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    found = [process.communicate()[0].strip() for process in started]
+    paths = [process.communicate()[0].strip() for process in started]
 
-    assert found[0] == found[1]
-    assert pathlib.Path(found[0]).exists()
+    assert paths[0] == paths[1]
+    assert pathlib.Path(paths[0]).exists()
     assert log.read_text().split() == ["compiled"]
 
 
@@ -177,7 +177,7 @@ def test_what_does_not_compile_is_said(log: pathlib.Path, sources: pathlib.Path)
 def test_a_cache_that_cannot_be_written_is_said(
     log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file where the folder should be is named."""
+    """A file in the place of the cache folder is named."""
     log.write_text("a file\n")
     monkeypatch.setenv(cache.VARIABLE, str(log / "cache"))
 
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written_is_said(
 
 
 def test_the_cache_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is where the variable says, else in XDG_CACHE_HOME, else in ~/.cache."""
+    """The cache is in the folder of the variable, else in XDG_CACHE_HOME, else in ~/.cache."""
     monkeypatch.setenv(cache.VARIABLE, "~/mine")
     assert cache.folder() == pathlib.Path.home() / "mine"
     monkeypatch.delenv(cache.VARIABLE)
@@ -250,11 +250,11 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
         check=True,
     )
     lines = done.stdout.splitlines()
-    said = [line for line in lines if line.startswith("LOG tf2_engine")]
+    messages = [line for line in lines if line.startswith("LOG tf2_engine")]
 
-    assert len(said) == 1, done.stdout
-    assert "run on TensorFlow's ops" in said[0]
-    assert re.search(reason, said[0]), said[0]
+    assert len(messages) == 1, done.stdout
+    assert "run on TensorFlow's ops" in messages[0]
+    assert re.search(reason, messages[0]), messages[0]
     expected = 1 - 0.5 * 2 / (0.1 + 4) ** 0.5  # the initial value, and six operations: 7 roundings
     results = [line for line in lines if line.startswith("<TPUEmbedding")]
     assert len(results) == 2
@@ -263,7 +263,7 @@ def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: st
 
 
 def test_a_software_tpu_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to fall back to, and the message says what is missing."""
+    """A software TPU without a compiler is refused, and the message says what is missing."""
     monkeypatch.setattr(soft_tpu, "_library", None)
     monkeypatch.setattr(soft_tpu, "ops_with_kernels", list)
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -291,7 +291,7 @@ def test_the_setting_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_leaves_tables_to_tensorflow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where tables may be on a GPU the ops are not used, unless they are asked for."""
+    """On a machine with a GPU the native ops are used only on request."""
     monkeypatch.delenv(loading.SETTING, raising=False)
     monkeypatch.setattr(loading, "has_gpu", lambda: True)
     with caplog.at_level(logging.WARNING):
@@ -309,10 +309,10 @@ def test_the_doctor_says_what_is_used(
     soft_tpu.start()
 
     assert cli.main(["doctor"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("TensorFlow:", str(cache.folder()), *build.compiler(), f"loaded from {reason}"):
-        assert words in said
-    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in said
+        assert words in output
+    assert f"software TPU: loaded on request from {build.library_path(soft_tpu.SOURCE)}" in output
     monkeypatch.setattr(soft_tpu, "is_loaded", lambda: False)
     assert cli.main(["doctor"]) == 0
     assert "not possible, because this TensorFlow has TPU kernels" in capsys.readouterr().out
@@ -351,7 +351,7 @@ def test_a_damaged_library_is_compiled_again(
     sources: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is never loaded, which would end the process; a line says so."""
+    """A damaged library is compiled again and never loaded; a line says so."""
     path = build.library("tiny.cc")
     whole = path.read_bytes()
     path.write_bytes(DAMAGES[name](whole))
@@ -366,7 +366,7 @@ def test_a_damaged_library_is_compiled_again(
 def test_a_library_without_its_digest_is_compiled_again(
     log: pathlib.Path, sources: pathlib.Path
 ) -> None:
-    """Nobody knows whether it is whole."""
+    """A library without its digest, which may be incomplete, is compiled again."""
     path = build.library("tiny.cc")
     path.with_name(f"{path.name}.sha256").unlink()
 
@@ -379,7 +379,7 @@ def test_a_library_without_its_digest_is_compiled_again(
 def test_what_others_may_write_to_is_refused(
     what: str, mode: int, log: pathlib.Path, sources: pathlib.Path
 ) -> None:
-    """The error names the path, its mode and the way out; neither is a library made there."""
+    """A cache that others may write to is refused with its path, mode and the way out."""
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     before = stat.S_IMODE(place.stat().st_mode)
@@ -398,14 +398,14 @@ def test_what_others_may_write_to_is_refused(
 def test_what_belongs_to_another_user_is_refused(
     what: str, log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the path and the uid of its owner."""
+    """A cache of another user is refused with its path and the uid of the owner."""
     path = build.library("tiny.cc")
     place = path if what == "library" else path.parent
     stock = pathlib.Path.stat
 
     def stat_of(one: pathlib.Path, **kwargs: Any) -> Any:
-        found = stock(one, **kwargs)
-        return _of_owner(found, 4711) if one == place else found
+        status = stock(one, **kwargs)
+        return _of_owner(status, 4711) if one == place else status
 
     monkeypatch.setattr(pathlib.Path, "stat", stat_of)
 
@@ -413,8 +413,8 @@ def test_what_belongs_to_another_user_is_refused(
         build.library("tiny.cc")
 
 
-def _of_owner(found: os.stat_result, uid: int) -> os.stat_result:
-    fields = list(found)
+def _of_owner(status: os.stat_result, uid: int) -> os.stat_result:
+    fields = list(status)
     fields[stat.ST_UID] = uid
     return os.stat_result(fields)
 
@@ -422,7 +422,7 @@ def _of_owner(found: os.stat_result, uid: int) -> os.stat_result:
 def test_a_user_without_a_home_has_a_line(
     sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither $HOME nor an entry of the user: TensorFlow's ops do the work, and why is said."""
+    """Without a home directory TensorFlow's ops are used, and a line says why."""
     for name in ("HOME", "XDG_CACHE_HOME", cache.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
@@ -436,7 +436,7 @@ def test_a_user_without_a_home_has_a_line(
 def test_the_compiler_may_have_arguments(
     log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CXX="ccache g++" is a program and what it is called with."""
+    """CXX may be a program with arguments, such as "ccache g++"."""
     text = f'#!{shutil.which("sh")}\nexec "$@"\n'
     wrapper = script(log.parent / "wrapper", text)
     monkeypatch.setenv("CXX", f"{wrapper} {log.parent / 'noting'}")

@@ -43,13 +43,13 @@ def test_optimizers_agree(group: tuple[Combination, ...]) -> None:
     fused = test_optimizers.train(group, "native")
     plain = test_optimizers.train(group, "host")
 
-    for number, (found, expected) in enumerate(zip(fused.tables, plain.tables, strict=True)):
+    for number, (actual, expected) in enumerate(zip(fused.tables, plain.tables, strict=True)):
         for place, combination in enumerate(group):
             name = test_optimizers.table_name(place)
             for kind, values in expected[name].items():
                 assert_close(
                     values,
-                    found[name][kind],
+                    actual[name][kind],
                     n_terms=2 * cases.BATCH * cases.MOST_IDS * combination.cores,
                     steps=2 * number * combination.cores,
                     scale=max(1.0, float(np.abs(values).max())),
@@ -107,14 +107,14 @@ def test_shards_and_cores_agree(strategy: str, accumulates: bool) -> None:
 def test_dropped_ids_agree() -> None:
     """Ids outside of the table are dropped alike: dense, sparse and ragged."""
     for kind, (bad, _) in test_lookup.OUTSIDE.items():
-        found = []
+        activations = []
         for fused in (True, False):
             engine = test_lookup.lookup_engine(
                 "sqrtn", bad.length, out_of_range_ids="drop", native=fused
             )
             engine.build_for([bad.shape])
-            found.append(test_lookup.look_up(engine, bad))
-        np.testing.assert_array_equal(*found, kind)
+            activations.append(test_lookup.look_up(engine, bad))
+        np.testing.assert_array_equal(*activations, kind)
 
 
 def test_what_fits_is_said() -> None:
@@ -136,8 +136,8 @@ def test_what_fits_is_said() -> None:
     }
     refused = []
     for kind, optimizer in OPTIMIZERS.items():
-        for number, own in enumerate(settings.get(kind, [{}])):
-            table = TableSpec("table", 4, 1, "sum", optimizer(**own))
+        for number, arguments in enumerate(settings.get(kind, [{}])):
+            table = TableSpec("table", 4, 1, "sum", optimizer(**arguments))
             plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(2,)])
             if not native_kernels.supports(plan.tables[0]):
                 refused.append((kind, number))
@@ -305,14 +305,14 @@ def test_a_hook_that_fetches_the_table_takes_one_copy() -> None:
     done = subprocess.run(
         [sys.executable, "-c", FETCHES], cwd=HERE, capture_output=True, text=True, check=True
     )
-    peak, stays, *found = map(float, done.stdout.split())
+    peak, stays, *fetched = map(float, done.stdout.split())
 
     # In tables; what else a step takes is far below a tenth of one.
     assert 0.9 < peak < 1.1
     assert stays < 0.1
-    assert len(found) == 12
-    assert found == sorted(found, reverse=True)  # the gradient is 2 each time
-    assert found[-1] < found[0]
+    assert len(fetched) == 12
+    assert fetched == sorted(fetched, reverse=True)  # the gradient is 2 each time
+    assert fetched[-1] < fetched[0]
 
 
 THREADS = """

@@ -73,8 +73,10 @@ def test_figures_of_26_tables(
             *(job, placement, traffic, machine, NO_HEADERS), workers=workers, cores=workers
         )
         assert time.worker is not None
-        found = (time.worker.network_ms, time.servers[time.busiest].network_ms)
-        assert found == pytest.approx(network_ms, rel=0.01)  # They are rounded to three digits.
+        milliseconds = (time.worker.network_ms, time.servers[time.busiest].network_ms)
+        assert milliseconds == pytest.approx(
+            network_ms, rel=0.01
+        )  # They are rounded to three digits.
     per_core = dataclasses.replace(
         Coefficients(), nodes_per_core=413, nodes_per_table=0, nodes_per_part=20
     )
@@ -100,7 +102,7 @@ def test_bytes_of_each_form(wire: Wire, gradients: float) -> None:
 
 
 def test_an_activation_goes_to_every_server_it_has_ids_of() -> None:
-    """Of two ids on two servers alike, a cell has one there with probability 3/4."""
+    """A cell of two ids on two servers needs each of them with probability 3/4."""
     job = even_job(1, 4, 80, 40, rows=100)
     job = dataclasses.replace(job, tables=(dataclasses.replace(job.tables[0], cells=40.0),))
     placement = place_tables(job.sizes, 2, layout="mod", whole_up_to=0)
@@ -152,9 +154,9 @@ def test_skew_is_that_of_drawn_ids(
     """
     load = zipf_load(1_000_000, 8192, exponent)
     assert load.num_distinct / 8192 == pytest.approx(share, abs=0.01)
-    for servers, found in uneven.items():
+    for servers, ratios in uneven.items():
         layouts: tuple[Layout, ...] = ("div", "mod", "octaves")
-        for layout, expected in zip(layouts, found, strict=True):
+        for layout, expected in zip(layouts, ratios, strict=True):
             size = TableSize("t", 1_000_000, 32)
             placed = place_tables([size], servers, layout=layout).tables["t"]
             rows = on_servers(placed, load.rows, load.distinct, servers)
@@ -162,7 +164,7 @@ def test_skew_is_that_of_drawn_ids(
 
 
 def test_a_sample_counts_rows() -> None:
-    """Of two steps of a core: how often a row is looked up, and in how many of them."""
+    """A sample gives the lookups of each row in a step, and the share of steps that look it up."""
     load = sampled_load(10, [np.array([3, 3, 7]), np.array([[3, 11], [-1, 9]])])
 
     assert load.rows.tolist() == [3, 7, 9]
@@ -228,10 +230,14 @@ def test_a_fit_finds_the_coefficients_it_was_made_from() -> None:
         return Measured(payload, tensors, size, 2.5 * payload / 1e6 + 0.2 * tensors + 4)
 
     cases = [(1e3, 4), (1e6, 4), (1e7, 32), (1e5, 128)]
-    found = fit([measured(*case) for case in cases], "a test")
-    assert (found.bytes_per_byte, found.bytes_per_tensor) == pytest.approx((1.01, 600))
-    assert (found.cpu_ms_per_megabyte, found.cpu_ms_per_tensor) == pytest.approx((2.5, 0.2))
-    assert (found.cpu_ms_per_step, found.source) == (pytest.approx(4), "a test")
+    coefficients = fit([measured(*case) for case in cases], "a test")
+    assert (coefficients.bytes_per_byte, coefficients.bytes_per_tensor) == pytest.approx(
+        (1.01, 600)
+    )
+    assert (coefficients.cpu_ms_per_megabyte, coefficients.cpu_ms_per_tensor) == pytest.approx(
+        (2.5, 0.2)
+    )
+    assert (coefficients.cpu_ms_per_step, coefficients.source) == (pytest.approx(4), "a test")
     partial = fit([measured(*case, counted=case != cases[0]) for case in cases], "a test")
     assert partial.bytes_per_tensor == Coefficients().bytes_per_tensor
 
@@ -239,8 +245,12 @@ def test_a_fit_finds_the_coefficients_it_was_made_from() -> None:
 def test_no_coefficient_is_negative() -> None:
     """Where noise would make one negative it is 0, and the others are fitted without it."""
     cases = [Measured(1e6, 10, None, 9.0), Measured(2e6, 20, None, 19.0), Measured(4e6, 5, None, 5)]
-    found = fit(cases, "a test")
+    coefficients = fit(cases, "a test")
 
-    values = (found.cpu_ms_per_megabyte, found.cpu_ms_per_tensor, found.cpu_ms_per_step)
+    values = (
+        coefficients.cpu_ms_per_megabyte,
+        coefficients.cpu_ms_per_tensor,
+        coefficients.cpu_ms_per_step,
+    )
     assert min(values) == 0
     assert max(values) > 0

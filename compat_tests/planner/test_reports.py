@@ -33,26 +33,28 @@ def plan_of(**settings: object) -> CapacityPlan:
 def test_json_is_valid_and_says_what_the_text_says() -> None:
     """Numbers of the JSON are those of the plan, and the text has the same."""
     plan = plan_of(workers=4, cores=8)
-    found = json.loads(json.dumps(report.as_dict(plan), allow_nan=False))
+    figures = json.loads(json.dumps(report.as_dict(plan), allow_nan=False))
     text = "\n".join(report.lines(plan))
 
-    assert found["least_ps_for_memory"] == plan.servers_for_memory == 3
-    assert sum(found["tables"][0]["bytes_on_ps"]) == found["tables"][0]["bytes"] == 2_048_000_000
-    assert len(found["tables"][0]["ps"]) == len(found["tasks"]["ps"]) == plan.servers
-    assert len(found["tables"][1]["ps"]) == 1
+    assert figures["least_ps_for_memory"] == plan.servers_for_memory == 3
+    assert (
+        sum(figures["tables"][0]["bytes_on_ps"]) == figures["tables"][0]["bytes"] == 2_048_000_000
+    )
+    assert len(figures["tables"][0]["ps"]) == len(figures["tasks"]["ps"]) == plan.servers
+    assert len(figures["tables"][1]["ps"]) == 1
     parts = ("model_ms", "input_ms", "exchange_ms", "update_ms", "chief_ms")
-    assert found["step"]["ms"] == pytest.approx(sum(found["step"][part] for part in parts))
-    assert f"least number for memory: {found['least_ps_for_memory']}" in text
-    for word in ("a model's", "exact", found["step"]["limit"], "4 worker(s) with 2 core(s)"):
+    assert figures["step"]["ms"] == pytest.approx(sum(figures["step"][part] for part in parts))
+    assert f"least number for memory: {figures['least_ps_for_memory']}" in text
+    for word in ("a model's", "exact", figures["step"]["limit"], "4 worker(s) with 2 core(s)"):
         assert word in text
-    assert [row["machines"] for row in found["growth"]] == [5, 10, 20, 50, 100, 200, 500, 1000]
-    for row in found["growth"]:
+    assert [row["machines"] for row in figures["growth"]] == [5, 10, 20, 50, 100, 200, 500, 1000]
+    for row in figures["growth"]:
         assert row["workers"] + row["ps"] == row["machines"]
         assert row["ps"] >= plan.servers_for_memory
 
 
 def test_a_chart_is_well_formed() -> None:
-    """It is XML whatever tables and programs are called, and has a point for each cluster."""
+    """The chart is well-formed XML for any names, and has a point for each cluster."""
     plan = plan_of(workers=4)
     root = ElementTree.fromstring(chart.chart(plan))
 
@@ -84,7 +86,7 @@ def test_advice_is_given_for_what_is_wrong() -> None:
 def test_wrong_arguments_are_errors(
     arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They end with status 1 and say what to give."""
+    """Wrong arguments end with status 1 and say what to give."""
     assert main.main(["plan", *arguments]) == 2
     assert problem in capsys.readouterr().err
 
@@ -101,14 +103,14 @@ def test_ids_are_given_by_feature() -> None:
 
 
 def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
-    """The command says what is exact and what is not."""
+    """The help of `plan` says which numbers are exact and which are estimates."""
     with pytest.raises(SystemExit):
         main.main(["plan", "--help"])
     assert "a model's" in capsys.readouterr().out
 
 
 def test_the_choices_are_those_of_the_model() -> None:
-    """The command, which must not import the model for its help, lists all layouts and forms."""
+    """`plan --help` lists all layouts and forms without importing the model."""
     from estimator_bridge.cli import plan
     from estimator_bridge.planner.traffic import WIRES
     from tf2_engine.placement import LAYOUTS
@@ -137,12 +139,12 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
     (tmp_path / "spec.py").write_text(SPEC)
     arguments = ["plan", "--json", "--spec", f"{tmp_path / 'spec.py'}:SPEC", "--batch_size", "512"]
     assert main.main([*arguments, "--workers", "4", "--ps", "3", "--ids", "w=10"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)
 
-    days, words = found["tables"]
+    days, words = figures["tables"]
     assert (words["rows"], words["dim"], words["slots"]) == (300_000, 64, ["momenta", "velocities"])
     assert (words["ids"], days["ids"]) == pytest.approx((1280, 128))
-    assert sum(task["tables"] for task in found["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
+    assert sum(task["tables"] for task in figures["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
     assert main.main([*arguments, "--ids", "x=10"]) == 2
     assert "there is no feature 'x'; the program has d, w" in capsys.readouterr().err
     assert main.main([*arguments, "--workers", "3"]) == 2
@@ -153,11 +155,11 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
 def test_a_program_is_planned_from_its_own_data(tmp_path: pathlib.Path) -> None:
     """A program with absl flags is run once; ids are those of its batches; the chart is written."""
     options = ["--workers", "2", "--ps", "2", "--sample", "3", "--chart", str(tmp_path / "c.svg")]
-    found = of_two_tower(tmp_path, "plan", *options)
+    figures = of_two_tower(tmp_path, "plan", *options)
 
-    assert (found["cores"], found["samples_of_a_core"]) == (2, 64)
-    assert found["lookups"] == "a sample of 3 of its batches"
-    tables = {table["name"]: table for table in found["tables"]}
+    assert (figures["cores"], figures["samples_of_a_core"]) == (2, 64)
+    assert figures["lookups"] == "a sample of 3 of its batches"
+    tables = {table["name"]: table for table in figures["tables"]}
     # One user for each sample.
     assert tables["tbl_user"]["ids"] == pytest.approx(64)
     assert tables["tbl_user"]["activations"] == 64
@@ -197,13 +199,13 @@ def test_calibration_measures_this_machine() -> None:
 
     The fit is of relative errors; half of a step is far more than a busy machine disturbs it by.
     """
-    told: list[str] = []
-    found = calibration.calibrate(told.append)
+    lines: list[str] = []
+    coefficients = calibration.calibrate(lines.append)
 
-    assert "measured" in found.source
-    assert 0.05 < found.cpu_ms_per_megabyte < 100
-    assert 0.001 < found.cpu_ms_per_tensor < 10
-    assert 50e6 < found.task_bytes < 2e9
-    error = re.search(r"largest error of the fit is (\d+)%", told[-1])
+    assert "measured" in coefficients.source
+    assert 0.05 < coefficients.cpu_ms_per_megabyte < 100
+    assert 0.001 < coefficients.cpu_ms_per_tensor < 10
+    assert 50e6 < coefficients.task_bytes < 2e9
+    error = re.search(r"largest error of the fit is (\d+)%", lines[-1])
     assert error is not None
     assert int(error[1]) < 50

@@ -121,8 +121,8 @@ def make(
         options["warm_start_from"] = warm_start_from
     elif setting == "rich":
         options["weight_column"] = "weight"  # Stock's classes of TensorFlow 2 take no column.
-    made = getattr(namespace, f"{family}{task}")
-    return made(model_dir=str(model_dir), config=config, **options)
+    cls = getattr(namespace, f"{family}{task}")
+    return cls(model_dir=str(model_dir), config=config, **options)
 
 
 def _parts(family: str, setting: str, version: int) -> dict[str, Any]:

@@ -129,5 +129,5 @@ def input_fn(name: str, weighted: bool = False, epochs: int | None = None) -> An
         weights: Any = {"amount": "weight", "kind": "weight"}
     else:
         features, labels, weights = "a", "amount", "weight"  # type: ignore[assignment]
-    given = {"features": features, "sample_weights": weights} if weighted else features
-    return _batches(given, labels, epochs)
+    inputs = {"features": features, "sample_weights": weights} if weighted else features
+    return _batches(inputs, labels, epochs)

@@ -140,28 +140,28 @@ def shared() -> Any:
 def layers(keras: Any, folder: pathlib.Path) -> dict[str, list[Any]]:
     """Returns layers of every public class that has a config, by its name."""
     dense = classes._FACTORIES
-    made = {name: dense[name](keras) for name in dense}
+    instances = {name: dense[name](keras) for name in dense}
     plain = columns.PlainEmbedding(preprocessing.Hashed("city", 5), 2, initializer=None)
     return {
         "TPUEmbedding": [
-            made["TPUEmbedding"](
+            instances["TPUEmbedding"](
                 [(EMB.FeatureConfig(user().table, output_shape=[3]),)],
                 "sgd",
                 batch_size=8,
                 trainable=False,
             )
         ],
-        "Preprocessing": [made["Preprocessing"](rich_columns(folder / "words"), name="raw")],
+        "Preprocessing": [instances["Preprocessing"](rich_columns(folder / "words"), name="raw")],
         "ColumnEmbedding": [
-            made["ColumnEmbedding"]([user(), *shared()], EMB.Adagrad(0.1)),
-            made["ColumnEmbedding"]({"user": user()}, keras.optimizers.SGD(0.5)),
+            instances["ColumnEmbedding"]([user(), *shared()], EMB.Adagrad(0.1)),
+            instances["ColumnEmbedding"]({"user": user()}, keras.optimizers.SGD(0.5)),
         ],
         "DenseFeatures": [
-            made["DenseFeatures"]([number(), columns.Indicator(user().ids), plain, user()]),
-            made["DenseFeatures"](columns.bucketized_column(number(), [1.0, 2.0])),
+            instances["DenseFeatures"]([number(), columns.Indicator(user().ids), plain, user()]),
+            instances["DenseFeatures"](columns.bucketized_column(number(), [1.0, 2.0])),
         ],
-        "SequenceFeatures": [made["SequenceFeatures"](shared(), name="sequences")],
-        "GRUCell": [made["GRUCell"](5, name="cell")],
+        "SequenceFeatures": [instances["SequenceFeatures"](shared(), name="sequences")],
+        "GRUCell": [instances["GRUCell"](5, name="cell")],
     }
 
 
@@ -174,7 +174,7 @@ def check_every_public_layer_is_written(keras: Any, folder: pathlib.Path) -> Non
     assert public == set(cases)
     assert public < set(engine_keras.__all__)
 
-    for layer in (each for made in cases.values() for each in made):
+    for layer in (each for instances in cases.values() for each in instances):
         copied = reread(keras, layer)
         assert type(copied) is type(layer)
         assert (copied.name, copied.trainable) == (layer.name, layer.trainable)

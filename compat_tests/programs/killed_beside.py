@@ -78,10 +78,12 @@ def check_exports(directory: pathlib.Path) -> None:
         pathlib.Path(os.fsdecode(job.export_saved_model(directory / "whole", killed.receiver)))
     )
     job.export_saved_model(directory / "made", killed.receiver)
-    made = exports(directory / "made")
-    for path in made:
+    exported = exports(directory / "made")
+    for path in exported:
         np.testing.assert_array_equal(served(path), whole, err_msg=str(path))
-    others = {path.name for path in (directory / "made").iterdir()} - {path.name for path in made}
+    others = {path.name for path in (directory / "made").iterdir()} - {
+        path.name for path in exported
+    }
     assert all(name.startswith("temp-") for name in others), others
 
 

@@ -75,8 +75,8 @@ def run(name: str, layer: Any, keras: Any) -> dict[str, Any]:
     with strategy.scope():
         optimizer = OPTIMIZERS.get(name, lambda of: of.Adagrad(rate))(legacy)
         of_dense = legacy.Adam(0.1) if name == "separate" else optimizer
-        made = functional if name == "functional" else subclassed
-        model, embedding_layer = made(layer, keras, optimizer)
+        build = functional if name == "functional" else subclassed
+        model, embedding_layer = build(layer, keras, optimizer)
 
     @tf.function
     def training_step(dataset_iterator: Any, num_steps: Any) -> None:

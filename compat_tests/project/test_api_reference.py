@@ -69,7 +69,7 @@ def test_every_public_name_has_an_entry_and_an_example(package: str) -> None:
 
 @pytest.mark.parametrize("package", api.PACKAGES)
 def test_every_public_name_is_described(package: str) -> None:
-    """Each has a docstring that begins with a sentence, and a signature if it is called."""
+    """Each public name has a docstring that begins with a sentence; callables have a signature."""
     for name in api.public_names(package):
         entry = api.reference(package, name, 3)
         code, text = re.match(r"```python\n(.*?)\n```\n\n(.*)", entry, re.DOTALL).groups()

@@ -72,15 +72,15 @@ def test_kernels_of_another_make_are_the_machines_own_tpu(monkeypatch: pytest.Mo
 
 def test_the_tpu_is_that_of_this_machine() -> None:
     """The resolver is the local one: nothing outside of this process is asked."""
-    found = tpus.resolver()
+    resolver = tpus.resolver()
 
-    assert isinstance(found, tf.distribute.cluster_resolver.TPUClusterResolver)
-    assert found.master() == ""
+    assert isinstance(resolver, tf.distribute.cluster_resolver.TPUClusterResolver)
+    assert resolver.master() == ""
 
 
 @pytest.mark.full
 def test_a_machine_with_a_tpu_runs_the_suite_on_it(own_tpu: list[Any]) -> None:
-    """Its own strategy is taken, initialised anew for each engine, and no software TPU is made.
+    """The TPU's own strategy is used, initialised anew for each engine, without a software TPU.
 
     Cases for fewer cores than it has give the reference's numbers on it all the same.
     """
@@ -99,7 +99,7 @@ def test_a_machine_with_a_tpu_runs_the_suite_on_it(own_tpu: list[Any]) -> None:
 
 
 def test_what_a_tpu_cannot_show_is_left_out_by_name(own_tpu: list[Any]) -> None:
-    """Where the number of cores matters, or is too small, the reason has both numbers."""
+    """Tests that need another number of cores are left out, with both numbers as the reason."""
     per_core = next(
         dataclasses.replace(one, place="1x2", driver="tpu")
         for one in test_conformance.full()
@@ -172,10 +172,12 @@ def functions(file: str) -> set[str]:
 
 def test_the_oracle_depends_on_what_stock_has() -> None:
     """An optimizer that stock has no class for is held to the references alone."""
-    own = "test_steps_follow_the_reference"
+    conformance = "test_steps_follow_the_reference"
 
-    assert oracles.oracle_of("engine/test_conformance.py", own, "Adam") == "stock run"
-    assert oracles.oracle_of("engine/test_conformance.py", own, "Adadelta") == "reference only"
+    assert oracles.oracle_of("engine/test_conformance.py", conformance, "Adam") == "stock run"
+    assert (
+        oracles.oracle_of("engine/test_conformance.py", conformance, "Adadelta") == "reference only"
+    )
     assert oracles.oracle_of("engine/test_optimizers.py", "test_any", "Adam") == "reference only"
     assert oracles.oracle_of("tpu/test_tpu_driver.py", "test_any", None) == "stock graph"
 
@@ -192,7 +194,7 @@ def test_the_report_counts_by_property_and_oracle() -> None:
 
 
 def test_stock_is_a_subject_of_its_own(own_tpu: list[Any]) -> None:
-    """Its tests are one file; on a machine with a TPU nothing runs that needs a software TPU."""
+    """Stock is tested by one file; on a TPU nothing runs that needs a software TPU."""
     assert files("stock") == ["tpu/test_stock_conformance.py"]
     assert set(files("engine")) == set(oracles.FILES) - {
         "tpu/test_stock_conformance.py",

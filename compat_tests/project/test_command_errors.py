@@ -39,14 +39,14 @@ def run(*arguments: str) -> int:
         install.uninstall()
 
 
-def assert_told(status: int, told: Any, what: str) -> None:
+def assert_told(status: int, output: Any, what: str) -> None:
     """Fails unless a command did what was asked, or said in a line of its own why not."""
-    assert status in (0, 2), (what, told)
-    assert "Traceback" not in told.err + told.out, (what, told)
-    assert "internal error" not in told.err, (what, told)
+    assert status in (0, 2), (what, output)
+    assert "Traceback" not in output.err + output.out, (what, output)
+    assert "internal error" not in output.err, (what, output)
     if status:
-        lines = [line for line in told.err.splitlines() if line]
-        assert any(line.startswith("estimator-bridge: ") for line in lines), (what, told)
+        lines = [line for line in output.err.splitlines() if line]
+        assert any(line.startswith("estimator-bridge: ") for line in lines), (what, output)
 
 
 @pytest.mark.parametrize("name", odd_sources.FOUND)
@@ -94,11 +94,11 @@ def test_missing_places_are_named(
     ]
     for call in calls:
         status = run(*call)
-        told = capsys.readouterr()
-        assert_told(status, told, str(call))
+        output = capsys.readouterr()
+        assert_told(status, output, str(call))
         assert status == 2, call
         places = (os.path.dirname(missing), folder, program)
-        assert any(str(place) in told.err for place in places), (call, told)
+        assert any(str(place) in output.err for place in places), (call, output)
 
 
 def test_what_a_module_of_a_spec_raises_is_told(
@@ -109,8 +109,8 @@ def test_what_a_module_of_a_spec_raises_is_told(
     program.write_text("x = 1\nraise KeyError('colour')\n")
     for call in (["audit", "--spec", f"{program}:x"], ["audit", "--run", str(program)]):
         assert run(*call) == 2
-        told = capsys.readouterr().err
-        assert f"estimator-bridge: {program}, line 2: KeyError: 'colour'" in told
+        stderr = capsys.readouterr().err
+        assert f"estimator-bridge: {program}, line 2: KeyError: 'colour'" in stderr
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_a_program_fails_as_by_itself(
         assert run("run", str(program)) == status
     finally:
         sys.argv = argv
-    told = capsys.readouterr().err
-    assert line in told
-    assert "runpy" not in told
-    assert "estimator_bridge/cli" not in told
+    stderr = capsys.readouterr().err
+    assert line in stderr
+    assert "runpy" not in stderr
+    assert "estimator_bridge/cli" not in stderr
 
 
 INTERNAL = {
@@ -161,9 +161,9 @@ def test_any_error_is_a_line(
 
     monkeypatch.setattr(doctor, "execute", execute)
     assert run("doctor") == 2
-    told = capsys.readouterr().err
-    assert line in told
-    assert told.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert line in stderr
+    assert stderr.count("\n") == 1
     monkeypatch.setenv(main.TRACEBACK, "1")
     assert run("doctor") == 2
     assert ("Traceback" in capsys.readouterr().err) == (what != "an error of ours")

@@ -98,7 +98,7 @@ def test_anchors_are_selectors(page: str) -> None:
     ids=lambda p: p.name,
 )
 def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> None:
-    """The pages have every row, word for word."""
+    """The tables of the pages are the rows of the catalogue, word for word."""
     text = path.read_text(encoding="utf-8")
 
     wanted = setting_tables.with_tables(path.name, text)
@@ -106,19 +106,19 @@ def test_tables_of_settings_are_those_of_the_catalogue(path: pathlib.Path) -> No
 
 
 def test_the_guide_to_what_stock_did_runs() -> None:
-    """Its Python is executed."""
+    """The Python of the guide to what stock did runs."""
     execute("docs/what_stock_did.md", 0, {})
 
 
 def test_the_page_on_sparse_cores_runs() -> None:
-    """Its Python is executed."""
+    """The Python of the page on SparseCores runs."""
     names: dict[str, Any] = {}
     for number in range(2):
         execute("docs/sparsecore.md", number, names)
 
 
 def test_the_page_on_plans_runs() -> None:
-    """Its Python is executed; a table of 5 GB needs two machines of 4."""
+    """The Python of the page on plans runs; a table of 5 GB needs two machines of 4 GB."""
     names: dict[str, Any] = {}
     execute("docs/plan.md", 0, names)
 
@@ -126,7 +126,7 @@ def test_the_page_on_plans_runs() -> None:
 
 
 def test_the_engine_of_the_readme_runs() -> None:
-    """The engine by itself trains a step, as shown."""
+    """The engine of the README trains a step."""
     names: dict[str, Any] = {}
     execute("README.md", -1, names)
 
@@ -140,7 +140,7 @@ def test_the_engine_of_the_readme_runs() -> None:
 def test_the_program_of_the_readme_runs(
     imports: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """The program trains, as shown, with either imports; before, on a TPU in software."""
+    """The program of the README trains with either import: stock's runs on a software TPU."""
     monkeypatch.chdir(tmp_path)
     column = tf.feature_column.categorical_column_with_identity
 
@@ -164,7 +164,7 @@ def test_the_program_of_the_readme_runs(
 @pytest.mark.full
 @pytest.mark.parametrize("block", range(1 + hasattr(tf.raw_ops, "TPUCopyWithDynamicShape")))
 def test_the_page_on_the_software_tpu_runs(block: int) -> None:
-    """Stock's class trains on two cores; on 2.21 that for SparseCores as well."""
+    """The program for stock's class trains on two cores; on 2.21 so does that for SparseCores."""
     names: dict[str, Any] = {}
     execute("docs/software_tpu.md", block, names)
 
@@ -175,7 +175,7 @@ def test_the_page_on_the_software_tpu_runs(block: int) -> None:
 def test_the_page_on_the_keras_layer_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """The models are built, trained and exported, under the default strategy."""
+    """The Keras models of the page are built, trained and exported."""
 
     def parse(examples: Any) -> dict[str, Any]:
         user = tf.strings.to_number(examples, tf.int64)
@@ -216,7 +216,7 @@ def test_the_page_on_the_keras_layer_runs(
 
 @pytest.mark.full
 def test_the_page_on_verify_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """A class is declared; a model is compared in this process, and a page is written."""
+    """The page's class is declared, its model is compared, and its report is written."""
     monkeypatch.chdir(tmp_path)
     columns = clicks.columns()
     namespace = tf.compat.v1.estimator if HAS_STOCK else estimator
@@ -240,7 +240,7 @@ def test_the_page_on_verify_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: path
 def test_the_page_on_checkpoints_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """Inputs that start at a step or keep their state, a conversion and what restores it."""
+    """The page's resumable inputs, its conversion and the code that restores it run."""
     monkeypatch.chdir(tmp_path)
     columns = [tiny.column()]
     spec = estimator.tpu.experimental.EmbeddingConfigSpec(
@@ -298,9 +298,9 @@ def test_the_guide_to_migration_runs(tmp_path: pathlib.Path) -> None:
             module = ["-m", "estimator_bridge"] if command == "estimator-bridge" else []
             python(*module, *arguments, cwd=tmp_path)
     (tmp_path / "guide.py").write_text(source)
-    said = python("guide.py", cwd=tmp_path)
+    output = python("guide.py", cwd=tmp_path)
 
-    assert "after 20 more steps" in said
+    assert "after 20 more steps" in output
 
 
 def python_of_canned() -> list[str]:
@@ -310,14 +310,14 @@ def python_of_canned() -> list[str]:
 
 @pytest.mark.full
 def test_the_keras_model_on_the_page_learns(tmp_path: pathlib.Path) -> None:
-    """As an estimator it finds the sum that its data has."""
+    """As an estimator the Keras model of the page learns the sum that its data has."""
     (tmp_path / "page.py").write_text(python_of_canned()[1])
 
     assert float(python("page.py", cwd=tmp_path).split()[-1]) < 1e-3
 
 
 def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
-    """Its program trains and evaluates, in a process of its own."""
+    """The program of the page on canned estimators trains and evaluates, in its own process."""
     (tmp_path / "page.py").write_text(python_of_canned()[0])
     accuracy, area = python("page.py", cwd=tmp_path).split()[-2:]
 
@@ -327,7 +327,7 @@ def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    """Its program trains, evaluates and predicts, and a callback ends a training."""
+    """The program of the page on training trains, evaluates and predicts; a callback ends it."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for language, text in blocks("docs/training.md"):
@@ -340,7 +340,7 @@ def test_the_page_on_training_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: pa
 @pytest.mark.full
 @pytest.mark.parametrize("page", ["docs/serving.md", "docs/tensorboard.md"])
 def test_a_page_runs_by_itself(page: str, tmp_path: pathlib.Path) -> None:
-    """Its blocks of Python run in their order, in a process of their own."""
+    """The blocks of a page run in their order, in a process of their own."""
     program = "".join(text for language, text in blocks(page) if language == "python")
     (tmp_path / "page.py").write_text(program)
     python("page.py", cwd=tmp_path)
@@ -461,11 +461,11 @@ def test_the_glossary_names_what_the_code_has() -> None:
 
 def test_targets_of_make_that_are_shown_are_there() -> None:
     """A page names no target that the Makefile does not have."""
-    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for target in re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE):
-            assert target in made, f"{page}: make {target}"
+            assert target in targets, f"{page}: make {target}"
 
 
 def test_every_difference_of_a_setting_has_tests() -> None:

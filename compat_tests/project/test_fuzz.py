@@ -31,7 +31,7 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_what_was_found_stays_mended(kind: str) -> None:
-    """Cases that once were neither taken nor refused are; and the first two seeds."""
+    """Inputs of the first two seeds, and those that once failed, are accepted or refused."""
     for seed in (0, 1, *fuzz.FOUND[kind]):
         assert fuzz.case(kind, seed) in ("taken", "refused")
 
@@ -40,7 +40,7 @@ def test_what_was_found_stays_mended(kind: str) -> None:
 @pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_some_damage_is_told(kind: str) -> None:
-    """Cases of any seed are taken or refused."""
+    """Inputs of random seeds are accepted or refused."""
     for _ in range(FEW):
         assert fuzz.case(kind, random.SystemRandom().randrange(1 << 30)) in ("taken", "refused")
 
@@ -48,7 +48,7 @@ def test_some_damage_is_told(kind: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", fuzz.KINDS)
 def test_any_damage_is_told(kind: str) -> None:
-    """Of thousands of cases each is taken or refused, and there are both."""
+    """Thousands of random inputs are accepted or refused, and both occur."""
     first = random.SystemRandom().randrange(1 << 30)
     outcomes = collections.Counter(fuzz.case(kind, first + number) for number in range(COUNT))
     assert set(outcomes) == {"taken", "refused"}, outcomes

@@ -49,9 +49,9 @@ def test_a_conversion_to_a_full_disk_is_told(
     before = sorted(os.listdir(small_disk))
 
     assert main.main(["convert", str(old), str(small_disk / "new"), "--allow", "*"]) == 2
-    told = capsys.readouterr().err
-    assert "No space left on device" in told
-    assert "Traceback" not in told
+    stderr = capsys.readouterr().err
+    assert "No space left on device" in stderr
+    assert "Traceback" not in stderr
     assert sorted(os.listdir(small_disk)) == before
 
     filler.unlink()

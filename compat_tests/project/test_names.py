@@ -138,11 +138,13 @@ def test_a_package_without_sources_says_so(
         attribute("name")
 
 
-SAYS_NOTHING = {"found", "given", "made", "own", "said"}
+SAYS_NOTHING = {"found", "given", "made", "own", "said", "told"}
 """Names that could be anything: a reader has to look at where they come from."""
 
 
-@pytest.mark.parametrize("package", ["tf2_engine", "estimator_bridge"])
+@pytest.mark.parametrize(
+    "package", ["tf2_engine", "estimator_bridge", "compat_tests", "benchmarks"]
+)
 def test_local_names_say_what_a_thing_is(package: str) -> None:
     """No variable, argument or field has a name that could be anything."""
     sources = sorted((ROOT / package).rglob("*.py"))

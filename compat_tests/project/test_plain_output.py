@@ -121,7 +121,7 @@ CALLS: dict[str, list[list[str]]] = {
 
 
 def test_every_command_is_called() -> None:
-    """A new command needs its calls above."""
+    """Every command is in the table of calls above."""
     assert set(CALLS) == set(main.parsers()[1])
 
 
@@ -132,7 +132,7 @@ def test_no_command_prints_what_acts(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever a checkpoint, a program, its names and its file are called, all is printable."""
+    """Every command prints plain text, whatever a checkpoint, a program or a name is called."""
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
     all_told: list[str] = []
@@ -141,12 +141,12 @@ def test_no_command_prints_what_acts(
             arguments = [each.format(**hostile) for each in call]
             with contextlib.suppress(SystemExit):
                 main.main([command, *arguments])
-            told = "".join(capfd.readouterr())
-            all_told.append(told)
-            assert told, arguments
-            assert_plain(told, f"{command} {call}")
-            if "--json" in call and told.startswith(("[", "{")):
-                assert all(text.replace("\n", "").isprintable() for text in texts(told))
+            printed = "".join(capfd.readouterr())
+            all_told.append(printed)
+            assert printed, arguments
+            assert_plain(printed, f"{command} {call}")
+            if "--json" in call and printed.startswith(("[", "{")):
+                assert all(text.replace("\n", "").isprintable() for text in texts(printed))
     finally:
         install.uninstall()
     assert command == "doctor" or "\\x1b" in "".join(all_told)
@@ -177,7 +177,7 @@ def assert_plain(text: str, where: str) -> None:
 
 
 def test_wrong_arguments_are_plain(capfd: pytest.CaptureFixture[str]) -> None:
-    """Also what the parser of arguments says of them."""
+    """Messages on wrong arguments are plain text too."""
     for arguments in (
         [NAME],
         ["convert", "a", "b", "--to", NAME],
@@ -230,7 +230,7 @@ def test_a_watch_report_is_plain() -> None:
 def test_a_diff_can_be_applied(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a program reads a diff it has the source as it is; a terminal shows it plain."""
+    """A diff that is piped keeps the source as it is; a terminal shows it as plain text."""
     output.show_source([f"+\t{NAME}\n"])
     assert capsys.readouterr().out == f"+\t{NAME}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)

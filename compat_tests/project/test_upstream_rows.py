@@ -37,19 +37,19 @@ def test_no_row_hides_another() -> None:
 )
 def test_the_list_is_strict(passed: dict[str, bool], surprise: str | None) -> None:
     """A test that passes against its row is an error, as is one that fails without a row."""
-    found = [*rows.surprises({(FILE, test): each for test, each in passed.items()}, whole=False)]
+    lines = [*rows.surprises({(FILE, test): each for test, each in passed.items()}, whole=False)]
 
-    assert len(found) == (surprise is not None)
-    assert surprise is None or surprise in found[0]
+    assert len(lines) == (surprise is not None)
+    assert surprise is None or surprise in lines[0]
 
 
 def test_a_row_without_a_test_is_an_error() -> None:
     """When a whole file is run, each of its rows has a test."""
-    found = [*rows.surprises({(FILE, "A.test_missing_params"): False})]
+    lines = [*rows.surprises({(FILE, "A.test_missing_params"): False})]
 
     stale = [row for row in rows.DIFFERENCES if row.file == FILE]
-    assert len(found) == len(stale) - 1
-    assert all("no test has the name of the row" in each for each in found)
+    assert len(lines) == len(stale) - 1
+    assert all("no test has the name of the row" in each for each in lines)
 
 
 def test_what_does_not_count_is_left_out() -> None:
@@ -98,18 +98,18 @@ if __name__ == "__main__":
 def test_tests_run_with_the_bridge_in_place(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each in a process of its own, for a limited time; those that fail without a row are named."""
+    """Each test runs in its own process for a limited time; failures without a row are named."""
     folder = tmp_path / rows.FOLDER / "tpu"
     folder.mkdir(parents=True)
     (folder / "some_test.py").write_text(UPSTREAM)
 
     status = command.main(["--source", str(tmp_path), "--seconds", "30"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert status == 1
-    assert "3 of 6 tests passed" in said
-    assert "for a reason" in said
-    assert "it takes more than 30.0 seconds" in said
-    named = {line.split(": ")[1].split()[0] for line in said.splitlines() if "no row" in line}
+    assert "3 of 6 tests passed" in output
+    assert "for a reason" in output
+    assert "it takes more than 30.0 seconds" in output
+    named = {line.split(": ")[1].split()[0] for line in output.splitlines() if "no row" in line}
     assert named == {
         f"SomeTest.{name}" for name in ("test_fails", "test_hangs", "test_ends_its_process")
     }
@@ -117,5 +117,5 @@ def test_tests_run_with_the_bridge_in_place(
 
 
 def test_a_folder_without_tests_is_an_error(tmp_path: pathlib.Path) -> None:
-    """The command is not content with nothing."""
+    """A folder without tests is an error of the command."""
     assert command.main(["--source", str(tmp_path)]) == 2

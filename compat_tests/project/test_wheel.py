@@ -194,7 +194,7 @@ def _dist() -> Any:
 def test_two_builds_have_the_same_bytes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the time and the user's mask are; another date gives other bytes."""
+    """Two builds have the same bytes, whatever the time and umask; another date changes them."""
     dist = _dist()
     built = []
     for name, mask, date in (("one", 0o022, "1700000000"), ("two", 0o077, "1700000000")):

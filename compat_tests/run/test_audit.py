@@ -16,15 +16,15 @@ from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_checkpoints, legacy_specs, translating
 from compat_tests.support.conversions import OTHERS, spec_of, tables_of
 from estimator_bridge import audit, errors
-from estimator_bridge.audit.report import TableSize
+from estimator_bridge.audit.report import AuditedTable
 from estimator_bridge.cli import main
 
 MOMENTUM = Optimizer("Momentum", {"learning_rate": 0.1, "momentum": 0.9})
 
 
-def rules_of(found: Any) -> set[tuple[str, str]]:
+def rules_of(report: Any) -> set[tuple[str, str]]:
     """Returns (rule, where) of an audit."""
-    return {(finding.rule, finding.where) for finding in found.findings}
+    return {(finding.rule, finding.where) for finding in report.findings}
 
 
 def of_spec(**settings: Any) -> set[tuple[str, str]]:
@@ -44,7 +44,7 @@ def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "settings, found",
+    "settings, findings",
     [
         ({}, set()),
         ({"options": {"clipping_limit": 0.0}}, {("clipping_limit", SPEC)}),
@@ -87,10 +87,10 @@ def optimizer(kind: str, **settings: Any) -> dict[str, Any]:
     ],
 )
 def test_each_setting_of_a_spec_is_found(
-    settings: dict[str, Any], found: set[tuple[str, str]]
+    settings: dict[str, Any], findings: set[tuple[str, str]]
 ) -> None:
     """A setting that stock ignores or treats surprisingly is found at its place, and no other."""
-    assert of_spec(**settings) == DICTS | found
+    assert of_spec(**settings) == DICTS | findings
 
 
 def test_without_a_combiner_dense_ids_are_as_they_are() -> None:
@@ -123,7 +123,7 @@ def test_columns_that_transform_are_found() -> None:
 
 def test_sizes_are_those_of_each_host() -> None:
     """Rows, bytes and ids per host follow div and mod; hosts without a row hold none."""
-    table = TableSize("t", 5, 2, "Adagrad", ("accumulators",), ("f",), "mod")
+    table = AuditedTable("t", 5, 2, "Adagrad", ("accumulators",), ("f",), "mod")
 
     assert table.bytes == 5 * 2 * 4 * 2
     assert [(h["rows"], h["bytes"], h["div"], h["mod"]) for h in table.hosts(2)] == [
@@ -162,9 +162,9 @@ def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
     """A setting in the source is found with its line; a computed one is a remark."""
     path = tmp_path / "job.py"
     path.write_text(PROGRAM)
-    found = audit.audit_script(str(path))
+    report = audit.audit_script(str(path))
 
-    assert rules_of(found) == {
+    assert rules_of(report) == {
         ("combiner_none", "job.py:5"),
         ("column_transforms_on_cpu_only", "job.py:5"),
         ("adam_without_correction", "job.py:10"),
@@ -181,7 +181,7 @@ def test_a_script_is_read_not_run(tmp_path: pathlib.Path) -> None:
         ("canned_rate", "job.py:18"),
         ("ids_out_of_range", "all features"),
     }
-    assert found.remarks == (
+    assert report.remarks == (
         "job.py:7: `combiner=COMBINER` is computed; --run tells its value",
         "job.py:12: `**MORE` is computed; --run tells its value",
     )
@@ -212,14 +212,14 @@ def test_what_a_canned_estimator_leaves_to_defaults(
     """Defaults that differ between the APIs, and optimizers that do not train in graphs."""
     path = tmp_path / "job.py"
     path.write_text(f"job = tf.estimator.{call}\n")
-    found = audit.audit_script(str(path))
+    report = audit.audit_script(str(path))
 
-    assert rules_of(found) == {(rule, "job.py:1") for rule in {"canned_estimator", *rules}}
-    assert found.remarks[0].startswith("canned models")
+    assert rules_of(report) == {(rule, "job.py:1") for rule in {"canned_estimator", *rules}}
+    assert report.remarks[0].startswith("canned models")
 
 
 def test_another_kmeans_is_not_an_estimators(tmp_path: pathlib.Path) -> None:
-    """Libraries have classes of this name, too."""
+    """A KMeans of another library is not taken for an estimator."""
     path = tmp_path / "job.py"
     path.write_text("job = cluster.KMeans(3)\n")
 
@@ -230,12 +230,12 @@ def test_a_model_dir_tells_tables_and_parts(tmp_path: pathlib.Path) -> None:
     """A checkpoint shows tables, slots and parts; the order of parts is known with a spec alone."""
     values, _ = tables_of("Adagrad", "dict")
     legacy_checkpoints.write(str(tmp_path / "model.ckpt-7"), values, OTHERS, hosts=5)
-    found = audit.audit_model_dir(str(tmp_path))
+    report = audit.audit_model_dir(str(tmp_path))
     with_spec = audit.audit_model_dir(str(tmp_path), spec_of("Adagrad", "dict"))
 
-    assert {table.optimizer for table in found.tables} == {"Adagrad"}
-    assert {table.slots for table in found.tables} == {("accumulators",)}
-    assert {finding.rule for finding in found.findings} == {"parts_of_unknown_order"}
+    assert {table.optimizer for table in report.tables} == {"Adagrad"}
+    assert {table.slots for table in report.tables} == {("accumulators",)}
+    assert {finding.rule for finding in report.findings} == {"parts_of_unknown_order"}
     assert not with_spec.findings
 
 
@@ -274,7 +274,7 @@ def test_a_missing_or_broken_subject_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: Any,
 ) -> None:
-    """Without a subject, or with a broken one, the command says so and returns 1."""
+    """A missing or broken subject of `audit` is an error with status 1."""
     (tmp_path / "broken.py").write_text("print 'Python 2'\n")
     monkeypatch.chdir(tmp_path)
 
@@ -338,13 +338,13 @@ def test_a_run_ends_at_the_estimator(tmp_path: pathlib.Path) -> None:
         text=True,
     )
     assert ran.returncode == 0, ran.stderr
-    _, found = json.loads(ran.stdout)
+    _, report = json.loads(ran.stdout)
 
-    (table,) = found["tables"]
+    (table,) = report["tables"]
     assert (table["name"], table["rows"], table["slots"]) == ("tbl_w", 21, ["accumulators"])
     assert [host["rows"] for host in table["hosts"]["2"]] == [11, 10]
-    assert "one_core" in {finding["rule"] for finding in found["findings"]}
-    assert found["remarks"][1].startswith("train_batch_size=8")
+    assert "one_core" in {finding["rule"] for finding in report["findings"]}
+    assert report["remarks"][1].startswith("train_batch_size=8")
 
 
 def test_a_program_without_an_estimator_is_an_error(tmp_path: pathlib.Path) -> None:

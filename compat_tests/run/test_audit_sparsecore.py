@@ -100,16 +100,16 @@ def test_stacks_and_memory(target: str, per_core: int) -> None:
         optimization_parameters=OURS.AdagradParameters(0.1),
     )
     machine = audit.Target(target, cores=2, batch_size=16)
-    found = audit.audit_spec(spec, target=machine).on_sparse_cores
-    assert found is not None
+    memory = audit.audit_spec(spec, target=machine).on_sparse_cores
+    assert memory is not None
 
     # 10 rows become 8 on each SparseCore; 1000 on 8 are 125, padded to 128, on 4 they are 250.
     rows = 128 if per_core == 4 else 256
-    assert [(s.name, s.rows, s.bytes) for s in found.stacks] == [
+    assert [(s.name, s.rows, s.bytes) for s in memory.stacks] == [
         ("a_b", 8 + rows, (8 + rows) * 8 * 4 * 2),
         ("c", 8, 8 * 8 * 4 * 2),
     ]
-    report = found.as_dict()
+    report = memory.as_dict()
     assert report["stacks"][0]["tables"] == ("a", "b")
     assert report["sparse_cores_per_core"] == per_core
     assert json.loads(json.dumps(report))["sample"] is None

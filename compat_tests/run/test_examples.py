@@ -62,15 +62,15 @@ def run(name: str, model_dir: pathlib.Path, *arguments: str) -> tuple[dict[str, 
     ],
 )
 def test_an_example_runs(name: str, evaluated: list[int], tmp_path: pathlib.Path) -> None:
-    """It trains and evaluates, and says that the engine takes the place of a TPU."""
-    metrics, said = run(name, tmp_path, *QUICK[name])
+    """An example trains and evaluates, and says that the engine takes the place of a TPU."""
+    metrics, log = run(name, tmp_path, *QUICK[name])
 
-    steps = [step for step in range(10) if f"Saving dict for global step {step}:" in said]
+    steps = [step for step in range(10) if f"Saving dict for global step {step}:" in log]
     assert steps == evaluated
     assert metrics["global_step"] == evaluated[-1]
     assert metrics["loss"] > 0
-    assert said.count("the host engine takes its place") == 1
-    assert said.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
+    assert log.count("the host engine takes its place") == 1
+    assert log.count("use_tpu=True: the TF2 embedding engine holds the tables") == 1
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_an_example_exports_predicts_the_same(name: str, tmp_path: pathlib.
 def test_an_example_learns(
     name: str, options: tuple[str, ...], metric: str, at_least: float, tmp_path: pathlib.Path
 ) -> None:
-    """With its default settings a program finds what its data hides."""
+    """With its default settings an example learns the rule that its data follow."""
     metrics, _ = run(name, tmp_path, *options)
 
     assert metrics[metric] > at_least
@@ -142,10 +142,10 @@ def test_a_canned_estimator_runs(tmp_path: pathlib.Path) -> None:
     for key, number in (("age", 33.0), ("hours", 40.0)):
         feature[key] = tf.train.Feature(float_list=tf.train.FloatList(value=[number]))
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    said = answer(inputs=tf.constant([example.SerializeToString()] * 2))
+    served = answer(inputs=tf.constant([example.SerializeToString()] * 2))
 
-    assert said["classes"].numpy().tolist() == [[b"less", b"more"]] * 2
-    np.testing.assert_allclose(tf.reduce_sum(said["scores"], axis=1), 1.0, rtol=1e-5)
+    assert served["classes"].numpy().tolist() == [[b"less", b"more"]] * 2
+    np.testing.assert_allclose(tf.reduce_sum(served["scores"], axis=1), 1.0, rtol=1e-5)
 
 
 @pytest.mark.full

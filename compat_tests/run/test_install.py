@@ -129,7 +129,7 @@ def state() -> dict[str, Any]:
         tf.compat.v1.tpu.experimental,
         *(importlib.import_module(path) for path in ("tensorflow.python", "tensorflow.python.tpu")),
     ]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         f"sys.modules {name}": module
         for name, module in sys.modules.items()
         if "estimator" in name or name.startswith("tensorflow.python.tpu")
@@ -138,8 +138,10 @@ def state() -> dict[str, Any]:
         for name, value in vars(module).items():
             # What TensorFlow counts and caches is not ours.
             if not name.startswith(("_tfmw", "_fastdict")):
-                found[f"{module.__name__}.{name}"] = list(value) if name == "__all__" else id(value)
-    return found
+                values[f"{module.__name__}.{name}"] = (
+                    list(value) if name == "__all__" else id(value)
+                )
+    return values
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -149,12 +151,12 @@ def test_uninstall_undoes_everything(replace: bool, clean: None) -> None:
     install.install(replace=replace)
     install.uninstall()
     before = state()
-    told = install.install(replace=replace)
+    replaced = install.install(replace=replace)
     during = state()
     install.uninstall()
 
     assert state() == before
-    assert (during == before) == (told == [])
+    assert (during == before) == (replaced == [])
 
 
 @needs_stock
@@ -202,19 +204,19 @@ def test_installing_twice_is_installing_once(clean: None) -> None:
     Without `replace` it takes nothing back: a program may install by itself, and be run by `run`.
     """
     before = vars(tf.compat.v1).get("estimator")
-    told = install.install(replace=True)
+    names = install.install(replace=True)
 
-    assert install.install(replace=True) == told
-    assert install.install() == told
-    assert [name.name for name in install.installed()] == told
-    assert len(set(told)) == len(told)
+    assert install.install(replace=True) == names
+    assert install.install() == names
+    assert [name.name for name in install.installed()] == names
+    assert len(set(names)) == len(names)
     install.uninstall()
     assert vars(tf.compat.v1).get("estimator") is before
     assert install.installed() == []
 
 
 def test_every_name_leads_somewhere(clean: None) -> None:
-    """Each name of each module can be used."""
+    """Each public name of each installed module can be imported."""
     install.install(replace=True)
     missing = [
         (path, name)
@@ -272,7 +274,7 @@ def test_imports_of_what_is_left_out_say_why(statement: str, reason: str, clean:
 
 @pytest.mark.parametrize("path", stock_names.ESTIMATOR_PARENTS)
 def test_every_path_to_the_namespace_leads_to_the_bridge(path: str, clean: None) -> None:
-    """Also `tf.compat.v2.compat.v1.estimator` and the like, by attribute and by import."""
+    """Indirect paths such as `tf.compat.v2.compat.v1.estimator` lead to the bridge, too."""
     install.install(replace=True)
 
     namespace = importlib.import_module(stock_names.ESTIMATOR_PARENTS[path])
@@ -281,7 +283,7 @@ def test_every_path_to_the_namespace_leads_to_the_bridge(path: str, clean: None)
 
 
 def test_a_private_name_does_what_stocks_does(clean: None, tmp_path: pathlib.Path) -> None:
-    """The step of a model_dir is read, or 0; the keys and versions have their values."""
+    """Private names return what stock's do: the step of a model_dir (or 0), keys and versions."""
     install.install(replace=True)
     library = "tensorflow_estimator.python.estimator"
     module = importlib.import_module(f"{library}.estimator")

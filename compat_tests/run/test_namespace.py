@@ -119,7 +119,7 @@ def _differ(name: str) -> bool:
     ],
 )
 def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -> None:
-    """It is an AttributeError, so `hasattr` and `getattr` with a default work."""
+    """A name that is not supported is an AttributeError, as `hasattr` and `getattr` expect."""
     namespace = inside(estimator, path)
 
     with pytest.raises(AttributeError, match=way_out):
@@ -345,7 +345,7 @@ def raises_ours(call: Call, message: str) -> type[Exception]:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_names_the_setting(case: str) -> None:
-    """The message names class, setting and value; the error is a ValueError or a TypeError."""
+    """A wrong argument is a ValueError or TypeError with class, setting and value."""
     assert issubclass(raises_ours(*REFUSED[case]), (ValueError, TypeError))
 
 
@@ -386,19 +386,19 @@ def parsing(namespace: Any) -> dict[str, Any]:
 
 def test_parsing_specs_add_label_and_weight() -> None:
     """Features of the columns, a label of the right shape and type, and the weight."""
-    made = parsing(estimator)
+    specs = parsing(estimator)
 
-    assert set(made["class"]) == {"age", "words", "y"}
-    assert made["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
-    assert made["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
-    assert made["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
-    assert made["weighted"]["weight"].shape == (1,)
-    assert made["weighted"].keys() == made["column"].keys()
+    assert set(specs["class"]) == {"age", "words", "y"}
+    assert specs["class"]["y"] == tf.io.FixedLenFeature((1,), tf.int64)
+    assert specs["string"]["y"] == tf.io.FixedLenFeature((1,), tf.string, "none")
+    assert specs["number"]["y"] == tf.io.FixedLenFeature((3,), tf.float32)
+    assert specs["weighted"]["weight"].shape == (1,)
+    assert specs["weighted"].keys() == specs["column"].keys()
 
 
 @needs_stock
 def test_parsing_specs_are_those_of_stock(stock: Any) -> None:
-    """They are equal to stock's."""
+    """Parsing specs equal stock's."""
     assert parsing(estimator) == parsing(stock)
 
 
@@ -418,7 +418,7 @@ def described(receiver: Any) -> dict[str, Any]:
 
 def receivers(namespace: Any) -> dict[str, Any]:
     """Receivers of all kinds, each in a graph of its own."""
-    export, made = namespace.export, {}
+    export, descriptions = namespace.export, {}
     spec = {"a": tf.io.FixedLenFeature([2], tf.float32), "ids": tf.io.VarLenFeature(tf.int64)}
 
     def features() -> dict[str, Any]:
@@ -440,26 +440,26 @@ def receivers(namespace: Any) -> dict[str, Any]:
     }
     for name, make in makers.items():
         with tf.Graph().as_default():
-            made[name] = described(make())
-    return made
+            descriptions[name] = described(make())
+    return descriptions
 
 
 def test_receivers_feed_what_they_say() -> None:
     """Placeholders have the features' types and shapes, but for the batch size."""
-    made = receivers(estimator)
+    descriptions = receivers(estimator)
 
-    assert made["parsing"]["receiver_tensors"] == {
+    assert descriptions["parsing"]["receiver_tensors"] == {
         "examples": ("input_example_tensor", tf.string, [None])
     }
-    assert made["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
-    assert made["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
-    assert made["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
-    assert set(made["single"]["features"]) == {"feature"}
-    assert set(made["single"]["receiver_tensors"]) == {"input"}
-    assert set(made["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
-    assert made["tensor"]["features"][1:] == (tf.float32, [None, 2])
-    assert set(made["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
-    assert made["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
+    assert descriptions["parsing, batch"]["features"]["a"][1:] == (tf.float32, [4, 2])
+    assert descriptions["raw"]["features"]["a"][1:] == (tf.float32, [None, 2])
+    assert descriptions["raw, batch"]["features"]["b"][1:] == (tf.float32, [3])
+    assert set(descriptions["single"]["features"]) == {"feature"}
+    assert set(descriptions["single"]["receiver_tensors"]) == {"input"}
+    assert set(descriptions["alternatives"]["receiver_tensors_alternatives"]["other"]) == {"input"}
+    assert descriptions["tensor"]["features"][1:] == (tf.float32, [None, 2])
+    assert set(descriptions["supervised"]["receiver_tensors"]) == {"a", "b", "label"}
+    assert descriptions["supervised, labels"]["features"][1:] == (tf.float32, [5, 2])
 
 
 @needs_stock
@@ -469,7 +469,7 @@ def test_receivers_are_those_of_stock(stock: Any) -> None:
 
 
 def test_export_outputs_are_tensorflows() -> None:
-    """A spec for prediction takes them, and they make signatures."""
+    """Predictions of the built-in types are accepted as outputs, and become signatures."""
     with tf.Graph().as_default():
         scores = tf.zeros([3, 2])
         outputs = {
@@ -494,14 +494,14 @@ def test_export_outputs_are_tensorflows() -> None:
 
 @needs_stock
 def test_export_outputs_are_stocks(stock: Any) -> None:
-    """They are the same classes."""
+    """The classes of export outputs are TensorFlow's own."""
     for name in dir(stock.export):
         if name.endswith("Output"):
             assert getattr(estimator.export, name) is getattr(stock.export, name)
 
 
 def test_a_model_of_an_exporter_is_abstract() -> None:
-    """A program's own exporter has a name, as property or attribute, and `export`."""
+    """A program's own exporter needs a name (property or attribute) and `export`."""
     named = types.new_class("Named", (estimator.Exporter,), {}, lambda ns: ns.update(name="a"))
 
     with pytest.raises(TypeError, match="abstract"):

@@ -33,7 +33,7 @@ def test_where_no_line_can_be_rewritten_there_is_none(
 def test_a_line_fits_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that the terminal would break is cut, since it could not be written over."""
+    """A line longer than the terminal is cut, since a broken line cannot be overwritten."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
@@ -103,7 +103,7 @@ def test_what_is_short_is_not_shown(
 
 
 def test_times_are_readable() -> None:
-    """Seconds, minutes and hours, with one unit below."""
+    """Times are in seconds, minutes or hours, with one unit below."""
     times = (0.2, 59.4, 60, 125, 3600, 4230)
     assert [readable_time(each) for each in times] == [
         *("1 s", "59 s", "1 min", "2 min 5 s", "1 h", "1 h 10 min"),

@@ -101,7 +101,7 @@ def test_cores_of_stock_are_refused(
 
 
 def test_help_imports_no_tensorflow() -> None:
-    """Neither the package nor `--help` loads TensorFlow."""
+    """Neither importing the package nor `--help` loads TensorFlow."""
     program = (
         "import sys, estimator_bridge\n"
         "from estimator_bridge.cli.main import main\n"
@@ -120,8 +120,8 @@ def test_install_replaces_stock_only_when_asked() -> None:
     """`install` fills what is missing; with `replace` stock's estimator too; `uninstall` undoes."""
     before = vars(tf.compat.v1).get("estimator")
     try:
-        told = install.install()
-        assert ("tensorflow.compat.v1.estimator" in told) == (not HAS_STOCK)
+        names = install.install()
+        assert ("tensorflow.compat.v1.estimator" in names) == (not HAS_STOCK)
         install.uninstall()
         install.install(replace=True)
         assert tf.compat.v1.estimator is estimator

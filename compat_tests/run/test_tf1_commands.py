@@ -46,7 +46,7 @@ COMMANDS = {name: each for name, each in main.parsers()[1].items() if _runs_prog
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_on_programs_takes_the_option(name: str) -> None:
-    """`--tf1`, `--no-tf1`, or neither, which is to find out."""
+    """Commands take `--tf1` and `--no-tf1`; without either they find out."""
     required = {"run": ["a.py"], "verify": ["a.py"], "convert": ["a", "b"], "inspect": ["a"]}
     parsed = [
         COMMANDS[name].parse_args([*option, *required.get(name, [])]).tf1
@@ -57,7 +57,7 @@ def test_every_command_on_programs_takes_the_option(name: str) -> None:
 
 
 def test_these_are_the_commands() -> None:
-    """A new command on programs is to take the option, too, and be tried below."""
+    """Every command on programs takes the option, and is tried below."""
     assert set(COMMANDS) == {"audit", "convert", "inspect", "migrate", "plan", "run", "verify"}
 
 
@@ -102,14 +102,14 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
 def test_migrate_refuses_a_program_of_tf1(
     form: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No form of it would run by itself: the message says how it runs, and writes nothing."""
+    """`migrate` refuses a program of TF1, says how to run it, and writes nothing."""
     path = tmp_path / "job.py"
     path.write_text("import tensorflow as tf\nrate = tf.train.exponential_decay\n")
 
     assert main.main(["migrate", "--form", form, str(path)]) == 2
-    said = capsys.readouterr().err
-    assert "job.py names tf.train.exponential_decay (job.py, line 2)" in said
-    assert f"estimator-bridge run --tf1 {path}" in said
+    stderr = capsys.readouterr().err
+    assert "job.py names tf.train.exponential_decay (job.py, line 2)" in stderr
+    assert f"estimator-bridge run --tf1 {path}" in stderr
     assert [each.name for each in tmp_path.iterdir()] == ["job.py"]
     assert main.main(["migrate", "--no-tf1", str(path)]) == 0
 
@@ -137,17 +137,17 @@ def test_verify_compares_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
     ran = _run(tmp_path, "verify", *options, "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(report.read_text())
-    for side in found["sides"].values():
+    result = json.loads(report.read_text())
+    for side in result["sides"].values():
         assert side["tensorflow"] == f"{tf.__version__}, seen as TensorFlow 1"
-    assert {each["name"] for each in found["series"]} >= {"conv2d/kernel", "dense/bias", "loss"}
-    assert all(outcome["equal"] for outcome in found["outcomes"])
+    assert {each["name"] for each in result["series"]} >= {"conv2d/kernel", "dense/bias", "loss"}
+    assert all(outcome["equal"] for outcome in result["outcomes"])
 
 
 @pytest.mark.full
 @needs_stock
 def test_predictions_of_stock_on_a_tpu_are_compared(tmp_path: pathlib.Path) -> None:
-    """There stock reads the first batch once more; the bridge gets those that there are."""
+    """Predictions of stock on a TPU are compared, though it reads the first batch twice."""
     ran = _run(tmp_path, "verify", "--a", "stock", "--steps", "2", "PROGRAM", cores=1)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -165,7 +165,7 @@ def test_a_side_that_does_not_see_tf1_says_what_to_do(tmp_path: pathlib.Path) ->
 
 @pytest.mark.full
 def test_watch_takes_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
-    """`verify --watch` runs its side in the same way."""
+    """`verify --watch` takes a program of TF1, too."""
     ran = _run(tmp_path, "verify", "--watch", "--steps", "2", "PROGRAM", "--use_tpu=False")
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -173,12 +173,12 @@ def test_watch_takes_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.full
 def test_audit_runs_a_program_of_tf1(tmp_path: pathlib.Path) -> None:
-    """It ends at the estimator, has no tables, and what it said is on stderr."""
+    """`audit --run` of a program of TF1 ends at its estimator; its output goes to stderr."""
     ran = _run(tmp_path, "audit", "--json", "--run", "PROGRAM")
 
     assert ran.returncode == 0, ran.stderr
     assert "the program names tf." in ran.stderr
-    _, found = json.loads(ran.stdout)
-    assert not found["tables"]
-    assert "no embedding_config_spec: no tables" in found["remarks"]
-    assert found["remarks"][0] == "use_tpu=True"
+    _, result = json.loads(ran.stdout)
+    assert not result["tables"]
+    assert "no embedding_config_spec: no tables" in result["remarks"]
+    assert result["remarks"][0] == "use_tpu=True"

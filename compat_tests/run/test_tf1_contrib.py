@@ -84,7 +84,7 @@ def test_every_name_of_the_list_is_there(path: str, view: Any) -> None:
 
 
 def test_the_page_has_the_names_that_there_are() -> None:
-    """The table of docs/tf1.md is made of the list."""
+    """The table of docs/tf1.md is generated from the list of names."""
     if not (ROOT / "docs").is_dir():
         pytest.skip("the documents are part of the repository, not of the packages")
     text = contrib_tables.PAGE.read_text(encoding="utf-8")
@@ -123,12 +123,12 @@ assert not hasattr(tf, "nonsense")
 
 
 def test_a_program_imports_tensorflow_1(program: Callable[[str], Any]) -> None:
-    """By all kinds of statements, of public, private and contrib modules."""
+    """Every kind of import statement sees TensorFlow 1: public, private and contrib modules."""
     assert program(IMPORTS)["tf"].contrib
 
 
 def test_only_programs_see_it(program: Callable[[str], Any]) -> None:
-    """Libraries, the bridge and the standard library have TensorFlow 2, also while it is open."""
+    """Libraries, the bridge and the standard library keep TensorFlow 2 meanwhile."""
     seen = program("import tensorflow as tf\nimport json\n")["tf"]
     library = {"__name__": "library", "__file__": f"{pathlib.Path(np.__file__).parent}/x.py"}
     exec("import tensorflow as tf", library)
@@ -160,13 +160,13 @@ def test_only_programs_see_it(program: Callable[[str], Any]) -> None:
 def test_an_import_of_another_name_says_what_there_is(
     statement: str, words: str, program: Callable[[str], Any]
 ) -> None:
-    """It is an ImportError with what there is, and what to do."""
+    """Importing an unknown name is an ImportError with the names there are and what to do."""
     with pytest.raises(ImportError, match=words):
         program(statement)
 
 
 def test_another_name_is_an_attribute_error(view: Any) -> None:
-    """So that `hasattr` works; the message is that of imports."""
+    """An unknown attribute is an AttributeError, as `hasattr` expects, with the same message."""
     with pytest.raises(errors.Unsupported, match=r"`tf\.contrib\.image\.rotate` is not supported"):
         view.contrib.image.rotate  # noqa: B018 - it is the access that raises
     assert not hasattr(view.contrib, "nonsense")
@@ -202,7 +202,7 @@ def test_programs_of_tensorflow_1_are_told_by_their_source(
 
 
 def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
-    """Also those in packages, that another module imports, and those that import relatively."""
+    """Modules in packages, of modules, and with relative imports are read too."""
     (tmp_path / "job.py").write_text("from parts import first\n")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "__init__.py").write_text("")
@@ -214,7 +214,7 @@ def test_modules_beside_a_script_are_read_too(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_failure_for_a_name_of_tensorflow_1_is_recognized() -> None:
-    """Of TensorFlow's own modules only, and of names that TensorFlow 1 has."""
+    """Only TensorFlow's own modules, and names that TensorFlow 1 has, are recognised."""
     for owner, name, wanted in (
         (tf, "contrib", "tf.contrib"),
         (tf, "placeholder", "tf.placeholder"),
@@ -235,9 +235,9 @@ def computed(make: Callable[[], Any]) -> tuple[Any, dict[str, Array]]:
     """Returns what ops compute after their variables are initialized, and those by name."""
     with tf.Graph().as_default(), tf1.Session() as session:
         tf1.set_random_seed(0)
-        made = make()
+        tensors = make()
         session.run([tf1.global_variables_initializer(), tf1.local_variables_initializer()])
-        values = session.run(made)
+        values = session.run(tensors)
         variables = session.run({each.op.name: each for each in tf1.global_variables()})
         return values, variables
 
@@ -259,7 +259,7 @@ def test_layer_norm_is_the_formula(
 ) -> None:
     """(x - mean) / sqrt(variance + 1e-12), times gamma plus beta, over the axes asked for."""
     x = numbers(*shape)
-    found, variables = computed(
+    actual, variables = computed(
         lambda: view.contrib.layers.layer_norm(
             tf.constant(x), begin_norm_axis=begin_norm, begin_params_axis=begin_params
         )
@@ -267,7 +267,7 @@ def test_layer_norm_is_the_formula(
     axes = tuple(range(begin_norm % len(shape), len(shape)))
     mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
 
-    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-12), **CLOSE)
+    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-12), **CLOSE)
     assert {name: value.shape for name, value in variables.items()} == {
         "LayerNorm/beta": shape[begin_params:],
         "LayerNorm/gamma": shape[begin_params:],
@@ -278,13 +278,13 @@ def test_layer_norm_is_the_formula(
 def test_instance_norm_is_the_formula(data_format: str, view: Any) -> None:
     """(x - mean) / sqrt(variance + 1e-6) of each channel of each sample."""
     x = numbers(2, 3, 4, 5)
-    found, variables = computed(
+    actual, variables = computed(
         lambda: view.contrib.layers.instance_norm(tf.constant(x), data_format=data_format)
     )
     axes = (2, 3) if data_format == "NCHW" else (1, 2)
     mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
 
-    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-6), **CLOSE)
+    np.testing.assert_allclose(actual, (x - mean) / np.sqrt(variance + 1e-6), **CLOSE)
     channels = x.shape[1 if data_format == "NCHW" else -1]
     assert {name: value.shape for name, value in variables.items()} == {
         "InstanceNorm/beta": (channels,),
@@ -304,12 +304,12 @@ def test_batch_norm_normalizes_and_moves_its_averages(shape: tuple[int, ...], vi
         )
         return outputs
 
-    found, variables = computed(make)
+    actual, variables = computed(make)
     count = int(np.prod(shape[:-1]))
     ratio = 1.0 if len(shape) == 3 else count / (count - 1)
 
     np.testing.assert_allclose(
-        found, (x - x.mean(axes)) / np.sqrt(x.var(axes) + 0.001), rtol=2e-4, atol=2e-5
+        actual, (x - x.mean(axes)) / np.sqrt(x.var(axes) + 0.001), rtol=2e-4, atol=2e-5
     )
     assert variables.keys() == {
         f"BatchNorm/{name}" for name in ("beta", "gamma", "moving_mean", "moving_variance")
@@ -331,9 +331,9 @@ def test_batch_norm_takes_a_tensor_that_tells_training(view: Any) -> None:
         assert len(updates) == 2
         return outputs, updates
 
-    (found, _), variables = computed(make)
+    (actual, _), variables = computed(make)
 
-    np.testing.assert_allclose(found, x / np.sqrt(1.001), **CLOSE)
+    np.testing.assert_allclose(actual, x / np.sqrt(1.001), **CLOSE)
     np.testing.assert_array_equal(variables["BatchNorm/moving_variance"], np.ones(3))
 
 
@@ -349,10 +349,10 @@ def test_fully_connected_multiplies(view: Any) -> None:
             layers.fully_connected(tf.constant(x[0]), 2, normalizer_fn=layers.layer_norm),
         )
 
-    (found, score, _), variables = computed(make)
+    (actual, score, _), variables = computed(make)
 
     np.testing.assert_allclose(
-        found, np.maximum(x @ variables["fully_connected/weights"], 0.0), **CLOSE
+        actual, np.maximum(x @ variables["fully_connected/weights"], 0.0), **CLOSE
     )
     np.testing.assert_allclose(score, x[0] @ variables["score/weights"], **CLOSE)
     assert variables.keys() == {
@@ -363,7 +363,7 @@ def test_fully_connected_multiplies(view: Any) -> None:
 
 
 def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
-    """Each is TensorFlow's op of its own weights; the variables have TensorFlow 1.15's names."""
+    """Each convolution is TensorFlow's op on the layer's weights, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
 
     def make() -> Any:
@@ -378,7 +378,7 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
             layers.avg_pool2d(images, [2, 2], padding="SAME"),
         ]
 
-    found, variables = computed(make)
+    outputs, variables = computed(make)
     nn = tf1.nn
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf.constant(numbers(2, 8, 8, 3))
@@ -398,13 +398,13 @@ def test_convolutions_are_those_of_tensorflow(view: Any) -> None:
             ]
         )
 
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
     assert {"a/biases", "c/biases", "d/biases", "Conv/biases"} <= variables.keys()
 
 
 def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
-    """In three dimensions, too; the variables have TensorFlow 1.15's names."""
+    """Layers in three dimensions are TensorFlow's ops, with TensorFlow 1.15's names."""
     layers = view.contrib.layers
 
     def make() -> Any:
@@ -416,7 +416,7 @@ def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
             layers.avg_pool3d(volumes, [2, 2, 2], [1, 2, 2], padding="SAME"),
         ]
 
-    found, variables = computed(make)
+    outputs, variables = computed(make)
     nn = tf1.nn
     with tf.Graph().as_default(), tf1.Session() as session:
         x = tf.constant(numbers(2, 4, 4, 4, 3))
@@ -433,7 +433,7 @@ def test_layers_of_volumes_are_those_of_tensorflow(view: Any) -> None:
             ]
         )
 
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, **CLOSE)
     assert {"Conv/biases", "Conv3d_transpose/biases"} <= variables.keys()
 
@@ -589,9 +589,9 @@ def test_lars_is_the_formula(nesterov: bool, view: Any) -> None:
         session.run(tf1.global_variables_initializer())
         for _ in range(3):
             session.run(step)
-        found = session.run(variables)
+        actual = session.run(variables)
 
-    for value, (name, w) in zip(found, start.items(), strict=True):
+    for value, (name, w) in zip(actual, start.items(), strict=True):
         m = np.zeros_like(w)
         for _ in range(3):
             g, factor = 2 * w, rate
@@ -618,7 +618,7 @@ def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> 
         session.run(tf1.global_variables_initializer())
         for _ in range(3):
             session.run(step)
-        found = session.run(variable)
+        actual = session.run(variable)
 
     w, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for number in range(1, 4):
@@ -628,7 +628,7 @@ def test_nadam_is_the_formula(is_sparse: bool, is_resource: bool, view: Any) -> 
         factor = rate * np.sqrt(1 - beta2**number) / (1 - beta1**number)
         moved = factor * (beta1 * m + (1 - beta1) * g) / (np.sqrt(v) + epsilon)
         w[rows] -= moved[rows]
-    np.testing.assert_allclose(found, w, **CLOSE)
+    np.testing.assert_allclose(actual, w, **CLOSE)
 
 
 def test_streaming_metrics_take_predictions_first(view: Any) -> None:
@@ -668,11 +668,11 @@ def test_columns_make_the_input_of_a_model(view: Any) -> None:
         }
         net = layers.input_from_feature_columns(features, columns)
         session.run([tf1.global_variables_initializer(), tf1.tables_initializer()])
-        found = session.run(net)
+        actual = session.run(net)
         names = [each.op.name for each in tf1.global_variables()]
 
     np.testing.assert_allclose(
-        found,
+        actual,
         # Bucketized, embedding, one-hot, real-valued.
         [
             [1.0, 0.0, *table[:2].mean(0), 0.0, 1.0, 1.0, 2.0],

@@ -79,22 +79,22 @@ def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def test_a_tf1_program_is_found_and_run(tmp_path: pathlib.Path) -> None:
-    """Without an option: the first line on stderr says which name showed it, and where."""
-    said = run("ncf", tmp_path, options=("--cores=2",))
+    """Without an option a TF1 program is recognised; stderr says by which name, and where."""
+    output = run("ncf", tmp_path, options=("--cores=2",))
 
-    assert re.search(r"the program names tf\.\S+ \(ncf_main\.py, line \d+\), which", said)
-    assert "which TensorFlow 2 lacks: it sees TensorFlow 1, as with --tf1" in said
-    assert "use_tpu=True: 2 TPU core(s) emulated" in said
-    assert "holds the tables" not in said
+    assert re.search(r"the program names tf\.\S+ \(ncf_main\.py, line \d+\), which", output)
+    assert "which TensorFlow 2 lacks: it sees TensorFlow 1, as with --tf1" in output
+    assert "use_tpu=True: 2 TPU core(s) emulated" in output
+    assert "holds the tables" not in output
     assert variables(tmp_path / "job")["global_step"] == STEPS["ncf"]
 
 
 @pytest.mark.full
 def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> None:
-    """Its names of variables are those of TensorFlow 1, so that checkpoints fit."""
-    said = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
+    """A program with files of its own has TensorFlow 1's variable names, so checkpoints fit."""
+    output = run("bert", tmp_path, "--use_tpu", "--tpu_name=not-there")
 
-    assert "the program names tf.flags (run_classifier.py, line" in said
+    assert "the program names tf.flags (run_classifier.py, line" in output
     lines = (tmp_path / "job" / "eval_results.txt").read_text().splitlines()
     assert [line.split(" = ")[0] for line in lines] == [
         *("eval_accuracy", "eval_loss", "global_step", "loss"),
@@ -107,7 +107,7 @@ def test_a_program_with_files_of_its_own_evaluates(tmp_path: pathlib.Path) -> No
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_a_program_trains(name: str, use_tpu: bool, tmp_path: pathlib.Path) -> None:
-    """It makes its steps, and its variables move and are finite; CrossShardOptimizers included."""
+    """A program makes its steps; variables move and are finite, with CrossShardOptimizer too."""
     arguments = [] if name == "columns" else [f"--use_tpu={use_tpu}"]
     options = ("--cores=2",) if name == "ncf" else ()
     run(name, tmp_path, *arguments, options=options)

@@ -24,7 +24,7 @@ def resolver() -> Iterator[Any]:
 
 
 def test_the_system_is_initialized_without_a_tpu(resolver: Any) -> None:
-    """By every path it returns a topology of the cores asked for, until uninstall undoes it."""
+    """`initialize_tpu_system` returns a topology of the cores asked for, until `uninstall`."""
     tf.config.experimental_connect_to_cluster(resolver)
     for path in stock_names.PUBLIC_NAMESPACES:
         module = install.public_module(f"{path}.tpu.experimental")
@@ -37,7 +37,7 @@ def test_the_system_is_initialized_without_a_tpu(resolver: Any) -> None:
 
 @pytest.mark.full
 def test_a_strategy_of_a_resolver_runs_on_software_cores(resolver: Any) -> None:
-    """As in notebooks: Keras trains on as many replicas, and the class is told as TPUStrategy."""
+    """A strategy of a resolver, as in notebooks, trains Keras on as many software cores."""
     tf.tpu.experimental.initialize_tpu_system(resolver)
     strategy = tf.distribute.TPUStrategy(resolver)
     assert isinstance(strategy, tf.distribute.TPUStrategy)

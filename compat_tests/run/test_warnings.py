@@ -23,7 +23,7 @@ from tf2_engine import keras, training
 PACKAGES = tuple(
     os.path.dirname(str(sys.modules[name].__file__)) for name in ("estimator_bridge", "tf2_engine")
 )
-Said = list[str]
+Lines = list[str]
 
 
 def is_ours(path: str) -> bool:
@@ -34,20 +34,20 @@ def is_ours(path: str) -> bool:
 class _Keep(logging.Handler):
     """Keeps the warnings that the packages log."""
 
-    def __init__(self, said: Said) -> None:
+    def __init__(self, lines: Lines) -> None:
         super().__init__(logging.WARNING)
-        self._said = said
+        self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keeps a line of ours."""
         if is_ours(record.pathname):
-            self._said.append(f"{record.pathname}:{record.lineno}: {record.getMessage()}")
+            self._lines.append(f"{record.pathname}:{record.lineno}: {record.getMessage()}")
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[Said]:
+def warned(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
     """Warnings of the packages, by `logging` and by `warnings`."""
-    lines: Said = []
+    lines: Lines = []
 
     def show(message: Any, category: Any, filename: str, lineno: int, *_: Any) -> None:
         frame: Any = sys._getframe()
@@ -146,18 +146,18 @@ PROGRAMS: tuple[Callable[[pathlib.Path], None], ...] = (
 @pytest.mark.full
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_an_ordinary_program_is_not_warned(
-    program: Callable[[pathlib.Path], None], tmp_path: pathlib.Path, said: Said
+    program: Callable[[pathlib.Path], None], tmp_path: pathlib.Path, warned: Lines
 ) -> None:
     """A program of each kind with usual settings runs without a warning of the packages."""
     program(tmp_path)
-    assert said == []
+    assert warned == []
 
 
 @pytest.mark.full
-def test_a_program_whose_numbers_change_is_warned(tmp_path: pathlib.Path, said: Said) -> None:
+def test_a_program_whose_numbers_change_is_warned(tmp_path: pathlib.Path, warned: Lines) -> None:
     """The same program with a setting that stock ignores is warned: the fixture sees warnings."""
     jobs.make(str(tmp_path), spec_options={"clipping_limit": 0.5}).train(clicks.input_fn, steps=1)
-    assert ["`clipping_limit`=0.5" in line for line in said] == [True]
-    said.clear()
+    assert ["`clipping_limit`=0.5" in line for line in warned] == [True]
+    warned.clear()
     tf2_engine.ProximalYogi(0.1)
-    assert ["UserWarning" in line for line in said] == [True]
+    assert ["UserWarning" in line for line in warned] == [True]

@@ -141,12 +141,12 @@ report = {}
 for name in sys.argv[2:]:
     path = f"{sys.argv[1]}/{name}"
     model = tf.saved_model.load(path)
-    given = dict(np.load(path + ".npz", allow_pickle=False))
-    wanted = given.pop("wanted")
-    if "examples" in given:  # numpy would cut zeros off the end of bytes
-        given["examples"] = [base64.b64decode(text) for text in given["examples"]]
+    inputs = dict(np.load(path + ".npz", allow_pickle=False))
+    wanted = inputs.pop("wanted")
+    if "examples" in inputs:  # numpy would cut zeros off the end of bytes
+        inputs["examples"] = [base64.b64decode(text) for text in inputs["examples"]]
     found = model.signatures["serving_default"](
-        **{key: tf.constant(value) for key, value in given.items()}
+        **{key: tf.constant(value) for key, value in inputs.items()}
     )["activations"]
     report[name] = bool(np.array_equal(wanted, found.numpy()))
 ours = [name for name in sys.modules if name.split(".")[0] in ("tf2_engine", "estimator_bridge")]
@@ -160,7 +160,7 @@ class Export:
 
     model: tf.Module
     signature: Any
-    given: dict[str, Any]
+    inputs: dict[str, Any]
     wanted: Any
 
 
@@ -314,7 +314,7 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
             wanted = engine.tables["users"].variables["parameters"][0].numpy()
             assert np.abs(wanted - before).max() > 0.01
             np.testing.assert_array_equal(wanted, rows_of(engine, "users"))
-        np.savez(tmp_path / f"{name}.npz", wanted=wanted, **export.given)
+        np.savez(tmp_path / f"{name}.npz", wanted=wanted, **export.inputs)
 
     loader = subprocess.run(
         [sys.executable, "-c", LOADER, str(tmp_path), *exports],

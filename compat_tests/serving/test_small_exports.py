@@ -72,17 +72,17 @@ def test_a_graph_looks_up_in_small_variables(
     with tf.Graph().as_default(), v1.Session() as session:
         table = v1.get_variable("words", initializer=tf.constant(ROWS), use_resource=use_resource)
         other = v1.get_variable("other", initializer=2.0)
-        found = look_up(table)
+        activations = look_up(table)
         small = SmallTables({"words": [table]}, {"words": table_dtype})
-        small.check(signature(found=found))
+        small.check(signature(found=activations))
         session.run(v1.global_variables_initializer())
         kept = small.store(session, v1.global_variables())
-        result = session.run(found)
+        result = session.run(activations)
         assert [each.op.name for each in kept] == ["other", f"words/{table_dtype}"]
         assert v1.global_variables() == kept
         assert v1.trainable_variables() == [other]
         session.run(table.initializer, {table.initial_value: np.full_like(ROWS, np.nan)})
-        np.testing.assert_array_equal(session.run(found), result)
+        np.testing.assert_array_equal(session.run(activations), result)
     with tf.Graph().as_default(), v1.Session() as session:
         expected = look_up(v1.get_variable("words", initializer=held(ROWS, table_dtype)))
         session.run(v1.global_variables_initializer())
@@ -99,9 +99,9 @@ def test_parts_of_a_table_are_parts() -> None:
             partitioner=v1.fixed_size_partitioner(3),
             use_resource=True,
         )
-        found = v1.nn.embedding_lookup(whole, [0, 3, 5], partition_strategy="div")
+        activations = v1.nn.embedding_lookup(whole, [0, 3, 5], partition_strategy="div")
         small = SmallTables({"words": list(whole)}, {"words": "int8"})
-        small.check(signature(found=found))
+        small.check(signature(found=activations))
         for number, part in enumerate(whole):
             session.run(part.assign(rows[2 * number : 2 * number + 2]))
         with pytest.raises(errors.InvalidSpec, match=r"^Table 'words': .* cannot hold row 4, "):
@@ -109,7 +109,7 @@ def test_parts_of_a_table_are_parts() -> None:
         session.run(list(whole)[2].assign(ROWS[4:]))
         names = [each.op.name for each in small.store(session, v1.global_variables())]
         assert names == [f"words/part_{number}/int8" for number in range(3)]
-        np.testing.assert_array_equal(session.run(found), held(ROWS, "int8")[[0, 3, 5]])
+        np.testing.assert_array_equal(session.run(activations), held(ROWS, "int8")[[0, 3, 5]])
 
 
 def test_a_table_that_is_read_in_a_function_is_refused(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,16 +120,16 @@ def test_a_table_that_is_read_in_a_function_is_refused(caplog: pytest.LogCapture
     with tf.Graph().as_default():
         table = v1.get_variable("words", initializer=ROWS, use_resource=True)
         rows = tf.function(lambda: tf.gather(table, [1, 2]))()
-        found = tf.identity(rows)
+        copied = tf.identity(rows)
         small = SmallTables({"words": [table]}, {"words": "int8"})
         message = (
             r"^Table 'words': `table_dtype`='int8' replaces lookups .* the output 'Identity:0' "
             r"needs it by the op '\w*PartitionedCall\w*' .*leave this table float32"
         )
         with pytest.raises(errors.InvalidInput, match=message):
-            small.check(signature(found=found))
+            small.check(signature(found=copied))
         small.check(signature(other=tf.constant(1.0)))
-        SmallTables({"words": [table]}, {"words": "float32"}).check(signature(found=found))
+        SmallTables({"words": [table]}, {"words": "float32"}).check(signature(found=copied))
         SmallTables({"unused": []}, {"unused": "int8"})
         assert "Table 'unused': `table_dtype`='int8' has no effect" in caplog.text
 
@@ -156,7 +156,7 @@ def test_exports_of_estimators(name: str, tmp_path: pathlib.Path) -> None:
     make, options, tables = JOBS[name]
     job = make(str(tmp_path / "job"), **options)
     job.train(clicks.input_fn, steps=3)
-    given = {"examples": np.array(clicks_served.examples(1, jobs.BATCH), object)}
+    features = {"examples": np.array(clicks_served.examples(1, jobs.BATCH), object)}
     for table_dtype in SMALL:
         path = job.export_saved_model(
             tmp_path / "small", clicks_served.receiver, table_dtype=table_dtype
@@ -170,15 +170,15 @@ def test_exports_of_estimators(name: str, tmp_path: pathlib.Path) -> None:
         before = job.export_saved_model(tmp_path / "before", clicks_served.receiver)
 
         results = [
-            base_jobs.run_signature(each, "serving_default", given)["p"]
+            base_jobs.run_signature(each, "serving_default", features)["p"]
             for each in (path, expected, before)
         ]
         np.testing.assert_array_equal(results[0], results[1])
         assert np.abs(results[0] - results[2]).max() > 0
         if table_dtype == "int8":
-            found = served([path], given, tmp_path)[0]["p"]
+            answered = served([path], features, tmp_path)[0]["p"]
             # Predictions below 1; a graph may round the product and sum of a row only once.
-            np.testing.assert_allclose(found, results[0], rtol=0, atol=2.0**-20)
+            np.testing.assert_allclose(answered, results[0], rtol=0, atol=2.0**-20)
         variables, of_float32 = stored(path), stored(before)
         for table in tables:
             (rows, dim), _ = of_float32.pop(table)
@@ -238,8 +238,8 @@ def test_exports_of_a_trainer(tmp_path: pathlib.Path) -> None:
         assert stored(paths[-2])[f"words/{dtype}"][0] == [10, width]
         assert "words" not in stored(paths[-2])
     results = [each["net"] for each in served(paths, {"word": np.array([[2], [3], [9]])}, tmp_path)]
-    for found, wanted in zip(results[::2], results[1::2], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=ROUNDING)
+    for actual, wanted in zip(results[::2], results[1::2], strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=ROUNDING)
     with pytest.raises(errors.InvalidSpec, match="`table_dtype` must be one of"):
         trainer.export_saved_model(str(tmp_path / "c"), Receiver, table_dtype="int4")
 
@@ -262,8 +262,8 @@ def model_of(arithmetic: str, generation: str = "2") -> tuple[Any, Any]:
         arithmetic=arithmetic,
     )
     inputs = {name: kind.Input(shape=(), dtype="int64", name=name) for name in ("users", "items")}
-    found = layer(inputs)
-    both = kind.layers.Concatenate()([found["users"], found["items"]])
+    activations = layer(inputs)
+    both = kind.layers.Concatenate()([activations["users"], activations["items"]])
     model = kind.Model(inputs, kind.layers.Dense(1)(both))
     model.compile(kind.optimizers.Adagrad(0.1), "mse")
     ids = {name: tf.constant([1, 2, 39], tf.int64) for name in inputs}
@@ -291,14 +291,14 @@ def test_exports_of_keras_models(arithmetic: str, generation: str, tmp_path: pat
     """
     model, serve = model_of(arithmetic, generation)
     layer = layer_of(model)
-    given = {"ids": np.arange(40)}
-    before = serve(**given)["score"].numpy()
+    features = {"ids": np.arange(40)}
+    before = serve(**features)["score"].numpy()
     weights = [tuple(each.shape) for each in model.weights]
     small = {name: str(tmp_path / name) for name in SMALL}
     for table_dtype, path in small.items():
         engine_keras.export_saved_model(model, path, serve, table_dtype=table_dtype)
         assert weights == [tuple(each.shape) for each in model.weights]
-        np.testing.assert_array_equal(serve(**given)["score"], before)
+        np.testing.assert_array_equal(serve(**features)["score"], before)
         shapes = [shape for shape, _ in stored(path).values()]
         assert shapes.count([40, 14 if table_dtype == "int8" else 6]) == 2
         assert [40, 6] not in shapes or table_dtype != "int8"
@@ -309,10 +309,10 @@ def test_exports_of_keras_models(arithmetic: str, generation: str, tmp_path: pat
             each.assign(held(originals[table], table_dtype))
         paths += [path, str(tmp_path / f"{table_dtype} in float32")]
         engine_keras.export_saved_model(model, paths[-1], {"serving_default": serve})
-    results = [each["score"] for each in served(paths, given, tmp_path)]
-    for found, wanted in zip(results[::2], results[1::2], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=OF_SCORES)
-        assert np.abs(found - before).max() > 0
+    results = [each["score"] for each in served(paths, features, tmp_path)]
+    for actual, wanted in zip(results[::2], results[1::2], strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=OF_SCORES)
+        assert np.abs(actual - before).max() > 0
 
 
 @pytest.mark.full
@@ -358,5 +358,5 @@ def test_exports_of_models_that_train_by_steps(tmp_path: pathlib.Path) -> None:
         shapes = [shape for shape, _ in stored(paths[-2]).values()]
         assert shapes.count([10, 11 if dtype == "int8" else 3]) == 1
     results = [each["rating"] for each in served(paths, {"id": np.array([1, 2, 3, 1])}, tmp_path)]
-    for found, wanted in zip(results[::2], results[1::2], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=OF_SCORES)
+    for actual, wanted in zip(results[::2], results[1::2], strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=0, atol=OF_SCORES)

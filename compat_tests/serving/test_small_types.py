@@ -98,7 +98,7 @@ def test_int8_rows_are_fbgemm_s() -> None:
 
 @pytest.mark.parametrize("table_dtype", ["float16", "bfloat16"])
 def test_floating_point_types_keep_inf_and_nan(table_dtype: str) -> None:
-    """Inf and NaN are what they were."""
+    """Floating-point types keep inf and NaN."""
     rows = np.float32([[np.inf, -np.inf, np.nan, 1.0]])
     np.testing.assert_array_equal(decoded(rows, table_dtype), rows)
 
@@ -159,9 +159,9 @@ def test_lookups_are_those_of_the_rows_that_are_held(table_dtype: str, names: li
                 cpu_embedding_lookup({"n": {"x": ids}}, nest(weights), each, config(kind, "mean"))
                 for each in ({"users": rows}, tables)
             )
-            found = of_small["n"]["x"]
-            assert found.dtype == tf.float32
-            np.testing.assert_array_equal(found, of_float32["n"]["x"], err_msg=name)
+            activation = of_small["n"]["x"]
+            assert activation.dtype == tf.float32
+            np.testing.assert_array_equal(activation, of_float32["n"]["x"], err_msg=name)
 
 
 def nest(weights: Any) -> Any:
@@ -179,16 +179,18 @@ def test_activations_are_off_by_the_gains_times_the_bound(table_dtype: str) -> N
     small = tf2_engine.serving_table(TABLE, table_dtype)
     features = {"x": SPARSE(IDS, tf.int64)}
     table = stock.TableConfig(ROWS, DIM, combiner="sum", name="users")
-    given = {"x": SPARSE(weights, tf.float32)}
+    id_weights = {"x": SPARSE(weights, tf.float32)}
     feature = stock.FeatureConfig(table, validate_weights_and_indices=False)
 
-    found = cpu_embedding_lookup(features, given, {"users": small}, {"x": feature})["x"].numpy()
+    activation = cpu_embedding_lookup(features, id_weights, {"users": small}, {"x": feature})[
+        "x"
+    ].numpy()
 
     exact, bound = np.zeros((2, 4, DIM))
     for (sample, _), row, weight in zip(PLACES, IDS, weights, strict=True):
         exact[sample] += weight * TABLE[row].astype(np.float64)
         bound[sample] += abs(weight) * reference.bound(TABLE, table_dtype)[row]
-    error = np.abs(found - exact)
+    error = np.abs(activation - exact)
     assert (error <= bound + allowed(n_terms=3, steps=0, scale=4.25 * 1.01)).all()
     assert error.max() > 0.1 * bound.max()
 
@@ -208,12 +210,12 @@ def test_the_shards_of_an_engine_stay_shards(table_dtype: str, strategy: str) ->
     assert isinstance(small, tuple) == (strategy == "mod")
     shards = [each.numpy() for each in engine.tables["users"].variables["parameters"]]
     held = tuple(decoded(shard, table_dtype) for shard in shards)
-    found, expected, before = (
+    actual, expected, before = (
         cpu_embedding_lookup({"x": kind.features()}, None, {"users": each}, engine_spec)["x"]
         for each in (small, held, parameters)
     )
-    np.testing.assert_array_equal(found, expected)
-    assert np.abs(found - before).max() > 0
+    np.testing.assert_array_equal(actual, expected)
+    assert np.abs(actual - before).max() > 0
 
 
 @pytest.mark.parametrize("table_dtype", [*SMALL, "float32"])

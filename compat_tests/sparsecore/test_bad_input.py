@@ -209,14 +209,14 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("op", OPS)
 def test_what_is_right_runs(op: str) -> None:
-    """The inputs that are made bad below are good."""
+    """The correct inputs, which the tests below make wrong in one place, are accepted."""
     function, arguments = OPS[op]
     assert function(**arguments) is not None
 
 
 @pytest.mark.parametrize(("op", "wrong", "message"), BAD, ids=[f"{o}: {m}" for o, _, m in BAD])
 def test_what_is_wrong_is_an_error(op: str, wrong: dict[str, Any], message: str) -> None:
-    """The message says what, and the op works afterwards."""
+    """A wrong input is an error that says what is wrong, and the op works afterwards."""
     function, arguments = OPS[op]
     with pytest.raises(tf.errors.OpError, match=message):
         function(**{**arguments, **wrong})
@@ -268,5 +268,5 @@ def test_hostile_calls_end(seed: int, count: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
 def test_many_hostile_calls_end(seed: int) -> None:
-    """So do 10,000 for each of 20 seeds."""
+    """Each of 10,000 hostile calls for each of 20 seeds is done, or ends with an error."""
     assert sum(_hostile(100 + seed, 10_000)) == 10_000

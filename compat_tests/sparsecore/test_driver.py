@@ -38,11 +38,11 @@ def results(kind: type[Stock], case: Case) -> sparse_cores.Results:
 def assert_same_bits(case: Case) -> None:
     """Asserts that driver and stock agree in every activation, row and slot."""
     stock, ours = results(Stock, case), results(Engine, case)
-    for step, (theirs, own) in enumerate(zip(stock.activations, ours.activations, strict=True)):
+    for step, (theirs, actual) in enumerate(zip(stock.activations, ours.activations, strict=True)):
         for core, features in enumerate(theirs):
             for name, values in features.items():
                 what = f"step {step} core {core} feature {name}"
-                np.testing.assert_array_equal(own[core][name], values, what)
+                np.testing.assert_array_equal(actual[core][name], values, what)
     for table, variables in stock.tables.items():
         assert set(ours.tables[table]) == set(variables)
         for name, values in variables.items():
@@ -50,14 +50,14 @@ def assert_same_bits(case: Case) -> None:
 
 
 def test_it_computes_the_bits_of_stock() -> None:
-    """Two steps of Adam on two cores, with and without weights, stacked tables."""
+    """Two steps of Adam on two cores give stock's bits, with weights and stacked tables too."""
     assert_same_bits(Case("Adam", cores=2, sparse_cores=2, steps=2))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_it_computes_the_bits_of_stock_with_every_setting(case: Case) -> None:
-    """All five optimizers and their variants, on several topologies, stacked or not."""
+    """All five optimizers and variants give stock's bits, on several topologies."""
     assert_same_bits(case)
 
 
@@ -91,8 +91,8 @@ def test_it_makes_the_ops_of_stock(case: Case) -> None:
     stock, ours = ops_of(Stock(case)), ops_of(Engine(case))
 
     assert [name for name, _ in ours] == [name for name, _ in stock]
-    for (name, own), (_, theirs) in zip(ours, stock, strict=True):
-        assert own == theirs, name
+    for (name, arguments), (_, theirs) in zip(ours, stock, strict=True):
+        assert arguments == theirs, name
 
 
 def engine(optimizer: Any = None, **feature: Any) -> tf2_engine.TPUEmbedding:
@@ -131,7 +131,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_sparsecores_cannot_do_is_refused(name: str) -> None:
-    """The message names the table, the optimizer and the setting; nothing is dropped in silence."""
+    """A setting that SparseCores lack is refused with the table, the optimizer and its name."""
     optimizer, message = REFUSED[name]
     with (
         SoftTPUStrategy(1, hardware="sparsecore").scope(),
@@ -156,7 +156,7 @@ def test_an_engine_is_built_before_it_runs() -> None:
 
 
 def test_samples_that_cannot_be_spread_are_refused() -> None:
-    """The message names the feature and the next size that fits."""
+    """Samples that SparseCores cannot share are refused with the feature and the next size."""
     with (
         SoftTPUStrategy(1, hardware="sparsecore").scope(),
         pytest.raises(errors.InvalidSpec, match=r"'title'.*has 6 samples.*that fits is 8"),
@@ -165,7 +165,7 @@ def test_samples_that_cannot_be_spread_are_refused() -> None:
 
 
 def test_calls_outside_of_run_are_refused() -> None:
-    """There is no queue of batches: all of a step is inside of `strategy.run`."""
+    """Calls outside of `strategy.run` are refused: no batch waits between steps."""
     with SoftTPUStrategy(1, hardware="sparsecore").scope():
         embedding = engine()
         embedding.build()
@@ -174,7 +174,7 @@ def test_calls_outside_of_run_are_refused() -> None:
 
 
 def test_a_graph_is_refused() -> None:
-    """The message says what to do."""
+    """In a graph the driver is refused, and the message says what to do."""
     strategy = SoftTPUStrategy(1, hardware="sparsecore")
     with (
         tf.Graph().as_default(),
@@ -252,7 +252,7 @@ def test_weights_are_clipped() -> None:
 
 
 def test_an_id_outside_of_its_table_is_an_error() -> None:
-    """As with stock's class, the message names feature, table and id."""
+    """An id outside of its table is an error with feature, table and id, as in stock's class."""
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"id 10 of feature 'title' \(table 'words'\)"
     ):

@@ -100,7 +100,7 @@ def test_ftrl_divides_by_zero() -> None:
 
 
 def test_what_sparsecores_cannot_do_is_refused() -> None:
-    """The message names the table, the optimizer and the setting."""
+    """A setting that SparseCores lack is refused with the table, the optimizer and its name."""
     table = TableSpec("words", 10, 4, "sum", tf2_engine.Momentum(RATE, momentum=0.5))
     spec = EngineSpec((table,), (FeatureSpec("title", "words", output_shape=(4,)),))
     embedding = tf2_engine.TPUEmbedding(spec, driver=HostDriver(arithmetic="sparsecore"))
@@ -109,7 +109,7 @@ def test_what_sparsecores_cannot_do_is_refused() -> None:
 
 
 def test_another_arithmetic_is_refused() -> None:
-    """So are native ops, which have the first generation's."""
+    """Other kernels, native ops among them, are refused: they have other arithmetic."""
     with pytest.raises(errors.InvalidSpec, match=r"`arithmetic` must be .*, got 'v5p'"):
         HostDriver(arithmetic="v5p")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidSpec, match="native=True"):
@@ -118,7 +118,7 @@ def test_another_arithmetic_is_refused() -> None:
 
 
 def test_the_reference_has_the_rows_where_they_are_worked_out() -> None:
-    """By hand: tables of 10 and 7 rows on 4 SparseCores, rows of the saved tensor of 64."""
+    """The reference puts rows of 10 and 7 on 4 SparseCores where they are worked out by hand."""
 
     def saved(table: sparsecore.TableInStack, row: int) -> int:
         core, local = table.place(row)

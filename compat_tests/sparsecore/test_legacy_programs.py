@@ -77,14 +77,14 @@ def test_what_sparse_cores_ignore_has_no_effect_and_a_warning(
     tmp_path: pathlib.Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """To the bit it is the program without the setting, and on the first generation it is not."""
+    """A setting that SparseCores ignore changes no bit there, but does on the first generation."""
     with caplog.at_level(logging.WARNING):
         job, ours = trained(tmp_path / "with", optimizer)
-    said = [text for text in caplog.messages if text.startswith("SparseCores: ")]
+    warned = [text for text in caplog.messages if text.startswith("SparseCores: ")]
     _, plain = trained(tmp_path / "without", without, job)
     _, first = trained(tmp_path / "first", optimizer, job, arithmetic="tpu")
 
-    assert len([text for text in said if setting in text and "is ignored: " in text]) == 1
+    assert len([text for text in warned if setting in text and "is ignored: " in text]) == 1
     assert jobs.largest_difference(ours, plain)[0] == 0
     assert jobs.largest_difference(ours, first)[0] > 1e-4
 
@@ -93,14 +93,14 @@ def test_what_sparse_cores_ignore_has_no_effect_and_a_warning(
 def test_limits_of_weights_and_sequences_are_honoured_and_said(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stock's class would drop both; the warning says so, and rows stay inside of the limits."""
+    """Limits of weights and sequences, which stock's class drops, are honoured with a warning."""
     limited = parameters.AdagradParameters(0.1, clip_weight_min=-1e-3, clip_weight_max=1e-3)
     with caplog.at_level(logging.WARNING):
         _, saved = trained(tmp_path, limited)
 
-    said = "\n".join(caplog.messages)
-    assert "clip_weight_min=-0.001, clip_weight_max=0.001 is honoured here" in said
-    assert "max_sequence_length" in said
+    warned = "\n".join(caplog.messages)
+    assert "clip_weight_min=-0.001, clip_weight_max=0.001 is honoured here" in warned
+    assert "max_sequence_length" in warned
     slots = {name for name in saved if name.endswith("/Adagrad")}
     tables = {name.removesuffix("/Adagrad") for name in slots}
     moved = [saved[name][(saved[f"{name}/Adagrad"] != 0.1).any(1)] for name in tables]
@@ -110,7 +110,7 @@ def test_limits_of_weights_and_sequences_are_honoured_and_said(
 
 @pytest.mark.full
 def test_what_cannot_be_had_is_refused_at_once(tmp_path: pathlib.Path) -> None:
-    """The error names every setting, before a step."""
+    """All settings that cannot be honoured are named in one error before the first step."""
     lost = parameters.MomentumParameters(0.1, 0.9, weight_decay_factor=0.5)
     with pytest.raises(errors.Untranslatable, match="SparseCores cannot honour") as raised:
         trained(tmp_path, lost)
@@ -120,7 +120,7 @@ def test_what_cannot_be_had_is_refused_at_once(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
-    """The error names both, and the way out; a driver may say what is asked for."""
+    """An arithmetic and an engine that contradict each other are refused, with the way out."""
     for engine, words in (
         (devices.SOFTWARE_TPU, "software TPU has embedding hardware of the first generation"),
         (HostDriver(), "Leave one of the two out"),
@@ -143,7 +143,7 @@ def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
 def test_run_refuses_hardware_of_the_first_generation(
     option: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before the program runs, in a line that says what to leave out."""
+    """`run` refuses options that contradict each other before the program starts."""
     script = tmp_path / "job.py"
     script.write_text("raise AssertionError\n")
 

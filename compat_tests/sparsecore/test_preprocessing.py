@@ -169,7 +169,7 @@ def assert_packed(actual: Buffer, features: Sequence[FeatureOnCore]) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_buffers_are_those_of_the_reference(seed: int) -> None:
-    """For stacks, features, combiners, weights and topologies by chance."""
+    """Buffers equal the reference's for random stacks, features, combiners and topologies."""
     rng = np.random.default_rng(seed)
     cores, sparse_cores = [(1, 4), (2, 2), (4, 1), (2, 4), (1, 1), (8, 2)][seed % 6]
     rows = {name: int(rng.integers(1, 60)) for name in "abc"[: rng.integers(1, 4)]}
@@ -187,7 +187,7 @@ def test_buffers_are_those_of_the_reference(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
 def test_sixteen_ids_in_order(kind: str) -> None:
-    """Worked by hand: 16 samples with the ids 0 ... 15 mod 10, on one core with 4 SparseCores."""
+    """The ids 0 ... 15 mod 10 on one core with 4 SparseCores give buffers worked out by hand."""
     (table,) = sparsecore.stack({"a": 10}, 1, 4).values()
     feature = FeatureOnCore(table, "mean", 16, dense([i % 10 for i in range(16)]))
     buffer = packed([feature], kind)
@@ -220,7 +220,7 @@ def one_id_each(count: int, shards: int = 1) -> list[FeatureOnCore]:
 
 
 def test_the_limits_are_kept() -> None:
-    """As many ids as the limit pass, and distinct ones; one more is refused in stock's words."""
+    """A batch within the limits of ids passes; one id more is refused in stock's words."""
     packed(one_id_each(256), per_sample=512)
     with pytest.raises(
         tf.errors.InvalidArgumentError,
@@ -236,7 +236,7 @@ def test_the_limits_are_kept() -> None:
 
 
 def test_what_does_not_fit_is_refused_or_cut() -> None:
-    """Padding counts; what is cut is the end of the last SparseCores, and gains stay."""
+    """Ids beyond the room of a batch, padding included, are refused, or cut at the end."""
     (table,) = sparsecore.stack({"a": 24}, 1, 2).values()
     # Of 4 samples each has 12 ids, 6 on either SparseCore: 24 partitions' ids take 24 places.
     occurrences = [Occurrence(sample, id_, 1.0) for sample in range(4) for id_ in range(12)]
@@ -257,13 +257,13 @@ def test_what_does_not_fit_is_refused_or_cut() -> None:
 
 
 def test_the_capacity_is_a_multiple_of_eight() -> None:
-    """Another one is refused, with the number."""
+    """A capacity that is no multiple of eight is refused, with the number."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="set to be 9 which is not divisible"):
         packed(one_id_each(3), per_sample=9)
 
 
 def test_sizes_are_cut_on_the_way_to_the_device() -> None:
-    """Of each tensor as much goes on as its unpadded size says; the second op changes nothing."""
+    """Tensors are cut to their unpadded sizes; cutting them again changes nothing."""
     tensors = [tf.range(8), tf.range(4.0)]
     on_device = raw.TPUCopyWithDynamicShape(tensors=tensors, unpadded_sizes=[3, 0])
     annotated = raw.TPUAnnotateTensorsWithDynamicShape(tensors=on_device)

@@ -46,7 +46,7 @@ def test_it_reports_its_hardware() -> None:
     ],
 )
 def test_what_is_no_such_hardware_is_refused(arguments: dict[str, Any], message: str) -> None:
-    """The message names the setting and its value."""
+    """A hardware that does not exist is refused with the setting and its value."""
     with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
         SoftTPUStrategy(**{"hardware": "sparsecore", **arguments})
 
@@ -116,7 +116,7 @@ class TwoTables:
 
 @pytest.mark.parametrize("id_", [10, 31, 32, -1, 2**31 - 1, 2**31, 2**32 + 3, -(2**40)])
 def test_an_id_outside_of_its_table_is_an_error(id_: int) -> None:
-    """The message has the feature, the table and the id; nothing is trained."""
+    """An id outside of its table is an error with feature, table and id; nothing is trained."""
     model = TwoTables()
     model.changed_rows()
     shown = min(max(id_, -(2**31)), 2**31 - 1)
@@ -132,7 +132,7 @@ def test_an_id_outside_of_its_table_is_an_error(id_: int) -> None:
 
 
 def test_ids_outside_of_a_table_as_on_the_hardware() -> None:
-    """On request they train padding, or the next table; past the stack it is an error.
+    """On request ids outside of a table train padding or the next table, as on the hardware.
 
     Both tables are 32 rows with their padding, 8 on each SparseCore: row r of `a` is row
     16 * (r mod 4) + r div 4 of the stack, and `b` begins at 8.
@@ -250,7 +250,7 @@ def test_quantized_rows_are_looked_up() -> None:
 
 
 def test_statistics_of_a_batch() -> None:
-    """Worked by hand: ids 0 ... 15 mod 10 and mod 7 send at most 3 to a SparseCore."""
+    """The statistics of ids 0 ... 15 mod 10 and mod 7 are those worked out by hand."""
     SoftTPUStrategy(1, hardware="sparsecore")
     tables = {name: emb.TableConfig(rows, 6, name=name) for name, rows in (("a", 10), ("b", 7))}
     config = {name: emb.FeatureConfig(table, output_shape=[16]) for name, table in tables.items()}

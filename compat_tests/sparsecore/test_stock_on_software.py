@@ -83,20 +83,20 @@ def test_stock_trains() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("case", FEW_STEPS, ids=str)
 def test_stock_trains_with_every_setting(case: Case) -> None:
-    """So are those of all five optimizers and their variants, on several topologies."""
+    """Stock's class follows the reference with all five optimizers, on several topologies."""
     assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", MANY_STEPS, ids=str)
 def test_stock_trains_for_many_steps(case: Case) -> None:
-    """After 200 steps as well."""
+    """Stock's class follows the reference for 200 steps."""
     assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE_OF_MANY_STEPS)
 
 
 @pytest.mark.full
 def test_a_run_is_the_same_again() -> None:
-    """The order of sums depends on no thread: two runs are bit for bit the same."""
+    """Two runs of stock's class are equal to the bit: no order of sums depends on threads."""
     case = Case("Adam", cores=4, sparse_cores=2)
     first, second = trained(case), trained(case)
 

@@ -21,13 +21,19 @@ from tf2_engine.summaries.events import scalars_by_step
 
 pytestmark = pytest.mark.full
 
+OF_DIGITS = 5e-7
+"""Files of the projector have seven digits: half a unit of the last, relative to the first."""
+OF_NORM = 5e-7
+"""The norm of a row of two: its squares and their sum are rounded, by 2^-24 each, which the root
+halves; the root is within two units. On both sides that is 2 * (1 + 3) * 2^-24 = 4.8e-7."""
+
 
 def tables_in(folder: pathlib.Path) -> dict[int, dict[str, float]]:
     """Returns the statistics of tables by step."""
-    found = scalars_by_step(str(folder)).items()
+    by_step = scalars_by_step(str(folder)).items()
     steps = {
         step: {tag.removeprefix("tables/"): x for tag, x in values.items() if "tables/" in tag}
-        for step, values in found
+        for step, values in by_step
     }
     return {step: values for step, values in steps.items() if values}
 
@@ -42,7 +48,7 @@ def of_batch(number: int) -> dict[str, float]:
 @pytest.mark.parametrize("loop", [1, 2])
 def test_the_hook_of_estimators(loop: int, cores: int, tmp_path: pathlib.Path) -> None:
     """Statistics are those of the batch of the step that is written; the others cost nothing."""
-    made = tiny.make(
+    job = tiny.make(
         estimator,
         str(tmp_path / "model"),
         [tiny.column()],
@@ -51,31 +57,30 @@ def test_the_hook_of_estimators(loop: int, cores: int, tmp_path: pathlib.Path) -
     )
     hook = TableSummaryHook(str(tmp_path / "tables"), every_n_steps=4, projector_rows=3)
 
-    made.train(tiny.input_fn, hooks=[hook], max_steps=8)
+    job.train(tiny.input_fn, hooks=[hook], max_steps=8)
 
-    found = tables_in(tmp_path / "tables")
-    assert list(found) == [loop, loop + 4]
+    by_step = tables_in(tmp_path / "tables")
+    assert list(by_step) == [loop, loop + 4]
     table = "tbl_a"
-    for step, values in found.items():
+    for step, values in by_step.items():
         for name, value in of_batch(step - 1).items() if cores == 1 else ():
             assert values[f"{table}/{name}"] == value, (step, name)
         assert values[f"{table}/gradient_norm"] > 0
         assert f"{table}/clipped_share" not in values
-    last = made.get_variable_value(next(n for n in made.get_variable_names() if "embed" in n))
+    last = job.get_variable_value(next(n for n in job.get_variable_names() if "embed" in n))
     norms = np.linalg.norm(last, axis=1)
     if loop + 4 == 8:
-        # A norm of a few squares, summed in float32 in another order: some 1e-7.
-        assert found[8][f"{table}/norm/max"] == pytest.approx(norms.max(), rel=1e-5)
+        assert by_step[8][f"{table}/norm/max"] == pytest.approx(norms.max(), rel=OF_NORM)
     assert (tmp_path / "tables" / "projector_config.pbtxt").is_file()
     rows = np.loadtxt(tmp_path / "tables" / "projector" / "0_rows.tsv", delimiter="\t")
-    np.testing.assert_allclose(rows, last[:3], rtol=1e-5)
+    np.testing.assert_allclose(rows, last[:3], rtol=OF_DIGITS)
 
 
 def test_an_estimator_without_tables_in_the_engine_is_refused(tmp_path: pathlib.Path) -> None:
-    """The hook says when tables are in the engine."""
-    made = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=False)
+    """Without tables in the engine the hook is refused, and the message says use_tpu=True."""
+    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=False)
     with pytest.raises(bridge_errors.InvalidInput, match="use_tpu=True"):
-        made.train(tiny.input_fn, hooks=[TableSummaryHook(str(tmp_path))], steps=1)
+        job.train(tiny.input_fn, hooks=[TableSummaryHook(str(tmp_path))], steps=1)
 
 
 def test_the_hook_of_a_trainer(tmp_path: pathlib.Path) -> None:
@@ -87,14 +92,14 @@ def test_the_hook_of_a_trainer(tmp_path: pathlib.Path) -> None:
     trainer.train(test_trainer.input_fn, max_steps=6)
     trainer.train(test_trainer.input_fn, hooks=[hook], max_steps=8)
 
-    found = tables_in(tmp_path)
-    assert list(found) == [1, 3, 5, 7]
-    for values in found.values():
+    by_step = tables_in(tmp_path)
+    assert list(by_step) == [1, 3, 5, 7]
+    for values in by_step.values():
         assert values["words/ids"] == values["words/rows_touched"] == test_trainer.BATCH
         assert values["words/gradient_norm"] > 0
     rows = np.loadtxt(tmp_path / "projector" / "0_rows.tsv", delimiter="\t")
     now = next(iter(trainer.engine.embedding_tables.values())).numpy()
-    np.testing.assert_allclose(rows, now[:2], rtol=1e-6)
+    np.testing.assert_allclose(rows, now[:2], rtol=OF_DIGITS)
 
 
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
@@ -113,10 +118,10 @@ def test_the_callback_of_keras(
 
     model.fit(batches, epochs=2, verbose=0, callbacks=[kind(str(tmp_path), every_n_steps=4)])
 
-    found = tables_in(tmp_path)
-    assert list(found) == [1, 5]
+    by_step = tables_in(tmp_path)
+    assert list(by_step) == [1, 5]
     bag = keras_models.data()["bag"][: keras_models.GLOBAL_BATCH]
-    for values in found.values():  # the first batch of an epoch
+    for values in by_step.values():  # the first batch of an epoch
         assert values["items/ids"] == (bag >= 0).sum()
         assert values["items/rows_touched"] == len(set(bag[bag >= 0]))
         assert values["items/gradient_norm"] > 0

@@ -120,10 +120,10 @@ def test_statistics_of_a_step_are_those_of_loops(seed: int) -> None:
 
     values = statistics.of_step(plan, plan.tables[0], parts, gradients).numpy()
 
-    found = statistics.tagged(plan.tables[0], zip(statistics.OF_STEP, values, strict=True))
-    assert set(found) == {f"tables/words/{name}" for name in wanted}
+    actual = statistics.tagged(plan.tables[0], zip(statistics.OF_STEP, values, strict=True))
+    assert set(actual) == {f"tables/words/{name}" for name in wanted}
     for name, value in wanted.items():
-        assert found[f"tables/words/{name}"] == pytest.approx(value, rel=0, abs=NEAR), name
+        assert actual[f"tables/words/{name}"] == pytest.approx(value, rel=0, abs=NEAR), name
     other = statistics.tagged(plan.tables[1], zip(statistics.OF_STEP, values, strict=True))
     assert "tables/b/clipped_share" not in other, "a table whose gradients are not clipped"
 
@@ -139,27 +139,27 @@ def engine(rows: int) -> TPUEmbedding:
         FTRL(0.5, initial_accumulator_value=0.25, clip_weight_min=2.0, clip_weight_max=rows - 1.0),
         start,
     )
-    made = TPUEmbedding(EngineSpec((table,), (FeatureSpec("word", "words"),)))
-    made.build_for([(2,)])
-    return made
+    embedding = TPUEmbedding(EngineSpec((table,), (FeatureSpec("word", "words"),)))
+    embedding.build_for([(2,)])
+    return embedding
 
 
 def test_statistics_of_a_table_are_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Norms, ranges of slots and weights at limits, of all rows or evenly spread ones."""
-    made = engine(10)
+    embedding = engine(10)
 
-    found = {key: float(x) for key, x in statistics.of_table(made.tables["words"]).items()}
+    actual = {key: float(x) for key, x in statistics.of_table(embedding.tables["words"]).items()}
     monkeypatch.setattr(statistics, "MOST_ROWS", 4)  # rows 0, 3, 6 and 9
-    sampled = {key: float(x) for key, x in statistics.of_table(made.tables["words"]).items()}
+    sampled = {key: float(x) for key, x in statistics.of_table(embedding.tables["words"]).items()}
 
     # The norm of a row is twice its number; those from 1 to 2 and from 9 to 10 are at a limit.
-    slots = {name: made.tables["words"].variables[name][0].numpy() for name in SLOTS}
-    assert found == {
+    slots = {name: embedding.tables["words"].variables[name][0].numpy() for name in SLOTS}
+    assert actual == {
         **{"norm/mean": 11.0, "norm/max": 20.0, "weights_at_limit": pytest.approx(0.4)},
         **{f"{name}/min": value.min() for name, value in slots.items()},
         **{f"{name}/max": value.max() for name, value in slots.items()},
     }
-    assert found["accumulators/min"] == 0.25
+    assert actual["accumulators/min"] == 0.25
     assert (sampled["norm/mean"], sampled["norm/max"]) == (2 * (1 + 4 + 7 + 10) / 4, 20.0)
     assert sampled["weights_at_limit"] == 0.5, "rows 0 and 9"
 
@@ -167,13 +167,13 @@ def test_statistics_of_a_table_are_those_of_its_rows(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("every", [1, 3])
 def test_only_steps_that_are_due_are_recorded(every: int) -> None:
     """The first step and each so many later; what is read is of the latest of them."""
-    made = engine(10)
-    recorder = StatisticsRecorder(made, every)
+    embedding = engine(10)
+    recorder = StatisticsRecorder(embedding, every)
     assert recorder.read() == {}
 
     @tf.function
     def step(ids: Any) -> None:
-        activations, update = made.differentiable_lookup({"word": ids})
+        activations, update = embedding.differentiable_lookup({"word": ids})
         update({"word": tf.ones_like(activations["word"])})
 
     for number in range(7):
@@ -186,8 +186,8 @@ def test_only_steps_that_are_due_are_recorded(every: int) -> None:
 
 
 def test_tables_on_a_device_are_not_watched() -> None:
-    """The engine refuses, with what to do."""
-    made = engine(10)
-    made._cores.tables_on_device = True  # type: ignore[misc]
+    """Tables that are on a device are refused, with what to do."""
+    embedding = engine(10)
+    embedding._cores.tables_on_device = True  # type: ignore[misc]
     with pytest.raises(errors.OutOfOrder, match=r"under a TPUStrategy.*Leave"):
-        StatisticsRecorder(made, 1)
+        StatisticsRecorder(embedding, 1)

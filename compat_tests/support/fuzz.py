@@ -123,18 +123,18 @@ def run(arguments: list[str]) -> str:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main.main(arguments)
-    told = err.getvalue()
+    stderr = err.getvalue()
     assert status in (0, 2), (arguments, status)
-    assert "Traceback" not in told, told
-    assert "internal error" not in told, told
-    assert status == 0 or told.startswith("estimator-bridge: "), told
+    assert "Traceback" not in stderr, stderr
+    assert "internal error" not in stderr, stderr
+    assert status == 0 or stderr.startswith("estimator-bridge: "), stderr
     return "refused" if status else "taken"
 
 
 def fuzz_configs(chance: Chance, place: pathlib.Path) -> str:
     """Makes something with several wrong arguments at once."""
-    made = wrong_arguments.constructors()
-    constructor, valid = made[str(chance.choice(list(made)))]
+    constructors = wrong_arguments.constructors()
+    constructor, valid = constructors[str(chance.choice(list(constructors)))]
     names = list(wrong_arguments.arguments_of(constructor))
     chosen = chance.choice(names, min(len(names), int(chance.integers(1, 4))), replace=False)
     wrong = {
@@ -195,9 +195,9 @@ def fuzz_batches(chance: Chance, place: pathlib.Path) -> str:
     except (EngineError, tf.errors.InvalidArgumentError):
         outcome = "refused"
     embedding.enqueue(right)
-    found = embedding.dequeue()
-    embedding.apply_gradients({name: tf.zeros_like(value) for name, value in found.items()})
-    assert all(np.isfinite(value).all() for value in found.values()), "a row is no number"
+    looked_up = embedding.dequeue()
+    embedding.apply_gradients({name: tf.zeros_like(value) for name, value in looked_up.items()})
+    assert all(np.isfinite(value).all() for value in looked_up.values()), "a row is no number"
     return outcome
 
 

@@ -32,8 +32,8 @@ def held(rows: np.ndarray, table_dtype: str) -> np.ndarray:
     """Returns the float32 rows that a lookup sees of rows that are held in a type."""
     stored = small_types.encode(rows, table_dtype, "The table")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        found: np.ndarray = session.run(small_types.decode(tf.constant(stored)))
-    return found
+        decoded: np.ndarray = session.run(small_types.decode(tf.constant(stored)))
+    return decoded
 
 
 def with_held_rows(checkpoint: str, path: str, tables: Collection[str], table_dtype: str) -> str:
@@ -53,11 +53,11 @@ def with_held_rows(checkpoint: str, path: str, tables: Collection[str], table_dt
 
 
 def served(
-    paths: Iterable[Any], given: Mapping[str, Any], folder: Any
+    paths: Iterable[Any], features: Mapping[str, Any], folder: Any
 ) -> list[dict[str, np.ndarray]]:
     """Returns what each of some exports answers in a process with nothing but TensorFlow."""
     inputs, outputs = os.path.join(folder, "given.npy"), os.path.join(folder, "found.npy")
-    np.save(inputs, np.array(dict(given), object), allow_pickle=True)
+    np.save(inputs, np.array(dict(features), object), allow_pickle=True)
     done = subprocess.run(
         [sys.executable, "-I", "-c", LOADER, inputs, outputs, *map(os.fsdecode, paths)],
         capture_output=True,

@@ -21,7 +21,7 @@ class Input(NamedTuple):
     Attributes:
         value: makes the tensor of ids.
         weight: makes the tensor of weights.
-        found: the occurrences, read by hand or by the reference.
+        occurrences: read by hand or by the reference.
         shape: of the activation, without `dim`.
         length: `max_sequence_length` of the feature.
         declared: whether the feature says its output shape itself.
@@ -29,7 +29,7 @@ class Input(NamedTuple):
 
     value: Callable[[], Any]
     weight: Callable[[], Any] | None
-    found: list[Occurrence]
+    occurrences: list[Occurrence]
     shape: tuple[int, ...]
     length: int = 0
     declared: bool = False

@@ -42,7 +42,7 @@ class Program(NamedTuple):
 def programs() -> dict[str, Program]:
     """Returns the programs by name: `base.txt` with sections replaced."""
     base = _sections((FOLDER / "base.txt").read_text(encoding="utf-8"))
-    found = {}
+    by_name = {}
     text = (FOLDER / "programs.txt").read_text(encoding="utf-8")
     for entry in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
         head, _, rest = entry.partition("\n")
@@ -50,10 +50,10 @@ def programs() -> dict[str, Program]:
         changed = _sections(rest)
         assert changed.keys() <= base.keys(), name
         parts = {**base, **changed}
-        found[name] = Program(
+        by_name[name] = Program(
             title, "\n\n".join(each.strip("\n") + "\n" for each in parts.values())
         )
-    return found
+    return by_name
 
 
 def _sections(text: str) -> Mapping[str, str]:

@@ -40,12 +40,12 @@ class Example(NamedTuple):
 
 def examples() -> list[Example]:
     """Returns the examples of all rules, in the order of the file."""
-    found = []
+    parsed = []
     for entry in re.split(r"^== ", EXAMPLES.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         head, _, rest = entry.partition("\n")
         before, _, after = rest.partition("\n--\n")
-        found.append(Example(*head.split(), before, after.rstrip("\n")))
-    return found
+        parsed.append(Example(*head.split(), before, after.rstrip("\n")))
+    return parsed
 
 
 def page() -> str:

@@ -222,9 +222,12 @@ def _step(
 ) -> None:
     """Trains a step: for each core the id and the gradient of each feature."""
     engine.train(
-        [{name: tf.constant([one], tf.int64) for name, one in own.items()} for own in cores],
+        [
+            {name: tf.constant([one], tf.int64) for name, one in of_core.items()}
+            for of_core in cores
+        ],
         None,
-        [{name: tf.constant([[one]]) for name, one in own.items()} for own in gradients],
+        [{name: tf.constant([[one]]) for name, one in of_core.items()} for of_core in gradients],
     )
 
 

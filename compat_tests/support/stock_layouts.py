@@ -52,9 +52,12 @@ def stacked(tables: Sequence[Array], layouts: Sequence[Message]) -> Array:
 
 def strategy(sparse_cores: SparseCores) -> soft_tpu.SoftTPUStrategy:
     """Returns a strategy whose cores report so many SparseCores, and have no kernels for them."""
-    kind, made = topology_pb2.TPUHardwareFeature, soft_tpu.SoftTPUStrategy(sparse_cores.cores)
+    kind, tpu_strategy = (
+        topology_pb2.TPUHardwareFeature,
+        soft_tpu.SoftTPUStrategy(sparse_cores.cores),
+    )
     feature = kind(embedding_feature=kind.V2, num_embedding_devices_per_chip=sparse_cores.per_core)
-    resolver = made.extended._tpu_cluster_resolver
+    resolver = tpu_strategy.extended._tpu_cluster_resolver
     # Read by TPUEmbeddingV2 when it is made.
     resolver.__class__ = type("V2", (type(resolver),), {"tpu_hardware_feature": feature})
-    return made
+    return tpu_strategy

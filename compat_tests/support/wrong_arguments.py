@@ -131,13 +131,15 @@ class Outcome:
         where = f"{self.constructor}({self.argument}={value!r})"
         if self.error is None:
             return f"{where} passes" if self.refusable else None
-        said = str(self.error)
+        message = str(self.error)
         if not isinstance(self.error, EngineError):
-            return f"{where} raises a raw {type(self.error).__name__}: {said[:150]}"
+            return f"{where} raises a raw {type(self.error).__name__}: {message[:150]}"
         if not isinstance(self.error, (TypeError, ValueError, RuntimeError)):
             return f"{where} raises {type(self.error).__name__}, which stock never does"
         # Some rules are of two arguments, or of what is in them, and name the other one.
-        return None if self.argument in said or not self.refusable else f"{where}: {said[:150]}"
+        return (
+            None if self.argument in message or not self.refusable else f"{where}: {message[:150]}"
+        )
 
 
 def arguments_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
@@ -155,9 +157,9 @@ def outcomes(part: slice = slice(None)) -> Iterator[Outcome]:
         for argument, annotation in arguments_of(constructor).items()
         for wrong in WRONG
     ]
-    made = constructors()
+    by_name = constructors()
     for name, argument, annotation, wrong in cases[part]:
-        constructor, valid = made[name]
+        constructor, valid = by_name[name]
         kinds = arguments.kinds_of(annotation)
         refusable = bool(kinds) and not any(_contains(kind, WRONG[wrong]) for kind in kinds)
         error: BaseException | None = None
@@ -176,9 +178,11 @@ def _contains(kind: arguments.Kind, value: Any) -> bool:
 
 def main() -> None:
     """Prints how many were refused and taken, and what is wrong."""
-    found = list(outcomes())
-    counts = collections.Counter("taken" if each.error is None else "refused" for each in found)
-    defects = [each.defect for each in found if each.defect]
+    all_outcomes = list(outcomes())
+    counts = collections.Counter(
+        "taken" if each.error is None else "refused" for each in all_outcomes
+    )
+    defects = [each.defect for each in all_outcomes if each.defect]
     sys.stdout.write("\n".join([*defects, json.dumps({**counts, "defects": len(defects)})]) + "\n")
 
 

@@ -53,9 +53,9 @@ def shapes(embedding: Any) -> list[Any]:
     return [feature.output_shape for feature in embedding.plan.features]
 
 
-def ops(made: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+def ops(all_ops: list[tuple[str, dict[str, Any]]], name: str) -> list[dict[str, Any]]:
     """Returns the arguments of the ops of a name."""
-    return [arguments for kind, arguments in made if kind == name]
+    return [arguments for kind, arguments in all_ops if kind == name]
 
 
 def test_the_engine_takes_its_size_from_the_tpu() -> None:
@@ -80,14 +80,14 @@ def test_the_first_batch_builds_the_engine() -> None:
     embedding = engine(strategy)
     parts = [ids(), ids()]
 
-    with fake_tpu.recorded() as made:
+    with fake_tpu.recorded() as recorded:
         embedding.enqueue(
             {key: fake_tpu.distribute(strategy, [part[key] for part in parts]) for key in ids()}
         )
 
     assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
-    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [0, 1]
-    assert [name for name, _ in made][:3] == [
+    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [0, 1]
+    assert [name for name, _ in recorded][:3] == [
         "IsTPUEmbeddingInitialized",
         "ConfigureTPUEmbedding",
         "LoadTPUEmbeddingAdagradParameters",
@@ -110,12 +110,12 @@ def test_the_first_batch_inside_run_builds_the_engine() -> None:
         distributed = {key: fake_tpu.distribute(strategy, [features[key]] * 2) for key in features}
         strategy.run(replica, args=(distributed,), options=NO_DYNAMIC_BATCH)
 
-    with fake_tpu.recorded() as made:
+    with fake_tpu.recorded() as recorded:
         step.get_concrete_function(ids())
 
     assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
-    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [-1]
-    assert len(ops(made, "ConfigureTPUEmbedding")) == 1
+    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [-1]
+    assert len(ops(recorded, "ConfigureTPUEmbedding")) == 1
 
 
 def test_a_core_is_fed_by_its_device() -> None:
@@ -123,11 +123,11 @@ def test_a_core_is_fed_by_its_device() -> None:
     strategy = fake_tpu.strategy(1, 4, job="localhost")
     embedding = engine(strategy)
 
-    with fake_tpu.recorded() as made:
+    with fake_tpu.recorded() as recorded:
         for device in (strategy.extended.worker_devices[2], "/task:0/device:TPU:3"):
             embedding.enqueue(ids(), device=device)
 
-    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [2, 3]
+    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [2, 3]
 
 
 def test_a_replica_of_several_cores_is_split() -> None:
@@ -136,18 +136,18 @@ def test_a_replica_of_several_cores_is_split() -> None:
     embedding = engine(strategy)
     replicas = [ids(2 * BATCH), ids(2 * BATCH)]
 
-    with fake_tpu.recorded() as made:
+    with fake_tpu.recorded() as recorded:
         embedding.enqueue(
             {key: fake_tpu.distribute(strategy, [part[key] for part in replicas]) for key in ids()}
         )
 
     assert shapes(embedding) == [(BATCH,), (BATCH, 3)]
-    assert [op["device_ordinal"] for op in ops(made, ENQUEUE)] == [0, 1, 2, 3]
-    found = {}
+    assert [op["device_ordinal"] for op in ops(recorded, ENQUEUE)] == [0, 1, 2, 3]
+    activations = {}
 
     def replica() -> None:
-        found.update(embedding.dequeue())
-        embedding.apply_gradients({"dense": None, "sequence": found["sequence"]})
+        activations.update(embedding.dequeue())
+        embedding.apply_gradients({"dense": None, "sequence": activations["sequence"]})
 
     def of_one_core() -> None:
         embedding.apply_gradients(
@@ -156,7 +156,7 @@ def test_a_replica_of_several_cores_is_split() -> None:
 
     with pytest.warns(UserWarning, match="the gradient is None"):
         traced(strategy, replica)
-    assert {key: value.shape for key, value in found.items()} == {
+    assert {key: value.shape for key, value in activations.items()} == {
         "dense": [2 * BATCH, 4],
         "sequence": [2 * BATCH, 3, 4],
     }
@@ -175,7 +175,7 @@ def traced(strategy: Any, replica: Callable[[], None]) -> None:
 
 
 def test_samples_that_the_cores_of_a_replica_cannot_share_are_refused() -> None:
-    """The message names the feature and both numbers."""
+    """A batch that the cores of a replica cannot share is refused with feature and numbers."""
     strategy = fake_tpu.strategy(1, 2, job="localhost", cores_per_replica=2)
 
     with pytest.raises(errors.InvalidInput, match="'dense': 7 samples cannot be split over the 2"):
@@ -226,7 +226,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     """With initialize_tpu_embedding=False the TPU must be initialised, and is left as it is."""
     strategy = fake_tpu.strategy(1, 1, job="localhost")
 
-    with fake_tpu.recorded(initialized) as made:
+    with fake_tpu.recorded(initialized) as recorded:
         if not initialized:
             with pytest.raises(RuntimeError, match="no other engine has initialised"):
                 engine(strategy, initialize_tpu_embedding=False)
@@ -234,7 +234,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
         embedding = engine(strategy, initialize_tpu_embedding=False)
         embedding.build({"dense": [BATCH, 1], "sequence": [BATCH, 3]})
 
-    assert not ops(made, "ConfigureTPUEmbedding")
+    assert not ops(recorded, "ConfigureTPUEmbedding")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_an_engine_can_use_what_another_initialised(initialized: bool) -> None:
     ],
 )
 def test_settings_that_contradict_the_tpu_are_refused(options: Any, message: str) -> None:
-    """The message names the setting, the value, and what the TPU has."""
+    """A setting that contradicts the TPU is refused with its value and what the TPU has."""
     with pytest.raises(errors.InvalidSpec, match=re.escape(message)):
         engine(fake_tpu.strategy(1, 2, job="localhost"), **options)
 
@@ -279,7 +279,7 @@ def test_other_embedding_hardware_is_refused(feature: str) -> None:
 
 @pytest.mark.parametrize("number, feature", [(0, "UNSUPPORTED"), (1, "V1"), (2, "V2")])
 def test_the_hardware_is_what_the_strategy_says(number: int, feature: str) -> None:
-    """The name is that of `EmbeddingFeature`; a strategy that cannot tell says None."""
+    """The hardware is named as in `EmbeddingFeature`; None if the strategy cannot tell."""
     strategy = fake_tpu.strategy(1, 1, job="localhost")
     assert tf2_engine.tf_compat.embedding_hardware(strategy) is None
     hardware = mock.Mock(embedding_feature=number)
@@ -302,7 +302,7 @@ def inside(call: Callable[[Any, Any], Any], strategy: Any, embedding: Any) -> No
     def step(features: Any) -> None:
         distributed = {key: fake_tpu.distribute(strategy, [features[key]]) for key in features}
         strategy.run(
-            lambda given: call(embedding, given), args=(distributed,), options=NO_DYNAMIC_BATCH
+            lambda batch: call(embedding, batch), args=(distributed,), options=NO_DYNAMIC_BATCH
         )
 
     with fake_tpu.recorded():
@@ -313,21 +313,21 @@ def inside(call: Callable[[Any, Any], Any], strategy: Any, embedding: Any) -> No
     "call, kind, message",
     [
         (
-            lambda embedding, given: embedding.enqueue(given, device="/device:TPU:0"),
+            lambda embedding, batch: embedding.enqueue(batch, device="/device:TPU:0"),
             ValueError,
             "inside `strategy.run` each replica enqueues for itself",
         ),
         (
-            lambda embedding, given: tf.cond(
+            lambda embedding, batch: tf.cond(
                 tf.constant(True),
-                lambda: [embedding.enqueue(given), tf.constant(0)][1],
+                lambda: [embedding.enqueue(batch), tf.constant(0)][1],
                 lambda: tf.constant(1),
             ),
             RuntimeError,
             "`enqueue` is called inside control flow",
         ),
         (
-            lambda embedding, given: embedding.enqueue({**given, "dense": given["dense"] + 1}),
+            lambda embedding, batch: embedding.enqueue({**batch, "dense": batch["dense"] + 1}),
             ValueError,
             "'dense'.*must be an argument.*experimental_enable_dynamic_batch_size=False",
         ),

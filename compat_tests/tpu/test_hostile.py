@@ -34,14 +34,14 @@ SOME = (
 
 def check(outcomes: dict[str, Any], count: int, share: float) -> None:
     """Checks that all calls were made, and each kind often enough."""
-    made = sum(number for name, number in outcomes.items() if "waited" not in name)
-    assert made == count
+    total = sum(number for name, number in outcomes.items() if "waited" not in name)
+    assert total == count
     for name in SOME:
         assert outcomes.get(name, 0) >= share * count, f"{name}: {outcomes}"
 
 
 def test_hundreds_of_hostile_calls_are_errors_or_go_through() -> None:
-    """A sample: bytes, shapes, ids, orders of calls and ends in mid-step; nothing comes down."""
+    """Of a sample of hostile calls none ends the process: bytes, shapes, ids and orders."""
     hostile = Hostile(0)
     hostile.run(600)
     check(hostile.outcomes, 600, 0.003)
@@ -50,7 +50,7 @@ def test_hundreds_of_hostile_calls_are_errors_or_go_through() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 def test_a_million_hostile_calls_are_errors_or_go_through(seed: int) -> None:
-    """Nor does anything in a million: no process ends before its time, and nothing waits for ever.
+    """Of a million hostile calls none ends the process, and none waits for ever.
 
     A failure has the seed: `python -m compat_tests.support.hostile SEED COUNT` makes the calls
     again.

@@ -176,16 +176,17 @@ class Job:
 
     def train(self, batches: list[Batch]) -> list[dict[str, Array]]:
         """Runs one step; returns the activations of each core."""
-        given = fake_tpu.distribute(self.strategy, [batch.tensors for batch in batches])
+        features = fake_tpu.distribute(self.strategy, [batch.tensors for batch in batches])
         gradients = fake_tpu.distribute(
             self.strategy, [self.shaped(batch.gradients) for batch in batches]
         )
         weights = fake_tpu.distribute(
             self.strategy, [batch.weight_tensors["weighted"] for batch in batches]
         )
-        found = self._step(given, weights, gradients)
+        activations = self._step(features, weights, gradients)
         per_feature = {
-            name: self.strategy.experimental_local_results(value) for name, value in found.items()
+            name: self.strategy.experimental_local_results(value)
+            for name, value in activations.items()
         }
         return [
             {name: values[core].numpy() for name, values in per_feature.items()}
@@ -221,11 +222,11 @@ class Job:
                     device=device,
                 )
 
-        def core(own: Any, own_weights: Any, own_gradients: Any) -> Any:
+        def core(core_features: Any, core_weights: Any, core_gradients: Any) -> Any:
             if self._where == "inside":
-                self.embedding.enqueue(own, {**none, "weighted": own_weights})
+                self.embedding.enqueue(core_features, {**none, "weighted": core_weights})
             activations = self.embedding.dequeue()
-            self.embedding.apply_gradients(own_gradients)
+            self.embedding.apply_gradients(core_gradients)
             return activations
 
         return self.strategy.run(
@@ -246,19 +247,19 @@ def test_stock_trains_as_the_reference(num_cores: int, where: str) -> None:
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_of_stock_follows_the_reference(optimizer: str) -> None:
-    """So it does with each of its optimizers, on two cores."""
+    """Stock's TPUEmbedding follows the reference with each of its optimizers, on two cores."""
     check(2, "outside", optimizer)
 
 
 def check(num_cores: int, where: str, optimizer: str) -> None:
     """Compares the activations, rows and slots of every step with the reference."""
-    own, settings, common = OPTIMIZERS[optimizer]
-    job = Job(num_cores, where, optimizer, **own)
+    arguments, settings, common = OPTIMIZERS[optimizer]
+    job = Job(num_cores, where, optimizer, **arguments)
     references = {name: ReferenceTable(first(name), optimizer, settings, common) for name in TABLES}
     for step in range(STEPS):
         batches = [Batch(step, core) for core in range(num_cores)]
         before = {name: job.table(name)["parameters"] for name in TABLES}
-        found = job.train(batches)
+        activations = job.train(batches)
         for table, reference in references.items():
             terms = []
             for core, batch in enumerate(batches):
@@ -271,7 +272,7 @@ def check(num_cores: int, where: str, optimizer: str) -> None:
                     )
                     assert_close(
                         expected,
-                        found[core][feature].reshape(expected.shape),
+                        activations[core][feature].reshape(expected.shape),
                         n_terms=MOST,
                         steps=0,
                         scale=lookup_scale(before[table], occurrences, gains),
@@ -304,17 +305,17 @@ def test_stock_checkpoints_hold_what_is_on_the_tpu(tmp_path: pathlib.Path) -> No
     for name, arrays in saved.items():
         for kind, values in again.table(name).items():
             np.testing.assert_array_equal(values, arrays[kind])
-    found = again.train([Batch(9, core) for core in range(2)])
+    activations = again.train([Batch(9, core) for core in range(2)])
     for core in range(2):
         for name in FEATURES:
-            np.testing.assert_array_equal(found[core][name], trained[core][name])
+            np.testing.assert_array_equal(activations[core][name], trained[core][name])
 
 
 def test_stock_infers_between_steps() -> None:
     """`enqueue(training=False)` leaves no gradient due: training goes on after it."""
     job = Job(2, "outside", "SGD")
     batches = [Batch(0, core) for core in range(2)]
-    given = fake_tpu.distribute(job.strategy, [batch.tensors for batch in batches])
+    distributed = fake_tpu.distribute(job.strategy, [batch.tensors for batch in batches])
 
     @tf.function(autograph=False)
     def infer(features: Any) -> Any:
@@ -323,10 +324,10 @@ def test_stock_infers_between_steps() -> None:
 
     state = first("users")
     for step in range(3):
-        found = job.strategy.experimental_local_results(infer(given)["dense"])
+        activations = job.strategy.experimental_local_results(infer(distributed)["dense"])
         for core in range(2):
             ids = batches[core].tensors["dense"].numpy()
-            np.testing.assert_array_equal(found[core].numpy(), state[ids])
+            np.testing.assert_array_equal(activations[core].numpy(), state[ids])
         job.train([Batch(step, core) for core in range(2)])
         state = job.table("users")["parameters"]
 
@@ -343,20 +344,20 @@ def test_batches_are_told_apart_by_name() -> None:
             job.embedding.enqueue(ids[name], name=name)
 
         def core() -> Any:
-            found = {}
+            activations = {}
             for name in ("second", "first"):
-                found[name] = job.embedding.dequeue(name=name)["dense"]
+                activations[name] = job.embedding.dequeue(name=name)["dense"]
                 job.embedding.apply_gradients(gradients[name], name=name)
-            return found
+            return activations
 
         return job.strategy.run(core)
 
-    found = step({name: batch.tensors for name, batch in batches.items()})
+    activations = step({name: batch.tensors for name, batch in batches.items()})
 
     rows = first("users")
     for name in ("second", "first"):
         ids = batches[name].tensors["dense"].numpy()
-        np.testing.assert_array_equal(found[name].numpy(), rows[ids], name)
+        np.testing.assert_array_equal(activations[name].numpy(), rows[ids], name)
         np.subtract.at(rows, ids, np.float32(RATE) * batches[name].gradients["dense"])
     largest = float(np.abs(rows).max())
     assert_close(
@@ -394,7 +395,7 @@ def test_cores_have_their_own_variables_and_sum_over_all() -> None:
     strategy = soft_tpu.SoftTPUStrategy(2)
     with strategy.scope():
         total = tf.Variable(0.0)
-        own = tf.Variable(
+        per_core = tf.Variable(
             0.0,
             synchronization=tf.VariableSynchronization.ON_READ,
             aggregation=tf.VariableAggregation.SUM,
@@ -411,7 +412,7 @@ def test_cores_have_their_own_variables_and_sum_over_all() -> None:
                 summed += 0.0 * context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
             for _ in tf.range(3):
                 total.assign_add(context.all_reduce(tf.distribute.ReduceOp.SUM, 1.0))
-            own.assign_add(tf.reduce_sum(mine))
+            per_core.assign_add(tf.reduce_sum(mine))
             return summed, mean
 
         return strategy.run(core, args=(values,))
@@ -423,7 +424,7 @@ def test_cores_have_their_own_variables_and_sum_over_all() -> None:
         assert [float(x) for x in strategy.experimental_local_results(summed)] == [expected] * 2
         assert [float(x) for x in strategy.experimental_local_results(mean)] == [expected / 2] * 2
     assert [float(copy) for copy in total.values] == [12.0, 12.0]
-    assert float(own.read_value()) == 28.0
+    assert float(per_core.read_value()) == 28.0
     assert float(strategy.reduce(tf.distribute.ReduceOp.SUM, summed, None)) == 44.0
 
 
@@ -517,7 +518,7 @@ def test_the_software_tpu_has_the_kernels_that_are_listed() -> None:
 
 
 def test_without_soft_placement_it_is_refused() -> None:
-    """The setting is named where a strategy is made, and where a function is run."""
+    """Without soft placement a software TPU is refused, by the strategy and in its functions."""
     strategy = soft_tpu.SoftTPUStrategy(1)
     tf.config.set_soft_device_placement(False)
     try:
@@ -530,7 +531,7 @@ def test_without_soft_placement_it_is_refused() -> None:
 
 
 def test_it_runs_after_a_graph() -> None:
-    """A process in which TensorFlow began its work for a graph has a software TPU all the same."""
+    """A software TPU works in a process where a graph was built before."""
     program = (
         "import tensorflow as tf\n"
         "from tf2_engine import soft_tpu\n"
@@ -547,13 +548,13 @@ def test_it_runs_after_a_graph() -> None:
 
 @pytest.mark.parametrize("num_cores", [0, -1])
 def test_a_tpu_without_cores_is_refused(num_cores: int) -> None:
-    """The message has the number."""
+    """A software TPU with no cores is refused, with the number."""
     with pytest.raises(errors.InvalidSpec, match=f"`num_cores`={num_cores}"):
         soft_tpu.SoftTPUStrategy(num_cores)
 
 
 def test_ops_that_have_kernels_are_left_alone() -> None:
-    """Where some op has a kernel already, as with a real TPU, nothing is loaded."""
+    """Where an op has a kernel already, as with a real TPU, nothing is loaded."""
     program = (
         "from tf2_engine import errors, soft_tpu, tf_compat\n"
         "tf_compat.num_kernels = lambda name: name == 'CrossReplicaSum'\n"

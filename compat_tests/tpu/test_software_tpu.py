@@ -72,9 +72,9 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...]) -> None:
         device.enqueue_all(
             [
                 [
-                    soft.sparse(given.indices, given.ids, given.weights)
+                    soft.sparse(sparse_ids.indices, sparse_ids.ids, sparse_ids.weights)
                     for table in now
-                    for given in table.inputs[core].values()
+                    for sparse_ids in table.inputs[core].values()
                 ]
                 for core in range(num_cores)
             ]
@@ -146,10 +146,10 @@ def test_accumulation_makes_one_update_of_colliding_ids() -> None:
 
     # Id 1 has a half of 3, 2 and 1; id 2 a half of 2, 1 and 0, that of 0 counted once.
     accumulators = [0.1 + 1.5**2, 0.1 + 3.0**2, 0.1 + 1.5**2, 0.1]
-    found = device.read("table")["accumulators"][:4]
+    actual = device.read("table")["accumulators"][:4]
     assert_close(
         np.repeat(np.array(accumulators)[:, None], 3, 1),
-        found,
+        actual,
         n_terms=3,
         steps=1,
         where="accumulators",
@@ -243,19 +243,19 @@ def one_table(combiner: str = "sum", rate: float = 0.5, **options: Any) -> Engin
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_are_read_and_combined(kind: str, combiner: str) -> None:
     """Every kind of input, under every combiner, gives the reference's activations and update."""
-    given, shape, occurrences = KINDS[kind]
+    batch, shape, occurrences = KINDS[kind]
     num_cells = int(np.prod(shape))
     expected, gains = combine(TABLE, occurrences, num_cells, combiner)
     device = soft.Device(one_table(combiner), [shape])
     device.load("words", {"parameters": TABLE})
     gradient = np.random.default_rng(1).normal(size=(*shape, DIM)).astype(np.float32)
 
-    device.enqueue(0, [given])
-    ((found,),) = device.step([[gradient]])
+    device.enqueue(0, [batch])
+    ((activation,),) = device.step([[gradient]])
 
     assert_close(
         expected,
-        found.reshape(num_cells, DIM),
+        activation.reshape(num_cells, DIM),
         n_terms=3,
         steps=0,
         scale=lookup_scale(TABLE, occurrences, gains),
@@ -323,18 +323,18 @@ def test_the_other_enqueue_ops_say_the_same(name: str) -> None:
     device.load("words", {"parameters": TABLE})
 
     OLDER[name](device)
-    ((found,),) = device.look_up()
+    ((activation,),) = device.look_up()
 
     if name == "Integer":
         expected = TABLE[[1, 0, 5, 1]]
     else:
         expected = np.stack([3 * TABLE[1], 0 * TABLE[0], 0.5 * TABLE[5], 0 * TABLE[0]])
-    assert_close(expected, found, n_terms=2, steps=0, scale=10.0, where=name)
+    assert_close(expected, activation, n_terms=2, steps=0, scale=10.0, where=name)
 
 
 @pytest.mark.parametrize("per", ["feature", "table"])
 def test_combiners_are_given_per_feature_or_per_table(per: str) -> None:
-    """As many combiners as features are theirs; as many as tables are the tables'."""
+    """Combiners are by feature if there are as many as features, else by table."""
     tables = tuple(TableSpec(name, ROWS, DIM, "sum", SGD(1.0)) for name in ("a", "b"))
     features = tuple(FeatureSpec(f"{table}{i}", table) for table in "ab" for i in (0, 1))
     device = soft.Device(EngineSpec(tables, features), [[1]] * 4)
@@ -351,9 +351,9 @@ def test_combiners_are_given_per_feature_or_per_table(per: str) -> None:
         device_ordinal=0,
         combiners=combiners,
     )
-    found = [float(activation[0, 0]) for activation in device.look_up()[0]]
+    activations = [float(activation[0, 0]) for activation in device.look_up()[0]]
 
-    assert found == ([2, 1, 1, 2] if per == "feature" else [1, 1, 2, 2])
+    assert activations == ([2, 1, 1, 2] if per == "feature" else [1, 1, 2, 2])
 
 
 def test_lookups_are_quantized() -> None:
@@ -369,9 +369,9 @@ def test_lookups_are_quantized() -> None:
     device.load("words", {"parameters": TABLE})
 
     device.enqueue(0, [soft.dense(np.arange(ROWS))])
-    ((found,),) = device.step([[np.ones((ROWS, DIM))]])
+    ((activation,),) = device.step([[np.ones((ROWS, DIM))]])
 
-    np.testing.assert_array_equal(found, np.floor(np.clip(TABLE, -1, 0.5) * 2 + 0.5) / 2)
+    np.testing.assert_array_equal(activation, np.floor(np.clip(TABLE, -1, 0.5) * 2 + 0.5) / 2)
     np.testing.assert_array_equal(device.read("words")["parameters"], TABLE - 1)
 
 
@@ -457,16 +457,16 @@ def test_lookups_see_the_updates_that_they_should(num_cores: int, pipelined: boo
     all_cores = range(num_cores)
     states = [WHOLE]  # after each training step
 
-    def check(found: list[list[Array]], step: int, state: Array, what: str) -> None:
+    def check(activations: list[list[Array]], step: int, state: Array, what: str) -> None:
         for core in all_cores:
-            np.testing.assert_array_equal(found[core][0], state[ids_of(step, core)], what)
+            np.testing.assert_array_equal(activations[core][0], state[ids_of(step, core)], what)
 
     for step in range(6):
         device.enqueue_all([[soft.dense(ids_of(step, core))] for core in all_cores])
-        found = device.step([[gradient_of(step, core)] for core in all_cores])
+        activations = device.step([[gradient_of(step, core)] for core in all_cores])
         # After step 3 somebody looks: everything is applied then.
         seen = states[-1] if not pipelined or step in (0, 4) else states[-2]
-        check(found, step, seen, f"step {step}")
+        check(activations, step, seen, f"step {step}")
         states.append(updated(states[-1], step, num_cores))
         if step == 3:
             device.enqueue_all([[soft.dense(ids_of(9, core))] for core in all_cores], "inference")
@@ -520,12 +520,12 @@ def test_pipelining_waits_for_the_lookups_of_all_cores() -> None:
     for step in range(3):
         device.enqueue_all([[soft.dense(ids_of(step, core))] for core in range(2)])
     gradients = [[[gradient_of(step, core)] for core in range(2)] for step in range(3)]
-    found = [device.step(gradients[step]) for step in range(3)]
+    activations = [device.step(gradients[step]) for step in range(3)]
 
     after = updated(WHOLE, 0, 2)
     for step, state in ((0, WHOLE), (1, WHOLE), (2, after)):
         for core in range(2):
-            np.testing.assert_array_equal(found[step][core][0], state[ids_of(step, core)])
+            np.testing.assert_array_equal(activations[step][core][0], state[ids_of(step, core)])
 
 
 def test_a_batch_for_inference_leaves_no_gradient_due() -> None:
@@ -554,6 +554,6 @@ def test_batches_queue_up_per_core() -> None:
         device.enqueue(0, [soft.dense(ids_of(step, 0))], "inference")
 
     for step in range(3):
-        found = device.look_up()
+        activations = device.look_up()
         for core in range(2):
-            np.testing.assert_array_equal(found[core][0], WHOLE[ids_of(step, core)])
+            np.testing.assert_array_equal(activations[core][0], WHOLE[ids_of(step, core)])

@@ -78,13 +78,13 @@ def refuses(call: Callable[[], Any]) -> bool:
 def still_works(one: soft.Device) -> None:
     """Checks that a device looks up and trains."""
     one.enqueue(0, [soft.dense([0, 1, 6])])
-    ((found,),) = one.step([[np.ones((BATCH, DIM))]])
-    assert found.shape == (BATCH, DIM)
+    ((activation,),) = one.step([[np.ones((BATCH, DIM))]])
+    assert activation.shape == (BATCH, DIM)
 
 
 @pytest.mark.parametrize("name", BAD_CONFIGS)
 def test_a_configuration_that_cannot_be_is_refused(name: str) -> None:
-    """The message names the table or feature and the value; what was configured before goes on."""
+    """A wrong configuration is refused with the table or feature; the one before stays in use."""
     change, message = BAD_CONFIGS[name]
     before, after = change.split("=")
     if before == "table_descriptor {...}":
@@ -109,7 +109,7 @@ def test_broken_configurations_are_errors() -> None:
 
 @pytest.mark.soak
 def test_many_broken_configurations_are_errors() -> None:
-    """So are very many."""
+    """Thousands of damaged configurations are refused or accepted, and nothing else happens."""
     configure_broken(100_000)
 
 
@@ -155,12 +155,12 @@ BAD_BATCHES: dict[str, tuple[soft.Ids, str]] = {
 
 @pytest.mark.parametrize("name", BAD_BATCHES)
 def test_a_batch_that_does_not_fit_is_refused(name: str) -> None:
-    """The message names the feature, its table and the number; the next batch goes through."""
-    given, message = BAD_BATCHES[name]
+    """A batch that does not fit is refused with feature, table and number; the next one works."""
+    batch, message = BAD_BATCHES[name]
     one = device()
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=message) as raised:
-        one.enqueue(0, [given])
+        one.enqueue(0, [batch])
 
     assert "feature 0 'title' of table 'words'" in raised.value.message
     still_works(one)
@@ -193,7 +193,7 @@ UNSORTED: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.mark.parametrize("op", UNSORTED)
 def test_indices_that_are_not_sorted_are_refused(op: str) -> None:
-    """As a device has them, ids come in the order of their samples; the op and sample are named."""
+    """Ids that are not in the order of their samples are refused with the op and the sample."""
     argument, index, message = UNSORTED[op]
     one = device()
     arguments = {
@@ -211,8 +211,8 @@ def test_indices_that_are_not_sorted_are_refused(op: str) -> None:
 
     # In a cell ids may be in any order.
     getattr(tf.raw_ops, op)(**{**arguments, argument: [np.sort(np.array(index, np.int32), 0)]})
-    ((found,),) = one.step([[np.ones((BATCH, DIM))]])
-    assert found.shape == (BATCH, DIM)
+    ((activation,),) = one.step([[np.ones((BATCH, DIM))]])
+    assert activation.shape == (BATCH, DIM)
 
 
 def test_positions_that_are_not_sorted_are_refused() -> None:

@@ -25,9 +25,9 @@ from compat_tests.support.stock_engine import StockEngine
 from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec, soft_tpu
 
 
-def levels(property: str, **own: Any) -> dict[str, Any]:
+def levels(property: str, **factors: Any) -> dict[str, Any]:
     """Returns what a case is, as the list of differences tells cases apart."""
-    return {"property": property, **own}
+    return {"property": property, **factors}
 
 
 def of_stock(combinations: Any) -> list[Any]:
@@ -37,13 +37,13 @@ def of_stock(combinations: Any) -> list[Any]:
 
 def a_sample(combinations: list[Any]) -> list[Any]:
     """Returns the quick tier's: of the first in functions one per optimizer; of others, one."""
-    found = {}
+    chosen = {}
     for one in reversed(combinations):
         if one.mode == "function" and one.kind in OF_TPU_EMBEDDING:
-            found[one.kind] = one
+            chosen[one.kind] = one
         elif one.mode == "function" or one.optimizer in OF_TPU_EMBEDDING:
-            found[one.mode] = one
-    return list(found.values())
+            chosen[one.mode] = one
+    return list(chosen.values())
 
 
 def given(combinations: list[Any]) -> Iterator[Any]:
@@ -141,11 +141,11 @@ def test_ids_that_collide_follow_the_numbers_worked_by_hand(
 
     engine.train(ids, None, [{"ids": tf.fill([2, 1], core + 1.0)} for core in range(cores)])
 
-    found = engine.read()["table"]["parameters"][:, 0]
+    column = engine.read()["table"]["parameters"][:, 0]
     # The numbers have eight digits; each of up to four updates rounds thrice.
     expected = [-number for number in COLLISIONS[accumulation, cores]]
-    np.testing.assert_allclose(found[:2], expected, rtol=12 * 2.0**-24)
-    assert not found[2:].any()
+    np.testing.assert_allclose(column[:2], expected, rtol=12 * 2.0**-24)
+    assert not column[2:].any()
 
 
 def as_it_comes(kind: str) -> None:

@@ -57,7 +57,7 @@ def test_shards_are_variables_on_their_hosts() -> None:
 def test_emulated_hosts_alone_have_rows_beyond_the_vocabulary(
     hosts: list[str] | None, devices: list[str]
 ) -> None:
-    """Without devices a factory makes the rows that the plan has, on a TPU's those of the ids."""
+    """Emulated hosts pad the table to whole rows per host; hosts of a TPU do not."""
     plan = plan_of(
         tf2_engine.TableSpec("videos", 1, 4, optimizer=tf2_engine.SGD(1.0)),
         num_hosts=2,
@@ -85,14 +85,14 @@ def test_eagerly_the_device_is_asked_configured_and_loaded() -> None:
     strategy = fake_tpu.strategy(1, 2, job="localhost")
     with tf.Graph().as_default():
         shapes = core_shapes(inputs(("dense", "sparse"), 2), None)
-    with fake_tpu.recorded() as made:
+    with fake_tpu.recorded() as recorded:
         ours = Ours(Case(kinds=("dense", "sparse")), strategy, shapes)
-        built_by = [name for name, _ in made]
+        built_by = [name for name, _ in recorded]
         later = []
         for tables in (ours.tables, ours.tables, dict(ours.tables)):
-            made.clear()
+            recorded.clear()
             ours.driver.load(tables)
-            later.append([name for name, _ in made])
+            later.append([name for name, _ in recorded])
 
     loads = [
         "LoadTPUEmbeddingAdagradParameters",
@@ -152,18 +152,18 @@ def test_verbs_return_ops_in_a_graph_alone() -> None:
 
 
 def test_a_tensor_chooses_the_mode_when_the_step_runs() -> None:
-    """Whether gradients come back may be known only then; the op takes either of two strings."""
+    """`training` may be a tensor: the op gets one of two modes when the step runs."""
     with tf.Graph().as_default() as graph:
         ours = built(Case(kinds=("dense",)), fake_tpu.strategy(1, 2, job="localhost"))
         training = tf.compat.v1.placeholder(tf.bool, [])
         ids = tf.zeros([BATCH], tf.int64)
-        with fake_tpu.recorded() as made:
+        with fake_tpu.recorded() as recorded:
             ours.driver.enqueue(step_inputs([ids], [ids]), training)
-        modes = [arguments["mode_override"] for _, arguments in made]
+        modes = [arguments["mode_override"] for _, arguments in recorded]
         with tf.compat.v1.Session(graph=graph) as session:
-            found = [session.run(modes, {training: value}) for value in (True, False)]
+            chosen = [session.run(modes, {training: value}) for value in (True, False)]
 
-    assert found == [[b"train"] * 2, [b"inference"] * 2]
+    assert chosen == [[b"train"] * 2, [b"inference"] * 2]
 
 
 @pytest.mark.parametrize("kind", tf2_engine.OPTIMIZERS)
@@ -187,16 +187,16 @@ def test_a_plan_for_lookups_loads_initial_slots_and_retrieves_nothing() -> None:
     feature = tf2_engine.FeatureSpec("watched", "videos")
     spec = tf2_engine.EngineSpec((table,), (feature,))
     plan = make_plan(spec, [(BATCH,)], training=False)
-    with tf.Graph().as_default() as graph, fake_tpu.recorded() as made:
+    with tf.Graph().as_default() as graph, fake_tpu.recorded() as recorded:
         driver = TpuDriver(topology(job="localhost"))
         driver.configure(plan)
         tables = create_tables(plan)
         driver.load(tables)
         driver.retrieve(tables)
         with tf.compat.v1.Session(graph=graph) as session:
-            slots = session.run(made[-1][1]["accumulators"])
+            slots = session.run(recorded[-1][1]["accumulators"])
 
-    assert [name for name, _ in made][2:] == ["LoadTPUEmbeddingAdagradParameters"]
+    assert [name for name, _ in recorded][2:] == ["LoadTPUEmbeddingAdagradParameters"]
     assert slots.shape == (9, 4)
     assert (slots == 0.75).all()
 
@@ -224,11 +224,11 @@ def test_gradients_of_a_replica_have_the_samples_of_its_cores() -> None:
 
 def test_hosts_and_cores_are_those_of_the_strategy() -> None:
     """Cores come in the order of the replicas, hosts in that of their tasks."""
-    found = tpu_topology.read_topology(Case(2, 2, reverse=True).strategy())
+    actual = tpu_topology.read_topology(Case(2, 2, reverse=True).strategy())
     device = "/job:worker/replica:0/task:{}/device:TPU:{}"
     order = [(1, 1), (1, 0), (0, 1), (0, 0)]
 
-    assert found == Topology(
+    assert actual == Topology(
         (host(0), host(1)),
         tuple(Core(device.format(task, core), host(task), core) for task, core in order),
     )
@@ -237,9 +237,9 @@ def test_hosts_and_cores_are_those_of_the_strategy() -> None:
 def test_a_device_assignment_has_cores_per_replica() -> None:
     """Model parallelism shows in the topology, also with one core per replica."""
     for per_replica in (1, 2):
-        found = tpu_topology.read_topology(fake_tpu.strategy(2, 2, cores_per_replica=per_replica))
-        assert len(found.cores) == 4
-        assert found.cores_per_replica == per_replica
+        actual = tpu_topology.read_topology(fake_tpu.strategy(2, 2, cores_per_replica=per_replica))
+        assert len(actual.cores) == 4
+        assert actual.cores_per_replica == per_replica
 
 
 def test_a_strategy_that_stands_in_for_a_tpu_has_a_core_per_worker() -> None:
@@ -262,11 +262,11 @@ def test_what_is_not_distributed_is_the_same_for_every_replica() -> None:
     with tf.Graph().as_default():
         values = [sparse(tf.int64, "first"), sparse(tf.int64, "second")]
         nest = {"own": fake_tpu.distribute(strategy, values), "same": values[0], "none": None}
-        found = tpu_topology.per_replica(strategy, nest)
+        replicas = tpu_topology.per_replica(strategy, nest)
 
-    assert [replica["own"] for replica in found] == values
-    assert [replica["same"] for replica in found] == [values[0]] * 2
-    assert [replica["none"] for replica in found] == [None] * 2
+    assert [replica["own"] for replica in replicas] == values
+    assert [replica["same"] for replica in replicas] == [values[0]] * 2
+    assert [replica["none"] for replica in replicas] == [None] * 2
     assert tpu_topology.per_replica(strategy, nest["own"]) == values
 
 
@@ -283,7 +283,7 @@ def test_a_device_names_its_core() -> None:
 
 
 def test_the_driver_has_a_row_and_a_name() -> None:
-    """The table of drivers names it, and its repr says what it drives."""
+    """The driver is in the table of drivers, and its repr says what it drives."""
     assert DRIVERS["tpu"] is TpuDriver
     driver = TpuDriver(topology(2, 4))
     assert repr(driver) == "<TpuDriver 0 tables, 8 cores on 2 hosts>"

@@ -46,11 +46,11 @@ def fails_inside(kind: type[Stock] | type[Ours], call: Callable[..., Any], **run
     with tf.Graph().as_default(), fake_tpu.stock_builds():
         case = Case(kinds=("dense", "sparse"))
         strategy = case.strategy()
-        given = inputs(case.kinds or (), 2)
-        engine = kind(case, strategy, core_shapes(given, None))
+        batch = inputs(case.kinds or (), 2)
+        engine = kind(case, strategy, core_shapes(batch, None))
         strategy.run(
             tf.autograph.experimental.do_not_convert(functools.partial(call, engine)),
-            args=given.distributed(strategy),
+            args=batch.distributed(strategy),
             **run,
         )
 
@@ -164,7 +164,7 @@ def test_eager_inputs_are_on_the_host() -> None:
 
 @EITHER
 def test_a_device_that_is_no_core_is_refused(kind: Any) -> None:
-    """The device to feed is a TPU core, not its host."""
+    """A device that is no TPU core, such as a host, is refused."""
     with tf.Graph().as_default(), fake_tpu.stock_builds():
         case = Case(kinds=("dense",))
         engine = kind(case, case.strategy(), {"dense": tf.TensorShape([BATCH])})
@@ -179,18 +179,18 @@ def test_a_second_engine_is_refused() -> None:
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     driver = TpuDriver(topology())
     with (
-        fake_tpu.recorded(initialized=True) as made,
+        fake_tpu.recorded(initialized=True) as recorded,
         pytest.raises(RuntimeError, match="TPU is already initialized for embeddings"),
     ):
         driver.configure(plan)
 
-    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
     with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
         driver.dequeue()
 
 
 def test_a_second_engine_is_refused_when_a_graph_runs() -> None:
-    """In a graph the same is found out by the op, before it configures anything."""
+    """In a graph an op finds out that the TPU is configured already, before it configures it."""
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     for initialized in (False, True):
         with tf.Graph().as_default(), fake_tpu.recorded(initialized):
@@ -207,17 +207,17 @@ def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: 
     """The driver tells whether a TPU is configured, and does not configure it when told so."""
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     driver = TpuDriver(topology(), initialize=False)
-    with fake_tpu.recorded(initialized) as made:
+    with fake_tpu.recorded(initialized) as recorded:
         assert driver.initialized() is initialized
         driver.configure(plan)
     with tf.Graph().as_default():
         assert driver.initialized() is None
 
-    assert [name for name, _ in made] == ["IsTPUEmbeddingInitialized"]
+    assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
 
 
 def test_without_a_tpu_strategy_there_is_no_driver() -> None:
-    """The message says where the engine must be made, and what works without a TPU."""
+    """Without a TPUStrategy the driver is refused, with where to make the engine."""
     with pytest.raises(RuntimeError, match=r"TPUStrategy.*strategy.scope.*driver='host'"):
         TpuDriver()
 
@@ -250,21 +250,21 @@ def test_there_must_be_an_entry_for_every_core() -> None:
 
 
 def test_a_plan_for_another_topology_is_refused() -> None:
-    """A plan and a TPU must agree on cores and hosts."""
+    """A plan for another number of cores or hosts than the TPU's is refused."""
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     with pytest.raises(errors.InvalidSpec, match=r"1 cores on 1 hosts.*has 8 on 2"):
         TpuDriver(topology(2, 4)).configure(plan)
 
 
 def test_dropping_ids_is_refused() -> None:
-    """The device takes ids as they are, so none can be dropped on the way."""
+    """out_of_range_ids="drop" is refused: the device takes ids as they are."""
     table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
     with pytest.raises(errors.InvalidSpec, match=r"out_of_range_ids='drop'.*driver='host'"):
         TpuDriver(topology()).configure(plan_of(table, out_of_range_ids="drop"))
 
 
 def test_an_optimizer_without_ops_is_refused() -> None:
-    """The message names the table and the optimizer that TensorFlow cannot load."""
+    """An optimizer that TensorFlow has no load op for is refused with its table."""
 
     class Unknown(tf2_engine.SGD):
         op_name = "Unknown"
@@ -282,7 +282,7 @@ def test_ragged_ids_cannot_be_split() -> None:
 
 @pytest.mark.parametrize("shape", [(BATCH, 5), (BATCH, 3, 2, 5)])
 def test_sparse_ids_of_another_rank_are_refused(shape: tuple[int, ...]) -> None:
-    """Coordinates must have one column more than the activation has axes."""
+    """Coordinates without one column more than the activation has axes are refused."""
     table = tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0))
     feature = tf2_engine.FeatureSpec("watched", "videos", output_shape=(BATCH, 3))
     plan = make_plan(tf2_engine.EngineSpec((table,), (feature,)), [(BATCH, 3)])

@@ -108,9 +108,9 @@ def traced(kind: type[Stock] | type[Ours], case: Case) -> tf.Graph:
     """Returns the graph of the tf.function of a step; the engine is built eagerly."""
     strategy = fake_tpu.strategy(1, case.cores_per_host, job="localhost")
     with tf.Graph().as_default():
-        given = inputs(tuple(feature_config()), strategy.num_replicas_in_sync)
-        shapes = core_shapes(given, None)
-        signature = tf.nest.map_structure(spec_of, given)
+        batch = inputs(tuple(feature_config()), strategy.num_replicas_in_sync)
+        shapes = core_shapes(batch, None)
+        signature = tf.nest.map_structure(spec_of, batch)
     with fake_tpu.stock_builds(device_ops=False), fake_tpu.recorded():
         engine = kind(case, strategy, shapes)
     options = {"training": case.training, "name": case.name}

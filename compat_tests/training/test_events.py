@@ -8,7 +8,7 @@ from tf2_engine.summaries.events import EventFile, scalars_by_step
 
 
 def test_files_of_one_second_are_all_kept(tmp_path: pathlib.Path) -> None:
-    """TensorFlow names files by the second; evaluations may take less."""
+    """Event files begun within one second, by which TensorFlow names them, are all kept."""
     for step in range(5):
         file = EventFile(str(tmp_path))
         file.scalars(step, {"loss": float(step)})

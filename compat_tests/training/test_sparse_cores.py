@@ -25,7 +25,7 @@ SPEC = EngineSpec(
 
 
 def test_the_strategy_decides_which_driver_it_is() -> None:
-    """On a host it is the host driver; a TPU of the first generation is refused by name."""
+    """The target runs on the host; a TPU of the first generation is refused by name."""
     driver = sparse_cores.make_driver(tf.distribute.get_strategy())
 
     assert isinstance(driver, HostDriver)
@@ -38,7 +38,7 @@ def test_the_strategy_decides_which_driver_it_is() -> None:
 def test_tables_accumulate_and_positions_are_samples(
     samples: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning names the table that does not; a host keeps its sequences."""
+    """A warning names the table whose sequences a TPU would not keep; a host keeps them."""
     with caplog.at_level(logging.WARNING):
         spec = sparse_cores.engine_spec(SPEC, samples)
 
@@ -51,7 +51,7 @@ def test_tables_accumulate_and_positions_are_samples(
 
 
 def test_ids_are_sorted_and_have_positions() -> None:
-    """Of a sequence the ids of a position are apart, longer ones are cut; weights stay with ids."""
+    """Ids of sequences keep their positions and weights, and longer ones are cut."""
     columns = {
         "seen": pre.Sequence(pre.Weighted(pre.Identity("seen", 10), "share")),
         "word": pre.Identity("word", 10),

@@ -85,8 +85,8 @@ def values(trainer: training.Trainer) -> Arrays:
     """Returns the variables and the table."""
     trainer.engine.retrieve()
     tables = trainer.engine.embedding_tables
-    found = {str(getattr(table, "name", table)): tables[table].numpy() for table in tables}
-    return {**found, **{name: each.numpy() for name, each in trainer.variables.items()}}
+    rows = {str(getattr(table, "name", table)): tables[table].numpy() for table in tables}
+    return {**rows, **{name: each.numpy() for name, each in trainer.variables.items()}}
 
 
 class Seen:
@@ -121,7 +121,7 @@ def change(steps: list[Arrays]) -> Arrays:
 
 
 def test_clipping_reaches_the_model_and_not_the_tables(tmp_path: pathlib.Path) -> None:
-    """The model's change has the norm that it is clipped to; that of the table is as without."""
+    """Clipping limits the norm of the model's gradients, and leaves the tables alone."""
     norm = 0.125
 
     def clipped(loss: tf.Tensor) -> Any:
@@ -202,8 +202,8 @@ def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
         for number, step in enumerate(steps[1:]):
             used = min(decay, (1 + number) / (10 + number))
             expected = expected + (1 - used) * (step[name] - expected)
-            found = step[f"{name}/ExponentialMovingAverage"]
-            np.testing.assert_allclose(found, expected, rtol=0, atol=NEAR)
+            average = step[f"{name}/ExponentialMovingAverage"]
+            np.testing.assert_allclose(average, expected, rtol=0, atol=NEAR)
 
     inner = model(averaged)
 
@@ -214,23 +214,23 @@ def test_averages_follow_the_formula(tmp_path: pathlib.Path) -> None:
         return spec._replace(scaffold_fn=lambda: training.Scaffold(saver=saver))
 
     trainer = make(evaluated, tmp_path)
-    found = trainer.evaluate(input_fn, steps=1)["scale"]
-    np.testing.assert_allclose(found, steps[-1]["scale/ExponentialMovingAverage"][0], rtol=NEAR)
-    assert abs(found - steps[-1]["scale"][0]) > 1000 * NEAR
+    scale = trainer.evaluate(input_fn, steps=1)["scale"]
+    np.testing.assert_allclose(scale, steps[-1]["scale/ExponentialMovingAverage"][0], rtol=NEAR)
+    assert abs(scale - steps[-1]["scale"][0]) > 1000 * NEAR
     np.testing.assert_array_equal(trainer.variables["scale"].numpy(), steps[-1]["scale"])
 
 
 @pytest.mark.full
 def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path) -> None:
     """Regularizers of layers and of variables, also by a scope, are found; in each trace."""
-    found: list[list[Any]] = []
+    losses_of_traces: list[list[Any]] = []
 
     def regularized(loss: tf.Tensor) -> Any:
         v1.get_variable("own", [3], initializer=v1.ones_initializer(), regularizer=tf.nn.l2_loss)
         with v1.variable_scope("scope", regularizer=tf.nn.l2_loss):
             v1.get_variable("inner", [2], initializer=v1.ones_initializer())
         losses = training.get_regularization_losses()
-        found.append(losses)
+        losses_of_traces.append(losses)
         assert len(training.get_regularization_losses("scope")) == 1
         return minimized(loss + training.get_regularization_loss())
 
@@ -246,7 +246,7 @@ def test_regularization_losses_are_those_of_each_variable(tmp_path: pathlib.Path
         rtol=0,
         atol=NEAR,
     )
-    assert {len(losses) for losses in found} == {3}
+    assert {len(losses) for losses in losses_of_traces} == {3}
 
 
 class Watching(v1.train.SessionRunHook):
@@ -278,7 +278,7 @@ class Watching(v1.train.SessionRunHook):
 
 @pytest.mark.full
 def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> None:
-    """They get what they ask for; those of TensorFlow work, and others are refused by name."""
+    """Hooks that need no session run, TensorFlow's among them; others are refused by name."""
     watching, of_model = Watching(last=4), Watching(last=99)
     stop = v1.train.StopAtStepHook(num_steps=6)
     trainer = make(model(minimized, training_hooks=[of_model]), tmp_path)
@@ -337,10 +337,10 @@ def test_files_are_those_of_an_estimator(tmp_path: pathlib.Path) -> None:
     assert [event.step for event in events] == [*range(1, 8)]
     assert {float(tf.make_ndarray(each.summary.value[0].tensor)) for each in events} == {7.0}
 
-    found = trainer.evaluate(input_fn, steps=2, name="test")
+    metrics = trainer.evaluate(input_fn, steps=2, name="test")
     (written,) = scalars_by_step(trainer.eval_dir("test")).items()
     assert trainer.eval_dir("test") == os.path.join(str(folder), "eval_test")
-    assert written == (7, {"loss": pytest.approx(found["loss"]), "scale": found["scale"]})
+    assert written == (7, {"loss": pytest.approx(metrics["loss"]), "scale": metrics["scale"]})
 
 
 @pytest.mark.full
@@ -439,7 +439,7 @@ def test_exports_need_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("tpu", [None, "", "local"])
 def test_a_resolver_without_a_tpu_is_none(tpu: str | None) -> None:
-    """Where no TPU is named there is no cluster, and a config without one trains on the host."""
+    """A resolver without a TPU means no cluster; a config without one trains on the host."""
     assert training.TPUClusterResolver(tpu, zone=None) is None
     assert training.RunConfig(cluster=None).replace(model_dir="model").cluster is None
 

@@ -40,7 +40,7 @@ def fields_of(name: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_has_a_row(name: str) -> None:
-    """A field that a legacy class gets, and no row reads, fails here."""
+    """Every field of a legacy class is read by a row of the catalogue."""
     without = [field for field in fields_of(name) if not any(readers(name, field))]
 
     assert without == [], f"add rows to settings/catalogue.py that read these fields of {name}"
@@ -49,7 +49,7 @@ def test_every_field_has_a_row(name: str) -> None:
 @needs_stock
 @pytest.mark.parametrize("name", [*TUPLES, *OPTIMIZERS])
 def test_every_field_of_stock_has_a_row(name: str) -> None:
-    """The same is so of stock's own classes, fields of tuples and arguments of optimizers."""
+    """Every field of stock's classes, and every argument of its optimizers, has a row, too."""
     from compat_tests.support import stock
 
     kind = getattr(stock.CLASSES, name)

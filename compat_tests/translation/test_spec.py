@@ -40,10 +40,10 @@ _REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def _parameters(kind: str, classes: Any = OURS, **settings: Any) -> Any:
-    given = {**_REQUIRED.get(kind, {}), **settings}
+    arguments = {**_REQUIRED.get(kind, {}), **settings}
     if kind != "FrequencyEstimatorParameters":
-        given.setdefault("learning_rate", 0.1)
-    return getattr(classes, kind)(**given)
+        arguments.setdefault("learning_rate", 0.1)
+    return getattr(classes, kind)(**arguments)
 
 
 def _column(key: str = "a") -> Any:
@@ -97,10 +97,10 @@ def test_optimizers_have_the_attributes_of_stock(kind: str, stock: Any) -> None:
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_optimizers_are_copied_and_pickled_with_their_settings(kind: str) -> None:
     """A pickled or deep-copied optimizer is another object with the same settings."""
-    made = _parameters(kind)
-    for twin in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
-        assert twin is not made
-        assert vars(twin) == vars(made)
+    parameters = _parameters(kind)
+    for twin in (pickle.loads(pickle.dumps(parameters)), copy.deepcopy(parameters)):
+        assert twin is not parameters
+        assert vars(twin) == vars(parameters)
 
 
 def test_optimizers_are_compared_by_identity() -> None:

@@ -75,10 +75,10 @@ def test_optimizers_are_stocks_where_it_has_them(
 ) -> None:
     """An optimizer is stock's if that can say all of it, else the engine's, with the reason."""
     tf2 = of(optimizer=optimizer)
-    made = tf2.feature_config["f"].table.optimizer
+    translated = tf2.feature_config["f"].table.optimizer
 
-    assert type(made).__name__ == kind
-    assert isinstance(made, getattr(emb, kind, ())) == stock
+    assert type(translated).__name__ == kind
+    assert isinstance(translated, getattr(emb, kind, ())) == stock
     assert tf2.for_stock == stock
     assert ["ours"] * (not stock) == [c.effect for c in tf2.report.changes if c.effect == "ours"]
 
@@ -227,11 +227,13 @@ def test_stocks_own_embedding_takes_the_configs() -> None:
     stock = emb.TPUEmbeddingForServing(tf2.feature_config, None)
     # Each of its variables is sharded; what looks up takes them as they are.
     ids, _, _ = tf2.preprocessing({k: tf.sparse.from_dense([[3, 5], [1, 0]]) for k in "abc"})
-    found = emb.serving_embedding_lookup(ids, None, stock.embedding_tables, tf2.feature_config)
+    activations = emb.serving_embedding_lookup(
+        ids, None, stock.embedding_tables, tf2.feature_config
+    )
     rows = stock.embedding_tables[tf2.feature_config["a"].table].numpy()
 
     assert tf2.for_stock
     np.testing.assert_allclose(
-        found["a"][0], (rows[3] + rows[5]) / np.sqrt(np.float32(2)), rtol=1e-6
+        activations["a"][0], (rows[3] + rows[5]) / np.sqrt(np.float32(2)), rtol=1e-6
     )
     assert len(stock.embedding_tables) == 2

@@ -86,15 +86,15 @@ def trained(kind: Any, tf2: Any) -> tuple[list[Any], dict[str, Any]]:
     seen = []
     for step in range(STEPS):
         parts = [tf2.preprocessing(batch(tf2, step, core)).ids for core in range(CORES)]
-        found = train(fake_tpu.distribute(strategy, parts))
-        for key in sorted(found):
-            seen += [each.numpy() for each in strategy.experimental_local_results(found[key])]
+        looked_up = train(fake_tpu.distribute(strategy, parts))
+        for key in sorted(looked_up):
+            seen += [each.numpy() for each in strategy.experimental_local_results(looked_up[key])]
         if tf2.step is not None:
             tf2.step.assign_add(1)
     with tempfile.TemporaryDirectory() as folder:
         path = tf.train.Checkpoint(embedding=engine).save(f"{folder}/ckpt")
-        found = legacy_checkpoints.read(path)
-    return seen, {name: each for name, each in found.items() if name.startswith("embedding/")}
+        saved = legacy_checkpoints.read(path)
+    return seen, {name: each for name, each in saved.items() if name.startswith("embedding/")}
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_stock_trains_with_the_objects_as_our_engine_does(name: str) -> None:
         of_stock, tables_of_stock = trained(EMB.TPUEmbedding, first)
     ours, tables = trained(tf2_engine.TPUEmbedding, second)
 
-    for found, expected in zip(ours, of_stock, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(ours, of_stock, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert set(tables) == set(tables_of_stock)
     for key, expected in tables_of_stock.items():
         np.testing.assert_array_equal(tables[key], expected, err_msg=key)

@@ -56,13 +56,13 @@ def test_slot_names_are_those_of_stock(kind: str) -> None:
     """The names of slots in a checkpoint are the ones stock gives them, in its order."""
     from compat_tests.support import stock
 
-    made = getattr(stock.CLASSES, kind)
+    cls = getattr(stock.CLASSES, kind)
     required = [
         name
-        for name, parameter in inspect.signature(made).parameters.items()
+        for name, parameter in inspect.signature(cls).parameters.items()
         if parameter.default is inspect.Parameter.empty
     ]
-    names = stock.slot_names(made(**dict.fromkeys(required, 0.1)), "scope/table")
+    names = stock.slot_names(cls(**dict.fromkeys(required, 0.1)), "scope/table")
     assert tuple(f"scope/table/{suffix}" for suffix in OPTIMIZERS[kind].slots.values()) == names
 
 

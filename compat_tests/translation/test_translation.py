@@ -64,7 +64,7 @@ def test_the_last_of_shared_columns_describes_their_table() -> None:
             self._key, self._combiner = key, combiner
 
         def __getattr__(self, name: str) -> Any:
-            said = {
+            answers = {
                 "get_feature_key_name": self.__dict__["_key"],
                 "get_embedding_var_name": "shared",
                 "get_embedding_table_size": (9, 3),
@@ -73,7 +73,7 @@ def test_the_last_of_shared_columns_describes_their_table() -> None:
             }
             if not name.startswith("get_"):
                 raise AttributeError(name)
-            return lambda: said.get(name)
+            return lambda: answers.get(name)
 
     spec = OURS.EmbeddingConfigSpec(
         [Told("a", "mean"), Told("b", "sqrtn")], OURS.AdagradParameters(0.1)
@@ -171,7 +171,7 @@ def test_the_structure_is_a_dict_by_feature_key() -> None:
 
 
 def test_an_open_batch_size_leaves_the_first_dimension_open() -> None:
-    """Without a batch size shapes start with None."""
+    """Without a batch size shapes begin with None."""
     legacy = translating.read(features={"f": Feature("t"), "s": Feature("t", 5)})
     assert output_shapes(legacy, batch_size=None, num_cores=2) == ((None,), (None, 5))
 
@@ -228,11 +228,11 @@ NOTED: Mapping[str, tuple[Mapping[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", NOTED)
 def test_a_setting_that_surprises_is_noted_once(name: str) -> None:
-    """A setting without, or with another, effect leads to exactly one line that names it."""
-    settings, said = NOTED[name]
+    """A setting with no effect, or another one, leads to exactly one line that names it."""
+    settings, words = NOTED[name]
     notes = translating.warned(**settings)
     assert len(notes) == 1, notes
-    assert re.search(said, notes[0])
+    assert re.search(words, notes[0])
 
 
 def test_an_optimizer_of_several_tables_is_noted_once() -> None:
@@ -251,14 +251,14 @@ def test_an_ordinary_spec_has_no_notes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "words"),
     [
         ({"default_value": 0}, "'a'.*`default_value`"),
         ({"vocabulary_list": ["x", "y"]}, "'a'.*vocabulary"),
     ],
     ids=["default", "vocabulary"],
 )
-def test_columns_that_a_tpu_does_not_apply_are_noted(column: Mapping[str, Any], said: str) -> None:
+def test_columns_that_a_tpu_does_not_apply_are_noted(column: Mapping[str, Any], words: str) -> None:
     """A column that transforms its input on a CPU leads to a line: a TPU takes ids as they are."""
     factory = tf.feature_column
     make = (
@@ -266,10 +266,10 @@ def test_columns_that_a_tpu_does_not_apply_are_noted(column: Mapping[str, Any], 
         if "vocabulary_list" in column
         else lambda key, **settings: factory.categorical_column_with_identity(key, 9, **settings)
     )
-    made = tf.compat.v1.tpu.experimental.embedding_column(make("a", **column), 4)
-    spec = OURS.EmbeddingConfigSpec([made], OURS.AdagradParameters(0.1))
+    embedding_column = tf.compat.v1.tpu.experimental.embedding_column(make("a", **column), 4)
+    spec = OURS.EmbeddingConfigSpec([embedding_column], OURS.AdagradParameters(0.1))
     (note,) = render.warnings_of_step(read_spec(spec), training=True)
-    assert re.search(said, note)
+    assert re.search(words, note)
 
 
 def test_inference_says_nothing_about_updates() -> None:
@@ -284,9 +284,9 @@ def test_inference_says_nothing_about_updates() -> None:
 
 def test_a_documented_clipping_limit_limits_weights() -> None:
     """With quirks="documented" weights stay in ±limit, except where the optimizer has limits."""
-    own = Optimizer("Adagrad", {"learning_rate": 0.1, "clip_weight_max": 9.0})
+    with_limit = Optimizer("Adagrad", {"learning_rate": 0.1, "clip_weight_max": 9.0})
     translation = translating.translated(
-        tables={"own": Table(optimizer=own), "none": Table()},
+        tables={"own": Table(optimizer=with_limit), "none": Table()},
         features={"x": Feature("own"), "y": Feature("none")},
         options={"clipping_limit": 2},
     )

@@ -96,13 +96,13 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "EQUAL" in ran.stdout.splitlines()[2]
     assert "step 3 of 3" not in ran.stderr  # Progress is for terminals.
-    found = json.loads(pathlib.Path(files["json"]).read_text())
-    assert found["equal"] is True
-    assert found["steps"] == [0, 1, 2, 3]
-    assert found["sides"]["a"]["engine"] == ("stock" if HAS_STOCK else "bridge")
+    result = json.loads(pathlib.Path(files["json"]).read_text())
+    assert result["equal"] is True
+    assert result["steps"] == [0, 1, 2, 3]
+    assert result["sides"]["a"]["engine"] == ("stock" if HAS_STOCK else "bridge")
     # Both configure a device, and alike.
-    assert found["config"] == []
-    roles = {series["role"] for series in found["series"]}
+    assert result["config"] == []
+    roles = {series["role"] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
     assert pathlib.Path(files["html"]).read_text().startswith("<!doctype html>")
     assert not list((tmp_path / "job").iterdir())
@@ -124,10 +124,10 @@ def test_a_canned_estimator_is_compared(tmp_path: pathlib.Path) -> None:
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(pathlib.Path(files["json"]).read_text())
-    assert found["equal"] is True
-    assert found["steps"] == [0, 1, 2, 3, 4]
-    series = {each["name"] for each in found["series"]}
+    result = json.loads(pathlib.Path(files["json"]).read_text())
+    assert result["equal"] is True
+    assert result["steps"] == [0, 1, 2, 3, 4]
+    series = {each["name"] for each in result["series"]}
     assert {"linear/linear_model/bias_weights", "dnn/hiddenlayer_0/kernel"} <= series
     assert "evaluation" in ran.stdout
     # Each side trains in a folder of its own.
@@ -159,7 +159,7 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["no/such.py"], "there is no program 'no/such.py'."),
         (["--against", "no/such.py", __file__], "there is no program 'no/such.py'."),
@@ -170,11 +170,11 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_wrong_options_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A wrong path, or options that exclude each other, give one line and status 2."""
     assert main.main(["verify", *arguments]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def receiver() -> estimator.export.ServingInputReceiver:

@@ -52,8 +52,8 @@ def test_large_tables_are_stored_by_changed_rows(tmp_path: pathlib.Path) -> None
         written.append(table)
         writer.step(number, {VARIABLES: {"t": table}})
 
-    found = [one.values[VARIABLES]["t"] for one in Recording(tmp_path / "a").steps()]
-    for expected, actual in zip(written, found, strict=True):
+    tables = [one.values[VARIABLES]["t"] for one in Recording(tmp_path / "a").steps()]
+    for expected, actual in zip(written, tables, strict=True):
         np.testing.assert_array_equal(expected, actual)
     sizes = [path.stat().st_size for path in sorted((tmp_path / "a").glob("step-*.npz"))]
     assert max(sizes[1:]) < sizes[0] / 20
@@ -78,12 +78,12 @@ def test_a_difference_is_located_and_measured(tmp_path: pathlib.Path) -> None:
 
 def test_a_divergence_names_its_ids(tmp_path: pathlib.Path) -> None:
     """A row of a table is its id; an activation has the ids of its sample."""
-    found = rows()[[4, 5, 1]]
-    off = found.copy()
+    activation = rows()[[4, 5, 1]]
+    off = activation.copy()
     off[1] += 1
     sides = [
         {"steps": (step(rows(), activation=one),), "batches": (batch(4, 5, 1),)}
-        for one in (found, off)
+        for one in (activation, off)
     ]
     result = judged(tmp_path / "1", *sides)
     assert result.first is not None
@@ -162,10 +162,10 @@ def test_combiner_none_and_sequences_are_named_between_modes(tmp_path: pathlib.P
         "settings": {"tables": [table], "use_tpu": False},
         "steps": (step(changed(0, 1.0)),),
     }
-    found = named(
+    named_causes = named(
         judged(tmp_path, {"settings": {"tables": [table]}, "steps": (step(rows()),)}, on_cpu)
     )
-    assert found >= {"optimizer substitution", "combiner None", "sequence length"}
+    assert named_causes >= {"optimizer substitution", "combiner None", "sequence length"}
 
 
 def test_reordered_data_are_no_other_data(tmp_path: pathlib.Path) -> None:
@@ -190,9 +190,9 @@ def test_another_start_is_named_initializers(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_loss_that_differs_alone_is_the_models(tmp_path: pathlib.Path) -> None:
-    """Where all activations agree and the loss does not, the model computes something else."""
-    found = rows()[[1, 2]]
-    a, b = (step(rows(), activation=found, loss=loss) for loss in (0.5, 0.6))
+    """If all activations agree and the loss does not, the model is named as the cause."""
+    activation = rows()[[1, 2]]
+    a, b = (step(rows(), activation=activation, loss=loss) for loss in (0.5, 0.6))
     result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
 
     assert named(result) == {"model"}
@@ -269,14 +269,14 @@ def test_the_page_needs_nothing_else(equal: bool, tmp_path: pathlib.Path) -> Non
 def test_a_result_fits_json(tmp_path: pathlib.Path) -> None:
     """The dict has every array with every step, the verdict, the causes and both sides."""
     result = judged(tmp_path, {"steps": (step(rows()),)}, {"steps": (step(changed(1, 0.5)),)})
-    found = json.loads(json.dumps(result.as_dict()))
+    report = json.loads(json.dumps(result.as_dict()))
 
-    assert found["equal"] is False
-    assert found["first"]["table"] == recordings.TABLE
-    assert found["series"][0]["name"] == "words"
-    assert {len(s["points"]) for s in found["series"] if s["group"] == "variables"} == {2}
-    assert found["sides"]["a"]["where"] == "host driver"
-    assert found["causes"]
+    assert report["equal"] is False
+    assert report["first"]["table"] == recordings.TABLE
+    assert report["series"][0]["name"] == "words"
+    assert {len(s["points"]) for s in report["series"] if s["group"] == "variables"} == {2}
+    assert report["sides"]["a"]["where"] == "host driver"
+    assert report["causes"]
 
 
 def refuse(constant: str) -> None:
@@ -289,8 +289,8 @@ def test_numbers_that_are_not_finite_are_valid_json(tmp_path: pathlib.Path) -> N
     a, b = (step(rows(), loss=loss) for loss in (0.5, float("nan")))
     result = judged(tmp_path, {"steps": (a,)}, {"steps": (b,)})
     written = json.dumps(result.as_dict(), allow_nan=False)
-    found = json.loads(written, parse_constant=refuse)
+    report = json.loads(written, parse_constant=refuse)
 
-    assert found["first"]["name"] == "loss"
-    assert found["first"]["points"][0]["difference"] == "Infinity"
-    assert found["first"]["first"]["b"] == "nan"
+    assert report["first"]["name"] == "loss"
+    assert report["first"]["points"][0]["difference"] == "Infinity"
+    assert report["first"]["first"]["b"] == "nan"

@@ -66,15 +66,15 @@ def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None
 
     Keras orders the ops of its optimizers otherwise, so the sides are equal within rounding.
     """
-    ran, found = verified(tmp_path, name)
+    ran, result = verified(tmp_path, name)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"B: a Keras model, TensorFlow {tf.__version__}, Keras 2." in ran.stdout
-    assert found["steps"] == [*range(STEPS + 1)]
-    assert found["only"] == {"a": [], "b": []}
-    roles = {series["role"].partition(" ")[0] for series in found["series"]}
+    assert result["steps"] == [*range(STEPS + 1)]
+    assert result["only"] == {"a": [], "b": []}
+    roles = {series["role"].partition(" ")[0] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot", "dense"}
-    kinds = {outcome["kind"].partition("-")[0] for outcome in found["outcomes"]}
+    kinds = {outcome["kind"].partition("-")[0] for outcome in result["outcomes"]}
     after = {"evaluation", "prediction"}
     assert kinds == after | ({"export", "served"} if tf2_runs.EXAMPLES[name].exports else set())
 
@@ -89,7 +89,7 @@ OF_CORPUS = (
 @pytest.mark.full
 @pytest.mark.parametrize("name", OF_CORPUS)
 def test_a_program_of_the_corpus_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None:
-    """Gradients that are changed on their way, and losses with terms of training alone."""
+    """Changed gradients, and losses with terms of training alone, are compared too."""
     source = migrate_corpus.programs()[name].source
     (tmp_path / "train.py").write_text(source)
     (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, name).source)
@@ -141,21 +141,21 @@ FAULTS = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("wrong, said", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("wrong, messages", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_a_keras_model_is_found(
-    wrong: tuple[str, str], said: list[str], tmp_path: pathlib.Path
+    wrong: tuple[str, str], messages: list[str], tmp_path: pathlib.Path
 ) -> None:
     """A mistake in the new program makes it unequal, and what it is about is named."""
     ran, _ = verified(tmp_path, "dict_config", wrong=wrong)
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    for part in said:
+    for part in messages:
         assert part in ran.stdout, ran.stdout
 
 
 @pytest.mark.full
 def test_a_keras_model_is_both_sides(tmp_path: pathlib.Path) -> None:
-    """As side A it writes the start and the batches, and side B computes the same on other ops."""
+    """A Keras program is side A and, on other ops from the same start, side B."""
     source = (PROGRAMS / "dict_config" / "train.py").read_text()
     (tmp_path / "train_keras.py").write_text(migrate_to_keras(source, "job").source)
     command = (sys.executable, "-m", "estimator_bridge", "verify", "--steps", "3")
@@ -181,7 +181,7 @@ def keras_side(tmp_path: pathlib.Path, **changes: Any) -> Any:
 
 
 def test_a_model_without_a_spec_has_no_settings_that_differ(tmp_path: pathlib.Path) -> None:
-    """What a legacy spec sets is no difference to a Keras model, which has none."""
+    """Settings of a legacy spec are no difference to a Keras model, which has none."""
     result = keras_side(tmp_path)
     assert result.equal
     assert not any("Settings differ" in note for note in result.notes)
@@ -201,7 +201,7 @@ def test_what_keras_computes_of_the_step_is_not_compared(tmp_path: pathlib.Path)
 
 
 def test_only_placement_may_differ_in_the_configuration(tmp_path: pathlib.Path) -> None:
-    """The order of rows on hosts is left out; another field is a difference."""
+    """The order of rows on hosts is ignored when devices are compared; other fields count."""
     config = dict(recordings.SETTINGS["config"])
     assert keras_side(tmp_path / "one", config={**config, "sharding_strategy": "MOD"}).equal
     differing = {**config, "table_descriptor.tbl_words.dimension": "3"}

@@ -63,7 +63,7 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", update_rules.RULES)
 @pytest.mark.filterwarnings("ignore:.*inferred")
 def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:
-    """What the engine computes is within the error bounds, and the bounds are a few roundings."""
+    """Results of the engine are within the error bounds, which are a few roundings wide."""
     from tf2_engine.backends.host.update import new_rows
 
     optimizer, draw = optimizer_of(kind), np.random.default_rng(3)
@@ -123,7 +123,7 @@ def test_equal_terms_may_all_round_one_way(repeated: int) -> None:
 
 
 def test_perturbed_arrays_are_so_many_floats_apart() -> None:
-    """Every element is that many floats up or down; zeros stay, and a second time is the same."""
+    """Every element is moved by that many floats; zeros stay, and it is reproducible."""
     values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)
     moved = perturbed("kernel", values, 16)
     apart = np.abs(moved.view(np.int32).astype(np.int64) - values.view(np.int32))
@@ -153,8 +153,8 @@ def test_directions_show_what_no_element_does(factor: float, seen: bool) -> None
     gaps = np.abs(np.spacing(a)).astype(np.float64)
     movement = a.astype(np.float64) - w
     judged.add(4 * gaps, movement)
-    found = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
-    assert found == seen
+    differs = judged.add_signs(b.astype(np.float64) - a, movement, gaps, np.zeros(w.size))
+    assert differs == seen
     if seen:
         assert judged.factor == pytest.approx(factor, rel=0.3)
     assert judged.visible < 1e-3
@@ -309,7 +309,7 @@ def test_rounding_is_no_fault_and_power_is_told(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_moves_by_roundings_is_undecided(tmp_path: pathlib.Path) -> None:
-    """Where side A moves by less than is allowed, nothing can be told, and nothing is equal."""
+    """If side A moves by less than the tolerance, the verdict is undecided, not equal."""
     result = judged(tmp_path, Training(rate=3e-8, steps=1, least=1.0), None)
 
     assert result.undecided

@@ -31,7 +31,7 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
 
 
 @pytest.mark.parametrize(
-    "b, ops, said",
+    "b, ops, message",
     [
         ([[1.0, 2.0], [1.0, 2.01]], OPS, "differs is Relu (Relu, train.py, line 8): by 5.0e-03"),
         ([[1.1, 2.0], [9.0, 9.0]], OPS, "differs is dense/MatMul (MatMul, train.py, line 7)"),
@@ -48,16 +48,16 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
         ([[1.0, 2.0], [1.0, 2.0]], [OPS[0], ("Relu", "Elu", "")], "On side A alone: Relu (Relu,"),
     ],
 )
-def test_the_first_op_is_named(b: Any, ops: Any, said: str, tmp_path: pathlib.Path) -> None:
-    """It has its name, type, line and difference; ops of one side alone are listed."""
+def test_the_first_op_is_named(b: Any, ops: Any, message: str, tmp_path: pathlib.Path) -> None:
+    """The first op that differs has its name, type, line and difference; others are listed."""
     a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
     cause = first_differing_op(a, sketched(tmp_path / "b", b, ops), 1)
     assert cause is not None
-    assert said in cause.text
+    assert message in cause.text
 
 
 def test_rounding_is_no_other_output(tmp_path: pathlib.Path) -> None:
-    """Where all ops agree but for rounding there is no such cause."""
+    """If all ops agree but for rounding, no op is named as a cause."""
     a = sketched(tmp_path / "a", [[1.0, 2.0], [1.0, 2.0]])
     near = sketched(tmp_path / "b", [[1.0 + 1e-7, 2.0], [1.0, 2.0 - 1e-7]])
     assert first_differing_op(a, near, 1) is None

@@ -86,8 +86,8 @@ def named(result: Result) -> list[str]:
 
 def only(result: Result) -> Outcome:
     """Returns the one outcome that differs."""
-    (found,) = (one for one in result.outcomes if not one.equal)
-    return found
+    (outcome,) = (one for one in result.outcomes if not one.equal)
+    return outcome
 
 
 def test_equal_inputs_and_equal_ops_allow_nothing(tmp_path: pathlib.Path) -> None:
@@ -123,7 +123,7 @@ def test_other_ops_may_round_otherwise(settings: dict[str, Any], tmp_path: pathl
 
 
 def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
-    """Where variables differ within their tolerance, predictions may, too; also of bfloat16."""
+    """Predictions may differ by as much as the variables differ within their tolerance."""
     ones = np.ones(5, np.float32)
     moved = {**VARIABLES, "words": rows() * NEXT}
     result = judged(
@@ -138,17 +138,17 @@ def test_what_a_training_leaves_carries_on(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "a, b, said",
+    "a, b, note",
     [
         (np.ones(5), np.ones(4), "shapes (5,) and (4,)"),
         (np.ones(5, np.float32), np.ones(5, np.float64), "float32 on A, float64 on B"),
     ],
 )
 def test_types_and_shapes_of_predictions_have_names(
-    a: Any, b: Any, said: str, tmp_path: pathlib.Path
+    a: Any, b: Any, note: str, tmp_path: pathlib.Path
 ) -> None:
     """Another dtype or number of samples is a difference that says which."""
-    assert said in only(judged(tmp_path, predicting(a), predicting(b))).note
+    assert note in only(judged(tmp_path, predicting(a), predicting(b))).note
 
 
 SEEN_VALUES = {
@@ -162,7 +162,7 @@ def evaluating(
     auc: float,
     *,
     seen: dict[str, Any] = SEEN_VALUES,
-    own: float = 0.8,
+    recomputed: float = 0.8,
     other: float = 0.8,
     **more: Any,
 ) -> Follow:
@@ -170,16 +170,16 @@ def evaluating(
 
     Args:
         auc: the metric.
-        own, other: the same computed once more from this side's values, and from side A's; 0 is
-            not computed.
+        recomputed, other: the same computed once more from this side's values, and from side
+            A's; 0 is not computed.
     """
 
     def follow(writer: OutcomeWriter) -> None:
         name = writer.begin("evaluation")
         writer.write(name, {"auc": np.float32(auc), "loss": np.float32(0.375)})
         writer.write(name, seen, SEEN)
-        if own:
-            again = {f"{OWN}auc": np.float32(own), f"{OTHER}auc": np.float32(other)}
+        if recomputed:
+            again = {f"{OWN}auc": np.float32(recomputed), f"{OTHER}auc": np.float32(other)}
             writer.write(name, again, RECOMPUTED)
         writer.about(name, {**about(), "batches": 2, **more})
 
@@ -190,7 +190,7 @@ LOGITS = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * NEX
 FOUND = [
     # The metric functions differ, for the same values.
     (
-        evaluating(0.79, own=0.79, other=0.79),
+        evaluating(0.79, recomputed=0.79, other=0.79),
         "auc",
         "the metric functions differ",
         "metric function",
@@ -206,26 +206,26 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize("b, name, said, cause", FOUND)
+@pytest.mark.parametrize("b, name, note, cause", FOUND)
 def test_a_metric_of_equal_values_is_equal(
-    b: Follow, name: str, said: str, cause: str, tmp_path: pathlib.Path
+    b: Follow, name: str, note: str, cause: str, tmp_path: pathlib.Path
 ) -> None:
     """Where all values are equal to the bit no metric may differ; the report says why it does."""
     result = judged(tmp_path, evaluating(0.8), b)
     assert result.first is None
     assert only(result).name == name
-    assert said in only(result).note
+    assert note in only(result).note
     assert not text.verdict(result).startswith("EQUAL")
     assert named(result) == [cause]
 
 
 @pytest.mark.parametrize("known", ["arguments", "variables"])
 def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathlib.Path) -> None:
-    """Where its arguments, or the variables in which it adds up, are equal, a metric has to be."""
+    """A metric that cannot be computed again must be equal if its arguments or variables are."""
     seen = SEEN_VALUES
     if known == "variables":
         seen = {"loss": SEEN_VALUES["loss"], f"{METRIC_VARIABLE}auc/total": np.float32(1)}
-    a, b, near = (evaluating(auc, seen=seen, own=0) for auc in (0.8, 0.79, 0.8 * NEXT))
+    a, b, near = (evaluating(auc, seen=seen, recomputed=0) for auc in (0.8, 0.79, 0.8 * NEXT))
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", a, b, settings=other)
     assert named(result) == ["metric"]
@@ -236,7 +236,7 @@ def test_a_metric_that_cannot_be_computed_once_more(known: str, tmp_path: pathli
 
 def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
     """A metric may be as far off as the allowed differences of its values make it."""
-    off = evaluating(0.75, seen=LOGITS, own=0.75)
+    off = evaluating(0.75, seen=LOGITS, recomputed=0.75)
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", evaluating(0.8), off, settings=other)
     assert result.equal, str(result)
@@ -244,7 +244,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
 
     far = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * np.float32(1.1)}
     result = judged(
-        tmp_path / "2", evaluating(0.8), evaluating(0.75, seen=far, own=0.75), settings=other
+        tmp_path / "2", evaluating(0.8), evaluating(0.75, seen=far, recomputed=0.75), settings=other
     )
     assert named(result) == ["evaluated model"]
     unequal = {one.name for one in result.outcomes if not one.equal}
@@ -320,7 +320,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         return follow
 
     one, two = np.arange(3), np.arange(3) + 1
-    for name, others, said in (
+    for name, others, note in (
         ("data", (one, one), "the sides read other data, from batch 1 on"),
         ("order", (two, one), "the same batches in another order, from batch 0 on"),
         ("type", (one.astype(np.int32), two), "features/x is int64 [3] on A, int32 [3] on B"),
@@ -328,7 +328,7 @@ def test_other_data_come_before_metrics(tmp_path: pathlib.Path) -> None:
         result = judged(tmp_path / name, fed(one, two), fed(*others))
         first = result.outcomes[0]
         assert (first.name, first.equal) == ("data", False)
-        assert said in first.note
+        assert note in first.note
         assert named(result) == ["evaluation data"]
     assert judged(tmp_path / "same", fed(one, two), fed(one, two)).equal
 

@@ -151,9 +151,9 @@ def other_auc(labels: Any, predictions: Any) -> Any:
 @pytest.mark.full
 def test_faults_after_the_training_are_told_apart(tmp_path: pathlib.Path) -> None:
     """Another metric function, and other predictions, are found where all else is equal."""
-    found = unequal(verified(tmp_path / "1", model_b={"auc": other_auc}))
-    assert found.keys() == {"evaluation-0 auc"}
-    assert "the metric functions differ" in found["evaluation-0 auc"]
+    notes = unequal(verified(tmp_path / "1", model_b={"auc": other_auc}))
+    assert notes.keys() == {"evaluation-0 auc"}
+    assert "the metric functions differ" in notes["evaluation-0 auc"]
 
     def nudged(predictions: dict[str, Any]) -> dict[str, Any]:
         return {**predictions, "p": predictions["p"] * (1 + 2**-22)}
@@ -190,8 +190,8 @@ def test_labels_of_other_types_are_named(tmp_path: pathlib.Path) -> None:
 
     fns = {"eval_input_fn": None, "predict_input_fn": None}
     result = verified(tmp_path / "1", input_fn=typed, **fns)
-    said = "labels is int32 [8] on A, int64 [8] on B"
-    assert said in str(result).splitlines()[2]
+    message = "labels is int32 [8] on A, int64 [8] on B"
+    assert message in str(result).splitlines()[2]
     assert [cause.name for cause in result.causes] == ["data types"]
     assert result.first is None
 

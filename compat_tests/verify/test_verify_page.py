@@ -67,19 +67,19 @@ def shown(written: str) -> str:
 
 def elements(written: str) -> set[tuple[str, tuple[str, ...]]]:
     """Returns the tags of a page, with the names of their attributes."""
-    found = set()
+    tags = set()
 
     class Reader(html.parser.HTMLParser):
         def handle_starttag(self, tag: str, attributes: Any) -> None:
-            found.add((tag, tuple(name for name, _ in attributes)))
+            tags.add((tag, tuple(name for name, _ in attributes)))
 
     Reader().feed(written)
-    return found
+    return tags
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_text_and_nothing_else(name: str, tmp_path: pathlib.Path) -> None:
-    """Whatever a table, a program or a message is called, the page does not obey it."""
+    """Names of tables, programs and messages cannot inject markup into the page."""
     clean = page.page(result_of(tmp_path / "1", "t"), TITLE)
     result = result_of(tmp_path / "2", name)
     result.not_compared.append(f"{name} is left out")
@@ -93,7 +93,7 @@ def test_names_are_text_and_nothing_else(name: str, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_text_stays_what_it_is(name: str) -> None:
-    """What is seen stays, what is not seen is an escape; twice is once."""
+    """Visible characters stay, others become escapes; escaping twice changes nothing."""
     plain = plain_text.plain(f"ä {name} ✓")
     assert plain.startswith("ä ")
     assert plain.endswith(" ✓")
@@ -105,7 +105,7 @@ def test_plain_text_stays_what_it_is(name: str) -> None:
 
 
 def test_the_page_says_what_is_compared_and_what_not(tmp_path: pathlib.Path) -> None:
-    """It begins with what is examined, the verdict, and what is left out; then come the sides."""
+    """The page begins with the subject, the verdict and what is left out; sides follow."""
     result = result_of(tmp_path)
     result.about = provenance.provenance(__file__)
     text = shown(page.page(result, TITLE))
@@ -144,7 +144,7 @@ def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
 
 
 def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
-    """Of a start, of batches and of outcomes the page says what the findings show."""
+    """The page has sentences on start, batches and outcomes only where findings show them."""
     alike = shown(page.page(result_of(tmp_path / "1")))
     assert "Both began with the same variables, to the bit." in alike
     assert "Each side read its own input; all 4 batches are the same." in alike
@@ -160,7 +160,7 @@ def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_program_that_failed_is_not_said_to_do_nothing(tmp_path: pathlib.Path) -> None:
-    """Where a side failed the page says so, and not that the program does not predict."""
+    """Of a side that failed the page says so, not that the program does not predict."""
     for side, name in (("b", "1"), ("a", "2")):
         result_of(tmp_path / name)
         (tmp_path / name / side / "failed.json").write_text('"ValueError: no predictions"')

@@ -39,10 +39,10 @@ def comparer(tmp_path_factory: pytest.TempPathFactory) -> Comparer:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
-    """Each of some faults is found, and named by its cause."""
+    """A sample of faults is found, each with its cause."""
     judged, result = measure.judge(comparer, name, 64)
 
-    assert judged.found, str(result)
+    assert judged.detected, str(result)
     assert judged.named, f"{judged.causes}, not {sorted(FAULTS[name].causes)}\n{result}"
 
 
@@ -53,8 +53,8 @@ def test_a_fault_is_found_and_named(name: str, comparer: Comparer) -> None:
 def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
     """Of all faults at a batch size 19 in 20 are found, and 17 in 20 have the right cause."""
     judged = [one for one, _ in measure.judge_all(tmp_path, list(FAULTS), (size,))]
-    missed = [one.name for one in judged if not one.found]
-    misnamed = {one.name: one.causes for one in judged if one.found and not one.named}
+    missed = [one.name for one in judged if not one.detected]
+    misnamed = {one.name: one.causes for one in judged if one.detected and not one.named}
 
     assert len(missed) <= (1 - FOUND) * len(FAULTS), missed
     assert len(missed) + len(misnamed) <= (1 - NAMED) * len(FAULTS), (missed, misnamed)

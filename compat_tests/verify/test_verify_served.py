@@ -41,8 +41,8 @@ def export(directory: pathlib.Path) -> str:
         def signature(inputs: dict[str, Any], words: Any, ages: Any) -> Any:
             total = tf.sparse.reduce_sum(tf.cast(words, tf.float32), 1) + ages[:, 0]
             outputs = {"sum": tf.saved_model.build_tensor_info(total)}
-            given = {key: tf.saved_model.build_tensor_info(one) for key, one in inputs.items()}
-            return tf.saved_model.build_signature_def(given, outputs, "predict")
+            tensors = {key: tf.saved_model.build_tensor_info(one) for key, one in inputs.items()}
+            return tf.saved_model.build_signature_def(tensors, outputs, "predict")
 
         signatures = {
             "by name": signature({"word": word, "age": age}, word, age),
@@ -58,7 +58,7 @@ def export(directory: pathlib.Path) -> str:
 def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the answers of the model to the batch, and the signatures that failed."""
     side = recordings.record(tmp_path / "a", batches=(BATCH, BATCH))
-    told = {
+    request = {
         "model": export(tmp_path / "model"),
         "batches": [str(batch) for batch in side.batches()],
         "examples": None,
@@ -66,26 +66,26 @@ def answers(tmp_path: pathlib.Path, **changes: Any) -> tuple[dict[str, Any], dic
         "signatures": str(tmp_path / "signatures.json"),
         **changes,
     }
-    (tmp_path / "told.json").write_text(json.dumps(told))
+    (tmp_path / "told.json").write_text(json.dumps(request))
     assert exported_models.main(str(tmp_path / "told.json")) == 0
-    found = json.loads((tmp_path / "signatures.json").read_text())
-    return read_arrays(tmp_path / "answers.npz"), found["failed"]
+    signatures = json.loads((tmp_path / "signatures.json").read_text())
+    return read_arrays(tmp_path / "answers.npz"), signatures["failed"]
 
 
 def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path) -> None:
     """Inputs are features by name, sparse ones too, or Examples of them; else made-up numbers."""
-    found, failed = answers(tmp_path)
+    answered, failed = answers(tmp_path)
 
-    assert found.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
+    assert answered.keys() == {"by name: sum", "by examples: sum", "by others: sum"}
     for way in ("by name", "by examples"):
-        np.testing.assert_array_equal(found[f"{way}: sum"], [*SUMS, *SUMS])
+        np.testing.assert_array_equal(answered[f"{way}: sum"], [*SUMS, *SUMS])
     # Two samples of the ids 0 and 1, and a quarter and a half.
-    np.testing.assert_array_equal(found["by others: sum"], [1.25, 1.5])
+    np.testing.assert_array_equal(answered["by others: sum"], [1.25, 1.5])
     assert not failed
 
 
 @pytest.mark.parametrize(
-    "signatures, said",
+    "signatures, note",
     [
         ({"more": {"takes x": "int64"}}, "a signature on side B alone"),
         ({"p": {"takes x": "int32", "gives y": "float32"}}, "takes x: int64 on A, int32 on B"),
@@ -93,19 +93,19 @@ def test_a_model_is_queried_with_batches_of_the_training(tmp_path: pathlib.Path)
     ],
 )
 def test_signatures_are_compared(
-    signatures: dict[str, Any], said: str, tmp_path: pathlib.Path
+    signatures: dict[str, Any], note: str, tmp_path: pathlib.Path
 ) -> None:
     """A signature that one side lacks, or with other types, makes the sides unequal."""
     sides = [recordings.record(tmp_path / name) for name in "ab"]
-    own = {"p": {"takes x": "int64", "gives y": "float32"}}
-    for side, found in zip(sides, (own, {**own, **signatures}), strict=True):
+    shared = {"p": {"takes x": "int64", "gives y": "float32"}}
+    for side, of_side in zip(sides, (shared, {**shared, **signatures}), strict=True):
         (side.directory / "exported-0").mkdir()
-        told = {"failed": {}, "signatures": {"q": {"takes y": "string"}, **found}}
-        (side.directory / "signatures-0.json").write_text(json.dumps(told))
+        report = {"failed": {}, "signatures": {"q": {"takes y": "string"}, **of_side}}
+        (side.directory / "signatures-0.json").write_text(json.dumps(report))
 
     (outcome,) = compare.compare(*sides).outcomes
     assert not outcome.equal
-    assert said in outcome.note
+    assert note in outcome.note
 
 
 def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> None:
@@ -114,9 +114,9 @@ def test_a_model_is_queried_with_examples_of_a_file(tmp_path: pathlib.Path) -> N
     with tf.python_io.TFRecordWriter(records) as writer:
         for example in exported_models.examples(BATCH)[:2]:
             writer.write(example)
-    found, _ = answers(tmp_path, examples=records)
+    answered, _ = answers(tmp_path, examples=records)
 
-    np.testing.assert_array_equal(found["by examples: sum"], SUMS[:2])
+    np.testing.assert_array_equal(answered["by examples: sum"], SUMS[:2])
     side = Recording(tmp_path / "a")
     with pytest.raises(errors.InvalidInput, match="There is no file of Examples 'no/such'"):
         processes.query_exported_models(side, side, "", "no/such")
@@ -127,8 +127,8 @@ def test_a_failing_signature_is_a_note_on_the_page(tmp_path: pathlib.Path) -> No
     sides = [recordings.record(tmp_path / name) for name in "ab"]
     for side in sides:
         (side.directory / "exported-0").mkdir()
-        found = {"failed": {"predict": "no such key"}, "signatures": {"predict": {}}}
-        (side.directory / "signatures-0.json").write_text(json.dumps(found))
+        report = {"failed": {"predict": "no such key"}, "signatures": {"predict": {}}}
+        (side.directory / "signatures-0.json").write_text(json.dumps(report))
     result = compare.compare(*sides)
     assert result.equal
     assert "signature predict of export 0: it could not be queried" in page.page(result)

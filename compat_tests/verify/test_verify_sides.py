@@ -125,7 +125,7 @@ def test_the_arithmetic_of_sparse_cores_differs_by_rounding(
 def test_what_sparse_cores_ignore_is_a_cause_by_name(
     optimizer: Any, setting: str, why: str, tmp_path: pathlib.Path
 ) -> None:
-    """The sides differ, for the setting that one of them drops, which the report names."""
+    """The sides differ, and the report names the setting that one of them drops."""
     result = compared(
         tmp_path,
         a="bridge-ops",
@@ -178,7 +178,7 @@ def test_stock_on_software_sparse_cores_is_a_side(tmp_path: pathlib.Path) -> Non
 
 @pytest.mark.full
 def test_stock_on_software_sparse_cores_runs_no_estimator(tmp_path: pathlib.Path) -> None:
-    """The error names the side that does; without TPUEmbeddingV2 the version that has it."""
+    """The side v2-soft refuses an estimator, with the side or the TensorFlow to use instead."""
     ran = verify(tmp_path, TRAIN, "--a", "v2-soft", "--steps", "1")
 
     assert ran.returncode == 2, ran.stdout + ran.stderr
@@ -239,9 +239,9 @@ def test_a_program_is_compared_with_what_it_is_migrated_to(tmp_path: pathlib.Pat
     after.write_text(kept)
     ran = verify(tmp_path, limited, *options)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(pathlib.Path(report).read_text())
-    assert found["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
-    assert found["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
+    result = json.loads(pathlib.Path(report).read_text())
+    assert result["sides"]["a"]["program"].startswith("train.py, SHA-256 ")
+    assert result["sides"]["b"]["program"].startswith("train_bridge.py, SHA-256 ")
     assert "side B (train_bridge.py, bridge): step 2 of 2." in ran.stderr
 
 
@@ -276,20 +276,20 @@ def test_a_program_of_tf2_is_refused_by_name(tmp_path: pathlib.Path) -> None:
 def test_imports_show_that_a_program_is_migrated(tmp_path: pathlib.Path) -> None:
     """A program that imports the bridge runs as it is, and others get the bridge's names."""
     script = tmp_path / "train.py"
-    for source, own in (
+    for source, is_migrated in (
         (TRAIN, False),
         (adopt(TRAIN).source, True),
         ("import estimator_bridge_of_others", False),
         ("not python", False),
     ):
         script.write_text(source)
-        assert imports_bridge(str(script)) == own
+        assert imports_bridge(str(script)) == is_migrated
 
 
 if HAS_STOCK:
 
     def test_a_spec_of_the_bridge_is_refused_for_stock(tmp_path: pathlib.Path) -> None:
-        """The error tells how to write a model_fn that both sides run."""
+        """A bridge spec on the stock side is refused, with how to write a model_fn for both."""
         columns = clicks.columns()
 
         with pytest.raises(errors.InvalidInput, match=r"tf\.compat\.v1\.estimator\.tpu\.TPUEst"):

@@ -86,16 +86,16 @@ def test_each_verdict_has_a_status(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The status, the first line and the JSON file say the same, also where nothing is compared."""
-    outcome, status, equal, word, said = STATUSES[name]
+    outcome, status, equal, word, message = STATUSES[name]
     monkeypatch.setattr(procedure, "side_by_side", lambda record, directory, *_: outcome(directory))
     report = tmp_path / "report.json"
     assert main.main(["verify", "--json", str(report), __file__]) == status
     printed = capsys.readouterr()
-    assert said in printed.out + printed.err
-    found = json.loads(report.read_text())
-    assert (found["equal"], found["status"]) == (equal, word)
-    if "error" not in found:
-        assert found["about"]["estimator bridge"]
+    assert message in printed.out + printed.err
+    result = json.loads(report.read_text())
+    assert (result["equal"], result["status"]) == (equal, word)
+    if "error" not in result:
+        assert result["about"]["estimator bridge"]
 
 
 @pytest.mark.parametrize("option", ["--json", "--html"])
@@ -160,7 +160,7 @@ def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
 
 
 @pytest.mark.parametrize(
-    "program, said",
+    "program, first_line",
     [
         ("print('more'); raise SystemExit(7)", "side A (bridge) ended with exit status 7."),
         ("import os; os.kill(os.getpid(), 9)", "side A (bridge) was ended by signal SIGKILL."),
@@ -172,13 +172,15 @@ def side(tmp_path: pathlib.Path, program: str) -> processes.ProcessRecorder:
         ),
     ],
 )
-def test_a_side_that_fails_says_why_first(program: str, said: str, tmp_path: pathlib.Path) -> None:
-    """The message begins with the error, and has the path and the end of the log, as plain text."""
+def test_a_side_that_fails_says_why_first(
+    program: str, first_line: str, tmp_path: pathlib.Path
+) -> None:
+    """If a side fails the message begins with its error, and has the end of the log."""
     request = recordings.request(tmp_path / "a")
     with pytest.raises(errors.InvalidInput) as raised:
         side(tmp_path, program)(request)
     message = str(raised.value)
-    assert message.startswith(said)
+    assert message.startswith(first_line)
     assert f"Its log is {tmp_path / 'a.log'}" in message
     assert "\x1b" not in message
 

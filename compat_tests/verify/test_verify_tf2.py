@@ -113,16 +113,16 @@ def test_a_program_is_what_it_is_migrated_to(tmp_path: pathlib.Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "B: a program of TensorFlow 2, TensorFlow 2." in ran.stdout
     assert "EQUAL to the bit" in ran.stdout
-    found = json.loads(report.read_text())
-    assert found["sides"]["b"]["engine"] == "tf2"
-    assert found["steps"] == [0, 1, 2, 3, 4]
-    assert found["config"] == []
-    assert found["only"] == {"a": [], "b": []}
-    names = {series["name"] for series in found["series"]}
+    result = json.loads(report.read_text())
+    assert result["sides"]["b"]["engine"] == "tf2"
+    assert result["steps"] == [0, 1, 2, 3, 4]
+    assert result["config"] == []
+    assert result["only"] == {"a": [], "b": []}
+    names = {series["name"] for series in result["series"]}
     assert {"tower/dense/kernel", "tower/dense/kernel/Adam", "scale", "word"} <= names
-    roles = {series["role"] for series in found["series"]}
+    roles = {series["role"] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
-    kinds = {outcome["kind"] for outcome in found["outcomes"]}
+    kinds = {outcome["kind"] for outcome in result["outcomes"]}
     assert kinds == {"evaluation-0", "prediction-0", "export-0", "served-0"}
 
 
@@ -192,9 +192,9 @@ saved_models._load = wrong
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("wrong, said", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("wrong, messages", FAULTS.values(), ids=FAULTS)
 def test_a_fault_of_a_migration_is_found(
-    wrong: str, said: list[str], tmp_path: pathlib.Path
+    wrong: str, messages: list[str], tmp_path: pathlib.Path
 ) -> None:
     """A mistake in a migrated program makes it unequal; the first array that shows it is named."""
     before, train, after = migrated().partition("\njob.train(")
@@ -202,7 +202,7 @@ def test_a_fault_of_a_migration_is_found(
     ran = compared(tmp_path, f"{before}\n{wrong}{train}{after}", a="bridge-tpu")
 
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    for part in said:
+    for part in messages:
         assert part in ran.stdout
 
 
@@ -254,15 +254,15 @@ def test_a_training_by_hand_is_a_side(tmp_path: pathlib.Path) -> None:
     ran = subprocess.run([*command, *sides, *program], capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = json.loads(report.read_text())
-    assert found["steps"] == [0, 1, 2, 3, 4]
-    names = {(series["group"], series["name"]) for series in found["series"]}
+    result = json.loads(report.read_text())
+    assert result["steps"] == [0, 1, 2, 3, 4]
+    names = {(series["group"], series["name"]) for series in result["series"]}
     assert names == {
         *(("activations", "user"), ("gradients", "user"), ("loss", "loss")),
         *(("variables", "embedding/users"), ("variables", "embedding/users/accumulators")),
         *(("variables", "global_step"), ("variables", "weights")),
     }
-    kinds = {outcome["kind"] for outcome in found["outcomes"]}
+    kinds = {outcome["kind"] for outcome in result["outcomes"]}
     assert kinds == {"evaluation-0", "prediction-0"}
 
 
@@ -288,7 +288,7 @@ def test_recorders_get_each_class_that_is_declared() -> None:
 
 
 def test_a_class_of_a_library_is_recorded_when_it_is_used() -> None:
-    """Its recorder is called once, before the first instance; then the class is as it was."""
+    """A class of a library is recorded from its first instance on, and restored afterwards."""
 
     class Trains:
         def __new__(cls) -> Trains:
@@ -345,7 +345,7 @@ class Trains:
 
 
 @pytest.mark.parametrize(
-    "side, given, said",
+    "side, arguments, message",
     [
         ("bridge-cpu", {}, "which side 'bridge-cpu' cannot run: let the side be bridge"),
         ("stock", {}, "which side 'stock' cannot run"),
@@ -354,14 +354,14 @@ class Trains:
     ],
 )
 def test_wrong_sides_and_instances_are_refused(
-    side: str, given: dict[str, Any], said: str, tmp_path: pathlib.Path
+    side: str, arguments: dict[str, Any], message: str, tmp_path: pathlib.Path
 ) -> None:
-    """The error names the side or instance that cannot be recorded, and the way out."""
+    """A wrong side or instance is refused by name, with the way out."""
     kind = type("Mine", (Trains,), {})
     with recorder(tmp_path, side).attached():
         estimator_bridge.verifiable(kind)
-        with pytest.raises(errors.InvalidInput, match=said):
-            kind(**given)
+        with pytest.raises(errors.InvalidInput, match=message):
+            kind(**arguments)
 
 
 def test_a_class_that_lacks_a_method_is_refused(tmp_path: pathlib.Path) -> None:
@@ -382,9 +382,9 @@ def test_each_input_of_a_training_is_recorded_separately(tmp_path: pathlib.Path)
         for number in ids:
             side.batch({"id": np.array(number)}, of)
 
-    found = Recording(tmp_path / "a")
-    assert [len(found.batches(of)) for of in (0, 1, 2)] == [3, 2, 0]
-    trained = [found.batch(number) for number in range(5)]
+    recording = Recording(tmp_path / "a")
+    assert [len(recording.batches(of)) for of in (0, 1, 2)] == [3, 2, 0]
+    trained = [recording.batch(number) for number in range(5)]
     assert [batch and int(batch["id"]) for batch in trained] == [1, 2, 4, 5, None]
 
 
@@ -398,12 +398,12 @@ def perturbed(tmp_path: pathlib.Path, moved: float) -> Any:
 
 
 def test_sides_that_amplify_rounding_too_much_are_not_equal(tmp_path: pathlib.Path) -> None:
-    """Where rounding alone makes another loss, faults cannot be told from it."""
+    """If rounding alone moves the loss by percents the sides are not equal: no fault would show."""
     result = perturbed(tmp_path, 0.02)
     assert not result.equal
     assert "moves the loss loss by 4% by step 1" in text.verdict(result)
 
 
 def test_sides_that_amplify_rounding_a_little_are_compared(tmp_path: pathlib.Path) -> None:
-    """Below the limit two equal sides are equal."""
+    """A program that amplifies rounding below the limit is compared."""
     assert perturbed(tmp_path, 0.004).equal

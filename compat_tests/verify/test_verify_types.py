@@ -41,20 +41,20 @@ def test_numbers_are_read_back_to_the_bit(dtype: Any, tmp_path: pathlib.Path) ->
     array = np.array(numbers).astype(dtype).reshape(2, 2)
     empty = array[:0]
     write_arrays(tmp_path / "a.npz", {"x": array, "none": empty, "one": array[0, 1]})
-    found = read_arrays(tmp_path / "a.npz")
+    arrays = read_arrays(tmp_path / "a.npz")
     for name, expected in (("x", array), ("none", empty), ("one", array[0, 1])):
-        assert found[name].dtype == expected.dtype
-        assert found[name].shape == expected.shape
-        assert found[name].tobytes() == expected.tobytes()
+        assert arrays[name].dtype == expected.dtype
+        assert arrays[name].shape == expected.shape
+        assert arrays[name].tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("value", [STRINGS, STRINGS.reshape(4, 2), STRINGS[:0], RAGGED, b"a\0", ""])
 def test_strings_and_lists_are_read_back(value: Any, tmp_path: pathlib.Path) -> None:
     """Strings keep their NULs and their kind, and lists of arrays their shapes."""
     write_arrays(tmp_path / "a.npz", {"x": value})
-    found, expected = read_arrays(tmp_path / "a.npz")["x"], as_array(value)
-    assert found.shape == expected.shape
-    for one, other in zip(found.ravel(), expected.ravel(), strict=True):
+    array, expected = read_arrays(tmp_path / "a.npz")["x"], as_array(value)
+    assert array.shape == expected.shape
+    for one, other in zip(array.ravel(), expected.ravel(), strict=True):
         assert type(one) is type(other)
         assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
 
@@ -117,7 +117,7 @@ def test_strings_are_compared_to_the_last_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    "one, other, said",
+    "one, other, note",
     [
         (np.int32(1), np.int64(1), "int32 on A, int64 on B"),
         (np.float32([1]), np.float64([1]), "float32 on A, float64 on B"),
@@ -127,15 +127,15 @@ def test_strings_are_compared_to_the_last_byte() -> None:
         (RAGGED, RAGGED[:2], "3 samples on A, 2 on B"),
     ],
 )
-def test_types_and_shapes_are_differences_with_names(one: Any, other: Any, said: str) -> None:
-    """Another type or shape is no difference of numbers, but one of its own."""
+def test_types_and_shapes_are_differences_with_names(one: Any, other: Any, note: str) -> None:
+    """Another type or shape is reported as such, not as a difference of numbers."""
     differences = SampleDifferences()
     differences.add(
         *(None if each is None else np.asarray(each) for each in (one, other)),
     )
     outcome = differences.outcome("prediction-0", "p", 1.0, "")
     assert not outcome.equal
-    assert said in outcome.note
+    assert note in outcome.note
 
 
 def test_a_difference_names_its_sample() -> None:
@@ -184,13 +184,13 @@ class Ragged:
 )
 def test_predictions_of_any_structure_are_written(prediction: Any, tmp_path: pathlib.Path) -> None:
     """Nests, strings, ragged lists and what is no array at all come back as they were."""
-    (found,) = predictions_of(tmp_path, [prediction, prediction])
+    (predictions,) = predictions_of(tmp_path, [prediction, prediction])
     expected = dict(flat(prediction))
-    assert found.keys() == expected.keys()
+    assert predictions.keys() == expected.keys()
     for name, array in expected.items():
         differences = SampleDifferences()
         both = as_array([array, array])
-        differences.add(found[name], both)
+        differences.add(predictions[name], both)
         assert not differences.note
         assert not differences.largest
 
@@ -198,12 +198,12 @@ def test_predictions_of_any_structure_are_written(prediction: Any, tmp_path: pat
 def test_predictions_may_change_their_shape(tmp_path: pathlib.Path) -> None:
     """Samples of several shapes are kept, and compared one by one."""
     grown = [{"p": np.arange(n)} for n in (1, 3, 2)]
-    (found,) = predictions_of(tmp_path, grown)
-    assert [one.tolist() for one in found["p"]] == [[0], [0, 1, 2], [0, 1]]
-    other = found["p"].copy()
+    (predictions,) = predictions_of(tmp_path, grown)
+    assert [one.tolist() for one in predictions["p"]] == [[0], [0, 1, 2], [0, 1]]
+    other = predictions["p"].copy()
     other[1] = np.array([0, 1, 9])
     differences = SampleDifferences()
-    differences.add(found["p"], other)
+    differences.add(predictions["p"], other)
     assert differences.outcome("", "", 0, "").where.startswith("sample 1, element [2]: 2 on A, 9")
 
 

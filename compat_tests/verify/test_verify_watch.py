@@ -20,7 +20,7 @@ from compat_tests.verify.power.program import ROWS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verify.record.recording import RecordingRequest
-from estimator_bridge.verify.watch.job import Job
+from estimator_bridge.verify.watch.job import WatchedJob
 from estimator_bridge.verify.watch.report import WatchReport
 from estimator_bridge.verify.watch.violation import INVARIANTS
 
@@ -38,7 +38,7 @@ def watched(run: Run, directory: pathlib.Path) -> WatchReport:
         except Exception as error:
             raise errors.InvalidInput(f"{type(error).__name__}: {error}") from error
 
-    return Job(directory / "job").run(record)
+    return WatchedJob(directory / "job").run(record)
 
 
 def test_there_are_twenty_faults_of_which_fifteen_must_be_seen() -> None:
@@ -102,11 +102,11 @@ def test_watching_is_about_one_side(capsys: pytest.CaptureFixture[str]) -> None:
 
 def watch_example(name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Watches an example program for a few steps."""
-    own = [each for each in EXAMPLE_ARGUMENTS[name] if not each.startswith("--num_shards")]
+    options = [each for each in EXAMPLE_ARGUMENTS[name] if not each.startswith("--num_shards")]
     command = [sys.executable, "-m", "estimator_bridge", "verify", "--watch", "--steps", "4"]
     command += ["--json", str(tmp_path / "report.json"), str(EXAMPLES / name / "train.py")]
     command += [f"--model_dir={tmp_path / 'job'}", "--use_tpu", "--num_shards=1"]
-    command += [each.format(tmp_path) for each in own]
+    command += [each.format(tmp_path) for each in options]
     return subprocess.run(command, capture_output=True, text=True)
 
 

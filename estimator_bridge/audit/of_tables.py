@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator_bridge import convert
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target
-from estimator_bridge.audit.program import Program
-from estimator_bridge.audit.report import Audit, TableSize, findings_of
+from estimator_bridge.audit.program import AuditedProgram
+from estimator_bridge.audit.report import Audit, AuditedTable, findings_of
 from estimator_bridge.audit.tables_on_sparse_cores import (
     audit_tables,
     layouts_of_spec,
@@ -65,9 +65,9 @@ def _notes(legacy: LegacySpec) -> Iterator[Note]:
             yield Note("sparse_core", note.where, SourceText(render.shown(note)))
 
 
-def _size(table: LegacyTable, legacy: LegacySpec) -> TableSize:
+def _size(table: LegacyTable, legacy: LegacySpec) -> AuditedTable:
     optimizer = table.optimizer or legacy.optimizer
-    return TableSize(
+    return AuditedTable(
         name=table.name,
         rows=table.vocabulary_size,
         dim=table.dimension,
@@ -99,7 +99,7 @@ def audit_run(
     Raises:
         InvalidInput: it ends without a TPUEstimator.
     """
-    program = Program(script, arguments, tf1, tell)
+    program = AuditedProgram(script, arguments, tf1, tell)
     calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
     reached = program.arguments_of(*calls)
     settings = reached["__init__"]
@@ -168,7 +168,7 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
     """
     contents = convert.inspect(path, spec=spec)
     notes: list[Note] = []
-    sizes: list[TableSize] = []
+    sizes: list[AuditedTable] = []
     for table in contents["tables"]:
         where = Place("table", table["name"])
         if len(table["parts"]) > 1 and spec is None and contents["form"] == "names":
@@ -179,7 +179,7 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
         slots = tuple(part for part in table["tensors"] if part != PARAMETERS)
         strategy = getattr(spec, "partition_strategy", None)
         shape = table["name"], table["rows"], table["dim"]
-        sizes.append(TableSize(*shape, table["optimizer"], slots, strategy=strategy))
+        sizes.append(AuditedTable(*shape, table["optimizer"], slots, strategy=strategy))
     step = contents["global_step"]
     return Audit(
         subject=contents["checkpoint"],

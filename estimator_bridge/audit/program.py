@@ -24,7 +24,7 @@ class _Reached(BaseException):
     """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
 
 
-class Program(NamedTuple):
+class AuditedProgram(NamedTuple):
     """A program, and how it is run.
 
     Attributes:

@@ -25,7 +25,7 @@ _SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class TableSize:
+class AuditedTable:
     """One table and its slots.
 
     Attributes:
@@ -124,7 +124,7 @@ class Audit:
     """
 
     subject: str
-    tables: tuple[TableSize, ...]
+    tables: tuple[AuditedTable, ...]
     hosts: tuple[int, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...] = ()

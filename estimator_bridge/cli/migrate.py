@@ -33,7 +33,7 @@ from estimator_bridge.cli import migrate_files, output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
-    from estimator_bridge.migrate.packages import Source
+    from estimator_bridge.migrate.packages import SourceFile
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
 FORMS = ("bridge", "tf2", "keras")
@@ -121,7 +121,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
-) -> tuple[list[Source], dict[str, Rewritten]]:
+) -> tuple[list[SourceFile], dict[str, Rewritten]]:
     """Returns the sources of a program or a folder, and what becomes of each by its name."""
     from estimator_bridge.migrate import packages, selection, tf1_programs
 
@@ -150,7 +150,7 @@ def _report(lines: list[Line], options: argparse.Namespace) -> None:
         output.show(*lines)
 
 
-def _print_diff(sources: list[Source], results: dict[str, Rewritten]) -> None:
+def _print_diff(sources: list[SourceFile], results: dict[str, Rewritten]) -> None:
     for source in sources:
         new = results[source.name].source
         old_lines, new_lines = (text.splitlines(keepends=True) for text in (source.text, new))

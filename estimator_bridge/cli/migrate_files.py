@@ -16,7 +16,7 @@ from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
-    from estimator_bridge.migrate.packages import Source
+    from estimator_bridge.migrate.packages import SourceFile
     from estimator_bridge.migrate.rewrite_report import Rewritten
     from estimator_bridge.migrate.undo import Output
 
@@ -27,7 +27,7 @@ _RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 def write(
     path: pathlib.Path,
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
     form: Form,
     options: argparse.Namespace,
@@ -99,7 +99,7 @@ def _staged_folder(
     folder: pathlib.Path,
     target: pathlib.Path,
     staged: pathlib.Path,
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
     """Writes the new folder to a place where it can be tried; returns the new sources."""
@@ -126,7 +126,7 @@ def _staged_folder(
 def _main_of(
     folder: pathlib.Path,
     staged: pathlib.Path,
-    sources: Sequence[Source],
+    sources: Sequence[SourceFile],
     options: argparse.Namespace,
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Returns the new and the old program of a folder that is run to try it."""

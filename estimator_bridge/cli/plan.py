@@ -102,7 +102,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
-    from estimator_bridge.audit.program import Program
+    from estimator_bridge.audit.program import AuditedProgram
     from estimator_bridge.planner import of_program
 
     if options.spec:
@@ -113,7 +113,7 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             cores=options.cores or options.workers,
             assumed=assumed,
         )
-    program = Program(options.script, options.arguments, options.tf1, output.tell)
+    program = AuditedProgram(options.script, options.arguments, options.tf1, output.tell)
     return of_program.job_of_program(
         program,
         workers=options.workers,

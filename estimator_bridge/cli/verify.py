@@ -155,7 +155,7 @@ def _compare(options: argparse.Namespace) -> int:
     }
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
-    how = procedure.Options(
+    how = procedure.ComparisonOptions(
         begin_from=options.begin_from and os.path.abspath(options.begin_from),
         own_input=options.own_input,
         measure=not options.no_measure,

@@ -34,14 +34,14 @@ def watch(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verify.record.recording import A, B
-    from estimator_bridge.verify.watch.job import Job
+    from estimator_bridge.verify.watch.job import WatchedJob
 
     program = SideProgram(options.b, options.script, options.python_b, options.tf1)
     line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        job = Job(directory / B, _tell)
+        job = WatchedJob(directory / B, _tell)
 
         def progress(phase: str, done: int, total: int) -> None:
             line(phase, done, total)

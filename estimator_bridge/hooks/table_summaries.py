@@ -10,7 +10,7 @@ from estimator_bridge.runtime.step import tables_of_step
 from tf2_engine.summaries import statistics
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.summaries.projector import Labels, first_rows, write_projector
-from tf2_engine.summaries.writing import EVERY
+from tf2_engine.summaries.writing import EVERY, checked_interval
 from tf2_engine.types import Session, Tensor
 
 
@@ -42,9 +42,7 @@ class TableSummaryHook(tf.train.SessionRunHook):
         projector_rows: int = 0,
         labels: Labels | None = None,
     ) -> None:
-        if every_n_steps < 1:
-            raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
-        self._directory, self._every = output_dir, every_n_steps
+        self._directory, self._every = output_dir, checked_interval(every_n_steps)
         self._projector_rows, self._labels = projector_rows, labels
 
     def begin(self) -> None:

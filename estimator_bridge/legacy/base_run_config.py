@@ -27,7 +27,7 @@ UNSET: Final = _Unset()
 """The default of arguments for which None has a meaning."""
 
 
-class Setting(property):
+class ConfigProperty(property):
     """A property for an attribute whose name has an underscore in front, as in stock.
 
     Args:
@@ -86,31 +86,31 @@ class RunConfig:
     _save_checkpoints_secs: int | None
 
     # The arguments of the constructor, and of `replace`.
-    model_dir = Setting("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
-    tf_random_seed = Setting("The seed of the graph; or None.", _INT)
-    save_summary_steps = Setting("Steps from one summary to the next.", _AT_LEAST_ZERO)
-    save_checkpoints_steps = Setting(
+    model_dir = ConfigProperty("Where checkpoints and summaries are written; or None.", _NOT_EMPTY)
+    tf_random_seed = ConfigProperty("The seed of the graph; or None.", _INT)
+    save_summary_steps = ConfigProperty("Steps from one summary to the next.", _AT_LEAST_ZERO)
+    save_checkpoints_steps = ConfigProperty(
         "Steps from one checkpoint to the next; or None.", _AT_LEAST_ZERO
     )
-    save_checkpoints_secs = Setting(
+    save_checkpoints_secs = ConfigProperty(
         "Seconds from one checkpoint to the next; or None.", _AT_LEAST_ZERO
     )
-    session_config = Setting("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
-    keep_checkpoint_max = Setting("Checkpoints kept; None and 0 keep all.", _AT_LEAST_ZERO)
-    keep_checkpoint_every_n_hours = Setting(
+    session_config = ConfigProperty("The ConfigProto of sessions; or None.", _CONFIG_PROTO)
+    keep_checkpoint_max = ConfigProperty("Checkpoints kept; None and 0 keep all.", _AT_LEAST_ZERO)
+    keep_checkpoint_every_n_hours = ConfigProperty(
         "Hours between checkpoints that are kept forever.", _ABOVE_ZERO
     )
-    log_step_count_steps = Setting("Steps between lines in the log.", _ABOVE_ZERO)
-    train_distribute = Setting("A strategy for training; or None.")
-    device_fn = Setting("Gives the device of each op; or None.", _TAKES_OP)
-    protocol = Setting("The protocol of servers; or None.", _PROTOCOL)
-    eval_distribute = Setting("A strategy for evaluation; or None.")
-    experimental_distribute = Setting("Both strategies; or None.")
-    experimental_max_worker_delay_secs = Setting(
+    log_step_count_steps = ConfigProperty("Steps between lines in the log.", _ABOVE_ZERO)
+    train_distribute = ConfigProperty("A strategy for training; or None.")
+    device_fn = ConfigProperty("Gives the device of each op; or None.", _TAKES_OP)
+    protocol = ConfigProperty("The protocol of servers; or None.", _PROTOCOL)
+    eval_distribute = ConfigProperty("A strategy for evaluation; or None.")
+    experimental_distribute = ConfigProperty("Both strategies; or None.")
+    experimental_max_worker_delay_secs = ConfigProperty(
         "The longest delay before a worker starts; or None.", _INT_IF_SET
     )
-    session_creation_timeout_secs = Setting("Seconds to wait for a session.", _ABOVE_ZERO)
-    checkpoint_save_graph_def = Setting("Whether the graph is saved beside the checkpoints.")
+    session_creation_timeout_secs = ConfigProperty("Seconds to wait for a session.", _ABOVE_ZERO)
+    checkpoint_save_graph_def = ConfigProperty("Whether the graph is saved beside the checkpoints.")
 
     cluster_spec: property = _OfTask("The `tf.train.ClusterSpec`; empty for one process.")
     task_type = _OfTask('"worker", "ps", "chief", "master" or "evaluator".')
@@ -199,7 +199,9 @@ class RunConfig:
         return f"<{type(self).__name__} {settings}>"
 
 
-_SETTINGS = {name: each for name, each in vars(RunConfig).items() if isinstance(each, Setting)}
+_SETTINGS = {
+    name: each for name, each in vars(RunConfig).items() if isinstance(each, ConfigProperty)
+}
 
 
 def _model_dir(model_dir: str | os.PathLike[str] | None, config: TFConfig) -> str | None:

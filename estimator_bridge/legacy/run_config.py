@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config, requirements
-from estimator_bridge.legacy.base_run_config import Setting
+from estimator_bridge.legacy.base_run_config import ConfigProperty
 from estimator_bridge.legacy.cluster import TaskType, tf_config
 from tf2_engine import log
 from tf2_engine.arguments import typed
@@ -190,11 +190,11 @@ class RunConfig(base_run_config.RunConfig):
         if self._cluster_spec:
             self._session_config.cluster_def.CopyFrom(self._cluster_spec.as_cluster_def())
 
-    tpu_config = Setting("The `TPUConfig`.")
-    cluster = Setting("The cluster resolver; or None.")
-    cluster_spec = Setting("The `tf.train.ClusterSpec`.")
-    master = Setting("The address of training sessions; '' is this process.")
-    evaluation_master = Setting("The address of evaluation sessions; '' is this process.")
+    tpu_config = ConfigProperty("The `TPUConfig`.")
+    cluster = ConfigProperty("The cluster resolver; or None.")
+    cluster_spec = ConfigProperty("The `tf.train.ClusterSpec`.")
+    master = ConfigProperty("The address of training sessions; '' is this process.")
+    evaluation_master = ConfigProperty("The address of evaluation sessions; '' is this process.")
 
     def replace(self, **settings: Object) -> RunConfig:
         """Returns a copy with other values for `tpu_config` and settings of the base class.

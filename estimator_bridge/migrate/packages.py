@@ -22,7 +22,7 @@ _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
 
 
-class Source(NamedTuple):
+class SourceFile(NamedTuple):
     """A source file.
 
     Attributes:
@@ -38,12 +38,12 @@ class Source(NamedTuple):
     encoding: str
 
 
-def read(path: pathlib.Path, name: str) -> Source:
+def read(path: pathlib.Path, name: str) -> SourceFile:
     """Returns a source file; raises InvalidInput if it is not Python 3."""
     content = path.read_bytes()
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return Source(path, name, content.decode(encoding), encoding)
+        return SourceFile(path, name, content.decode(encoding), encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
         raise errors.InvalidInput(f"migrate: {path} is no Python 3: {error}.") from error
 
@@ -59,7 +59,7 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
     return paths
 
 
-def sources_of(folder: pathlib.Path) -> list[Source]:
+def sources_of(folder: pathlib.Path) -> list[SourceFile]:
     """Returns the Python files of a folder; links are left to what they lead to."""
     python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
     if not python:
@@ -77,7 +77,7 @@ def package_name(folder: pathlib.Path) -> str:
     return ".".join(parts)
 
 
-def module_name(source: Source, folder: pathlib.Path) -> str:
+def module_name(source: SourceFile, folder: pathlib.Path) -> str:
     """Returns the full name of a module in a folder."""
     parts = [*source.path.relative_to(folder).with_suffix("").parts]
     if parts[-1] == "__init__":
@@ -85,7 +85,7 @@ def module_name(source: Source, folder: pathlib.Path) -> str:
     return ".".join(filter(None, (package_name(folder), *parts)))
 
 
-def rewrite_alone(form: Form, source: Source, selected: Selection = ALL) -> Rewritten:
+def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> Rewritten:
     """Returns the new source of a program that is one file.
 
     Raises:
@@ -106,7 +106,7 @@ def rewrite_alone(form: Form, source: Source, selected: Selection = ALL) -> Rewr
 
 
 def rewrite_all(
-    form: Form, sources: Sequence[Source], folder: pathlib.Path, selected: Selection = ALL
+    form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection = ALL
 ) -> dict[str, Rewritten]:
     """Returns the new source of each file of a folder, by its name.
 
@@ -133,14 +133,14 @@ def rewrite_all(
     return results
 
 
-def _of_file(form: Form, source: Source, selected: Selection, modules: Modules) -> Rewritten:
+def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modules) -> Rewritten:
     result = form.rewrite(source.text, source.name, selected, modules)
     lines = [] if result.source == source.text else result.lines
     in_file = (dataclasses.replace(each, file=source.name) for each in lines)
     return dataclasses.replace(result, lines=tuple(in_file))
 
 
-def _bound(source: Source, module: str) -> Iterator[tuple[str, str]]:
+def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
     """Yields (name in the module, what it stands for) of imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
     aliases: dict[str, str] = {}
@@ -176,7 +176,7 @@ def _below(statement: ast.ImportFrom) -> list[str]:
     return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
 
 
-def legacy_modules_beside(form: Form, source: Source) -> list[str]:
+def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
     """Returns the modules beside a program that it imports, and that would have to be migrated."""
     folder, modules, seen, queue = source.path.parent, [], {source.path.stem}, [source]
     # A module that the tf2 form would change uses what no other form has either.
@@ -197,7 +197,7 @@ def legacy_modules_beside(form: Form, source: Source) -> list[str]:
     return modules
 
 
-def _imported_beside(source: Source, folder: pathlib.Path) -> set[str]:
+def _imported_beside(source: SourceFile, folder: pathlib.Path) -> set[str]:
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -11,7 +11,7 @@ import numpy as np
 
 from estimator_bridge import errors
 from estimator_bridge.audit import audit_spec
-from estimator_bridge.audit.program import Program
+from estimator_bridge.audit.program import AuditedProgram
 from estimator_bridge.planner.job import Job, TableLoad
 from estimator_bridge.planner.row_loads import ZIPF, RowLoad, sampled_load, zipf_load
 from estimator_bridge.settings.legacy_spec import LegacyFeature
@@ -80,7 +80,7 @@ def job_of_spec(
 
 
 def job_of_program(
-    program: Program,
+    program: AuditedProgram,
     *,
     workers: int = 1,
     cores: int | None = None,

@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
-from estimator_bridge.verify.procedure import Options, side_by_side
+from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.sides import Side, opened, side_of
@@ -109,7 +109,7 @@ def verify(
                 exports = f"{request.directory}/exports"
                 estimator.export_saved_model(exports, serving_input_receiver_fn)
 
-    options = Options(begin_from, own_input, measure, examples, free_run)
+    options = ComparisonOptions(begin_from, own_input, measure, examples, free_run)
     with tempfile.TemporaryDirectory() as temporary:
         result = side_by_side(record, pathlib.Path(directory or temporary), options)
     if html is not None:

@@ -24,7 +24,7 @@ from estimator_bridge.verify.result import Result
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class ComparisonOptions:
     """How two sides are compared.
 
     Attributes:
@@ -43,7 +43,10 @@ class Options:
 
 
 def side_by_side(
-    record: Record, directory: pathlib.Path, options: Options, progress: Progress = no_progress
+    record: Record,
+    directory: pathlib.Path,
+    options: ComparisonOptions,
+    progress: Progress = no_progress,
 ) -> Result:
     """Records both sides in a directory, and returns what a comparison finds, with its causes.
 

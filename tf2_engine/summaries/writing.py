@@ -15,6 +15,17 @@ EVERY = 1000
 """The steps from one record to the next; docs/tensorboard.md says what a record costs."""
 
 
+def checked_interval(every_n_steps: int) -> int:
+    """Returns the interval of records.
+
+    Raises:
+        InvalidInput: it is less than 1.
+    """
+    if every_n_steps < 1:
+        raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
+    return every_n_steps
+
+
 class TableSummaries:
     """Writes statistics of tables into event files, and files for the projector at the end.
 
@@ -36,9 +47,7 @@ class TableSummaries:
         projector_rows: int = 0,
         labels: Labels | None = None,
     ) -> None:
-        if every_n_steps < 1:
-            raise errors.InvalidInput(f"`every_n_steps` must be at least 1, got {every_n_steps!r}.")
-        self.output_dir, self.every_n_steps = output_dir, every_n_steps
+        self.output_dir, self.every_n_steps = output_dir, checked_interval(every_n_steps)
         self._projector_rows, self._labels = projector_rows, labels
         self._engines: Sequence[TPUEmbedding] = ()
         self._recorders: list[StatisticsRecorder] = []

@@ -42,7 +42,7 @@ class Arrivals:
         return int(self._number.numpy())
 
 
-class TrainerSteps(interruptions.TrainingSteps):
+class TrainerSteps(interruptions.SavedSteps):
     """The steps of one call of `Trainer.train`.
 
     Args:
@@ -106,10 +106,16 @@ class TrainerSteps(interruptions.TrainingSteps):
 
 
 class TrainerReading(interruptions.ReadingSteps):
-    """The steps of one call of `Trainer.evaluate` or `Trainer.predict`."""
+    """The steps of one call of `Trainer.evaluate` or `Trainer.predict`.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    Args:
+        mode: which of the two.
+        start: where the values of variables are from.
+    """
+
+    def __init__(self, mode: str, start: str) -> None:
+        kind = "evaluation" if mode == ModeKeys.EVAL else "prediction"
+        super().__init__(f"the {kind} of {start}")
         self._cancellation = tf_compat.Cancellation()
         self.canceller = self._cancellation.cancel
 
@@ -118,16 +124,3 @@ class TrainerReading(interruptions.ReadingSteps):
         """While it is open, a step runs."""
         with super().step(), self._cancellation.possible():
             yield
-
-
-@contextlib.contextmanager
-def reading_steps(mode: str, start: str) -> Iterator[TrainerReading]:
-    """Yields the steps of an evaluation or prediction from a checkpoint, for signals to end."""
-    kind = "evaluation" if mode == ModeKeys.EVAL else "prediction"
-    steps = TrainerReading(f"the {kind} of {start}")
-    try:
-        yield steps
-    except KeyboardInterrupt as interrupt:
-        raise steps.interrupted(interrupt) from None
-    finally:
-        steps.close()

@@ -13,7 +13,7 @@ from tf2_engine import checkpoint_names, declared, errors, forks, interruptions,
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
-from tf2_engine.training.interruptions import Arrivals, TrainerSteps, reading_steps
+from tf2_engine.training.interruptions import Arrivals, TrainerReading, TrainerSteps
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
 from tf2_engine.training.model import Batch, Model
@@ -342,7 +342,7 @@ class Trainer:
         runner.start()
         num_batches = 0
         start = self._checkpoints.at or "the variables as they are"
-        with self._checkpoints.renamed(self._model.saver), reading_steps(mode, start) as reading:
+        with self._checkpoints.renamed(self._model.saver), TrainerReading(mode, start) as reading:
             while (steps is None or num_batches < steps) and not runner.stopped:
                 asked = runner.before()
                 try:

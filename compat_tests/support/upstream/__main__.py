@@ -23,18 +23,18 @@ _SHARDS = "2"
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command."""
-    made = argparse.ArgumentParser(
+    arguments = argparse.ArgumentParser(
         prog="python -m compat_tests.support.upstream",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = made.add_argument
+    add = arguments.add_argument
     add("--source", required=True, metavar="DIR", help="a checkout of tensorflow/estimator")
     add("--files", default="tpu/*_test.py", metavar="GLOB", help="test files (tpu/*_test.py)")
     add("--match", default="", metavar="REGEX", help="run tests by Class.method (all)")
     add("--seconds", type=float, default=600, help="that a test may take (600)")
     add("--report", metavar="FILE", help="write each test's outcome as JSON")
-    return made
+    return arguments
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,8 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
             if not outcome.passed:
                 print("    " + outcome.message.replace("\n", "\n    "), flush=True)
     if options.report:
-        found = [{"file": file, **each._asdict()} for (file, _), each in outcomes.items()]
-        pathlib.Path(options.report).write_text(json.dumps(found, indent=1) + "\n")
+        report = [{"file": file, **each._asdict()} for (file, _), each in outcomes.items()]
+        pathlib.Path(options.report).write_text(json.dumps(report, indent=1) + "\n")
     passed = {key: outcome.passed for key, outcome in outcomes.items()}
     print(f"{sum(passed.values())} of {len(passed)} tests passed.")
     surprises = [*rows.surprises(passed, whole=not options.match)]

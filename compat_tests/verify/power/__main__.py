@@ -44,20 +44,20 @@ def main(arguments: list[str]) -> int:
         if options.what in ("pairs", "both"):
             pairs = list(_pairs(pathlib.Path(temporary), options))
     print(
-        f"{sum(one.found for one in judged)} faults of {len(judged)} found, "
+        f"{sum(one.detected for one in judged)} faults of {len(judged)} found, "
         f"{sum(one.named for one in judged)} with the right cause; "
         f"{sum(one.is_alarm for one in pairs)} false alarms in {len(pairs)} honest pairs"
     )
     if not options.only:
         _write_page()
-    return int(not (all(one.found for one in judged) and not any(one.is_alarm for one in pairs)))
+    return int(not (all(one.detected for one in judged) and not any(one.is_alarm for one in pairs)))
 
 
 def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.Judged]:
     sizes = tuple(map(int, options.sizes.split(",")))
     names = [name for name in FAULTS if re.search(options.only or "", name)]
     for one, result in measure.judge_all(directory, names, sizes):
-        verdict = "named" if one.named else "found" if one.found else "MISSED"
+        verdict = "named" if one.named else "found" if one.detected else "MISSED"
         print(f"{verdict:6} {one.name}, batch {one.batch_size}: {one.causes}", flush=True)
         if options.show:
             print(result)

@@ -13,7 +13,7 @@ from compat_tests.support.legacy_specs import OURS
 from compat_tests.verify.power import program as programs
 from compat_tests.verify.power.program import Program
 from estimator_bridge import estimator
-from estimator_bridge.verify.procedure import Options, side_by_side
+from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import A, RecordingRequest
 from estimator_bridge.verify.result import Result
@@ -88,7 +88,9 @@ class Comparer:
         self._directory = directory
         self._number = 0
 
-    def compare(self, name: str, a: Run, b: Run, options: Options | None = None) -> Result:
+    def compare(
+        self, name: str, a: Run, b: Run, options: ComparisonOptions | None = None
+    ) -> Result:
         """Returns what verify says of two sides.
 
         Args:
@@ -109,6 +111,6 @@ class Comparer:
             pathlib.Path(request.directory).symlink_to(recorded)
 
         try:
-            return side_by_side(record, place, options or Options())
+            return side_by_side(record, place, options or ComparisonOptions())
         finally:
             shutil.rmtree(place, ignore_errors=True)

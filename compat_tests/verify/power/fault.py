@@ -9,7 +9,7 @@ from typing import Any
 
 from compat_tests.verify.power.comparing import Context, Run
 from compat_tests.verify.power.program import Program
-from estimator_bridge.verify.procedure import Options
+from estimator_bridge.verify.procedure import ComparisonOptions
 
 BATCH_SIZES = (64, 1024, 8192)
 
@@ -50,7 +50,7 @@ class Fault:
     context: Context = contextlib.nullcontext
     change: Callable[[Program], Program] = lambda program: program
     start: Callable[[str, str], str] = lambda checkpoint, changed: checkpoint
-    options: Options = dataclasses.field(default_factory=Options)
+    options: ComparisonOptions = dataclasses.field(default_factory=ComparisonOptions)
 
     def sides(self, batch_size: int) -> tuple[Run, Run]:
         """Returns both sides, at a batch size."""

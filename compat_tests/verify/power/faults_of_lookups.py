@@ -94,7 +94,7 @@ LOOKUPS = {
         "the gradient of a mean is not divided",
         "items",
         "gradient combiner",
-        seams.sent("shown", lambda found, g: g / found.gain[:, tf.newaxis]),
+        seams.sent("shown", lambda occurrences, g: g / occurrences.gain[:, tf.newaxis]),
     ),
     "lost weights": of_engine(
         "weights",
@@ -115,7 +115,7 @@ LOOKUPS = {
         "the gain is applied twice on the way back",
         "words",
         "gradient combiner",
-        seams.sent("query", lambda found, g: g * found.gain[:, tf.newaxis]),
+        seams.sent("query", lambda occurrences, g: g * occurrences.gain[:, tf.newaxis]),
     ),
     "duplicates in a sample": of_engine(
         "duplicates",

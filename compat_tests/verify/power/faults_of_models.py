@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.verify.power import seams
 from compat_tests.verify.power.fault import Fault, of_engine, of_model, of_program
-from estimator_bridge.verify.procedure import Options
+from estimator_bridge.verify.procedure import ComparisonOptions
 
 
 def _half_trained(gradients: Any) -> Any:
@@ -135,7 +135,7 @@ MODEL = {
         "users",
         frozenset({"data order", "data"}),
         change=lambda right: dataclasses.replace(right, reordered=True),
-        options=Options(own_input=True),
+        options=ComparisonOptions(own_input=True),
     ),
 }
 

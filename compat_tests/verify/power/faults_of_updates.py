@@ -348,7 +348,7 @@ SUMS = {
         "of two features of a table one sends no gradients",
         "items",
         "lost feature",
-        seams.sent("clicked", lambda found, g: tf.zeros_like(g)),
+        seams.sent("clicked", lambda occurrences, g: tf.zeros_like(g)),
     ),
     "last sample": of_engine(
         "large batch",

@@ -111,12 +111,12 @@ class Pair(NamedTuple):
 
 def pairs() -> list[Pair]:
     """Returns the pairs that this version of TensorFlow can run."""
-    made: list[Pair] = []
+    pairs_of_sides: list[Pair] = []
     for (name, program), size, seed in itertools.product(PROGRAMS.items(), BATCH_SIZES, SEEDS):
         sized = dataclasses.replace(program, batch_size=size, seed=seed)
         for side, what, a, b in _sides(sized, seed):
-            made.append(Pair(what, name, f"{name} {size} {seed} {side}", a, b))
-    return made
+            pairs_of_sides.append(Pair(what, name, f"{name} {size} {seed} {side}", a, b))
+    return pairs_of_sides
 
 
 def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:

@@ -22,21 +22,21 @@ class Judged(NamedTuple):
     """What verify says of a fault at a batch size.
 
     Attributes:
-        found: whether the sides are not equal.
+        detected: whether the sides are not equal.
         causes: the names of the causes.
         smallest: the smallest divergence that it would have seen, in words; "" is not known.
     """
 
     name: str
     batch_size: int
-    found: bool
+    detected: bool
     causes: list[str]
     smallest: str
 
     @property
     def named(self) -> bool:
-        """Whether it is found, and one of the causes is right."""
-        return self.found and not FAULTS[self.name].causes.isdisjoint(self.causes)
+        """Whether it is detected, and one of the causes is right."""
+        return self.detected and not FAULTS[self.name].causes.isdisjoint(self.causes)
 
 
 def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Result]:
@@ -44,9 +44,9 @@ def judge(comparer: Comparer, name: str, batch_size: int) -> tuple[Judged, Resul
     fault = FAULTS[name]
     a, b = fault.sides(batch_size)
     result = comparer.compare(f"{fault.program}-{batch_size}", a, b, fault.options)
-    found = result.status == Status.DIFFERENT
+    detected = result.status == Status.DIFFERENT
     causes = [cause.name for cause in result.causes]
-    return Judged(name, batch_size, found, causes, _smallest(result)), result
+    return Judged(name, batch_size, detected, causes, _smallest(result)), result
 
 
 def _smallest(result: Result) -> str:

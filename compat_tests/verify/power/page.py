@@ -42,7 +42,7 @@ def page(judged: Sequence[Judged], pairs: Mapping[str, Sequence[JudgedPair]]) ->
         _HEAD.format(
             faults=len(FAULTS),
             sizes=f"{', '.join(sizes[:-1])} and {sizes[-1]}",
-            found=sum(one.found for one in judged),
+            found=sum(one.detected for one in judged),
             named=sum(one.named for one in judged),
             runs=len(judged),
             pairs=len(every),
@@ -74,7 +74,7 @@ def _row(name: str, judged: Sequence[Judged]) -> str:
 def _word(one: Judged | None) -> str:
     if one is None:
         return "not run"
-    if not one.found:
+    if not one.detected:
         return "**missed**"
     return "yes" if one.named else f"found ({', '.join(one.causes) or 'no cause'})"
 

@@ -131,9 +131,9 @@ def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change(occurrences, rows)` makes the gradients of a feature."""
 
     def wrong(right: Any) -> Any:
-        def row_gradients(plan: Any, found: Any, gradient: Any) -> Any:
-            made = right(plan, found, gradient)
-            return change(found, made) if plan.name == feature else made
+        def row_gradients(plan: Any, ids: Any, gradient: Any) -> Any:
+            gradients = right(plan, ids, gradient)
+            return change(ids, gradients) if plan.name == feature else gradients
 
         return row_gradients
 

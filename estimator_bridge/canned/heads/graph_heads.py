@@ -16,7 +16,7 @@ from estimator_bridge.canned.heads import checks, training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.multi_class import MultiClassHead
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.heads.single_head import Batch, Losses, SingleHead
+from estimator_bridge.canned.heads.single_head import HeadBatch, Losses, SingleHead
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
@@ -41,7 +41,7 @@ class GraphHead(SingleHead):
         )
 
     def _eval_metrics(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> HostCall:
         def metrics() -> dict[str, MetricOps]:
             with tf.name_scope("metrics"):
@@ -54,7 +54,7 @@ class GraphHead(SingleHead):
         return metrics, {}
 
     def _metric_ops(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> dict[str, MetricOps]:
         """Returns the metrics but for the mean loss."""
         raise NotImplementedError
@@ -93,7 +93,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
     """Two classes; see `BinaryClassHead`."""
 
     def _metric_ops(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> dict[str, MetricOps]:
         labels, weights = losses.labels, losses.weights
         ids, chances = predictions[PredictionKeys.CLASS_IDS], predictions[PredictionKeys.LOGISTIC]
@@ -123,7 +123,7 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
         """Does nothing: as in stock, a vocabulary may have another length."""
 
     def _metric_ops(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> dict[str, MetricOps]:
         ids = predictions[PredictionKeys.CLASS_IDS]
         return {MetricKeys.ACCURACY: tf.metrics.accuracy(losses.labels, ids, losses.weights)}
@@ -133,7 +133,7 @@ class GraphRegressionHead(GraphHead, RegressionHead):
     """Numbers; see `RegressionHead`."""
 
     def _metric_ops(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> dict[str, MetricOps]:
         values = predictions[PredictionKeys.PREDICTIONS]
         return {

@@ -39,7 +39,7 @@ class Losses(NamedTuple):
     labels: Tensor
 
 
-class Batch(NamedTuple):
+class HeadBatch(NamedTuple):
     """What a model and its input give a head, and losses that are added to the batch's."""
 
     features: Features
@@ -106,7 +106,7 @@ class SingleHead(Head):
         weights. Regularization losses are added.
         """
         logits = checks.checked_logits(logits, self.logits_dimension)
-        return self._loss_of(Batch(features or {}, labels, logits, regularization_losses))[1]
+        return self._loss_of(HeadBatch(features or {}, labels, logits, regularization_losses))[1]
 
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
@@ -170,7 +170,7 @@ class SingleHead(Head):
                     mode, predictions, export_outputs=self._export_outputs(predictions)
                 )
             logits = checks.checked_logits(logits, self.logits_dimension)
-            batch = Batch(features, labels, logits, regularization_losses)
+            batch = HeadBatch(features, labels, logits, regularization_losses)
             losses, loss = self._loss_of(batch)
             if mode == ModeKeys.EVAL:
                 metrics = self._eval_metrics(batch, losses, predictions)
@@ -179,7 +179,7 @@ class SingleHead(Head):
         self._add_summaries(loss, losses, regularization_losses)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
-    def _loss_of(self, batch: Batch) -> tuple[Losses, Tensor]:
+    def _loss_of(self, batch: HeadBatch) -> tuple[Losses, Tensor]:
         """Returns the losses of a batch's examples, and that of the batch."""
         with tf.name_scope("losses"):
             losses = self._losses(batch.logits, batch.labels, batch.features)
@@ -189,7 +189,7 @@ class SingleHead(Head):
         return losses, loss
 
     def _eval_metrics(
-        self, batch: Batch, losses: Losses, predictions: dict[Object, Tensor]
+        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
     ) -> HostCall:
         """Returns the function that makes and updates metrics, and its tensors."""
         metrics = self.metrics(batch.regularization_losses)

@@ -27,7 +27,7 @@ _ALWAYS_EVALUATED = (
 _OF_THE_ESTIMATOR = {"params", "mode"}
 
 
-def places(source: Source) -> Iterator[Place]:
+def places(source: Source) -> Iterator[InlinedCall]:
     """Yields calls that are replaced by what their functions do."""
     for function in ast.walk(source.tree):
         if not isinstance(function, ast.FunctionDef) or not _is_straight(function):
@@ -35,7 +35,7 @@ def places(source: Source) -> Iterator[Place]:
         uses = source.uses(function.name, source.tree)
         call = source.parent(uses[0]) if len(uses) == 1 else None
         if isinstance(call, ast.Call) and call.func is uses[0]:
-            place = Place(source, call, function)
+            place = InlinedCall(source, call, function)
             if place.is_wanted() and place.is_possible():
                 yield place
 
@@ -71,7 +71,7 @@ def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:
             yield from _outside_of_functions(child)
 
 
-class Place:
+class InlinedCall:
     """A call, and the function that is put into its place."""
 
     def __init__(self, source: Source, call: ast.Call, function: ast.FunctionDef) -> None:

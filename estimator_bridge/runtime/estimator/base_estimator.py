@@ -21,7 +21,7 @@ from estimator_bridge.runtime.loop import inference, training
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
-from estimator_bridge.runtime.step.model_step import Job, ModelStep
+from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log, small_types
@@ -303,7 +303,7 @@ class Estimator:
 
     def _job(
         self, mode: str, input_fn: InputFn, hooks: Sequence[Hook] | None, checkpoint: str | None
-    ) -> Job:
+    ) -> EstimatorJob:
         def build() -> ModelStep:
             step = self._build(mode, input_fn)
             if checkpoint is None and self._warm_start is not None:
@@ -315,7 +315,7 @@ class Estimator:
         strategy = None if on_engine else self._strategies[mode]
         checked = arguments.checked_hooks(hooks)
         cluster = self._cluster if on_engine else None
-        return Job(build, self._config, checked, checkpoint, strategy, cluster)
+        return EstimatorJob(build, self._config, checked, checkpoint, strategy, cluster)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         read = functools.partial(self._call, input_fn, mode, {})

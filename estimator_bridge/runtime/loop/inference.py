@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from estimator_bridge.runtime.loop.interruptions import ReadingHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
-from estimator_bridge.runtime.step.model_step import Job, ModelStep
+from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
 
@@ -24,7 +23,7 @@ _TAG = "checkpoint_path"  # of the event that names the checkpoint
 
 
 def evaluate(
-    job: Job, steps: int | None, output_dir: str, *, in_one_call: bool = False
+    job: EstimatorJob, steps: int | None, output_dir: str, *, in_one_call: bool = False
 ) -> dict[str, Object]:
     """Evaluates a checkpoint; see `Estimator.evaluate`.
 
@@ -66,7 +65,7 @@ def evaluate(
 
 
 def predict(
-    job: Job, predict_keys: Sequence[str] | None, yield_single_examples: bool
+    job: EstimatorJob, predict_keys: Sequence[str] | None, yield_single_examples: bool
 ) -> Iterator[Nest]:
     """Yields predictions until the input ends, one sample or one batch at a time."""
     with (
@@ -88,25 +87,18 @@ def predict(
                     yield from batch
 
 
-@contextlib.contextmanager
-def _reading(job: Job, what: str) -> Iterator[interruptions.ReadingSteps]:
-    """Yields the steps of an evaluation or prediction, for signals to end."""
-    steps = interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
-    try:
-        yield steps
-    except KeyboardInterrupt as interrupt:
-        raise steps.interrupted(interrupt) from None
-    finally:
-        steps.close()
+def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
+    """Returns the steps of an evaluation or prediction, for signals to end."""
+    return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
 
 
-def _device_fn(job: Job) -> Callable[[tf.Operation], str] | None:
+def _device_fn(job: EstimatorJob) -> Callable[[tf.Operation], str] | None:
     # As in stock the config's own is for training alone; a cluster has one for every graph.
     return None if job.cluster is None else job.device_fn()
 
 
 def _session(
-    job: Job, step: ModelStep, master: str, last_hooks: Sequence[Hook] = ()
+    job: EstimatorJob, step: ModelStep, master: str, last_hooks: Sequence[Hook] = ()
 ) -> tf.train.MonitoredSession:
     add_job_saver(step, job)
     creator = tf.train.ChiefSessionCreator(

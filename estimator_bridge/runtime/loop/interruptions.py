@@ -110,7 +110,7 @@ class Saving:
         return os.path.exists(f"{self.path}-{step}.index")
 
 
-class StopHook(interruptions.TrainingSteps, tf.train.SessionRunHook):
+class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     """Stops a training after the step that runs, once `stop_requested` is set; it is the first.
 
     Attributes:

@@ -19,7 +19,7 @@ from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.loop.interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
-from estimator_bridge.runtime.step.model_step import Job, ModelStep, new_graph
+from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Op, Session, Tensor
 
@@ -116,7 +116,9 @@ class DeviceLoopHook(tf.train.SessionRunHook):
 
 
 def train(
-    job: Job, schedule: Schedule, saving_listeners: Sequence[tf.train.CheckpointSaverListener]
+    job: EstimatorJob,
+    schedule: Schedule,
+    saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> np.floating | None:
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, object_graph
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
-from estimator_bridge.runtime.step.model_step import Job, ModelStep
+from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import log, sharding, tf_compat
 from tf2_engine.types import Object, Op, Session, Variable
@@ -141,7 +141,7 @@ class JobSaver(tf.train.Saver):
             session.run(variable.initializer, {variable.initializer.inputs[1]: values})
 
 
-def add_job_saver(step: ModelStep, job: Job) -> None:
+def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
     """Adds the Saver of a job to the default graph, unless the program has one."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return

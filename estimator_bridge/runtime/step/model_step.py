@@ -110,7 +110,7 @@ def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class EstimatorJob:
     """What an estimator trains, evaluates or predicts with."""
 
     build: Callable[[], ModelStep]  # in the default graph, in the scope of the strategy

@@ -18,7 +18,7 @@ from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.table_updates import TableUpdates
 from estimator_bridge.verify.judge.tolerance import Tolerance
@@ -61,7 +61,7 @@ class LockstepComparison(StepComparison):
         self._largest: dict[tuple[str, str], float] = {}
         self._first_jumps: dict[str, int] = {}
         # What the steps since the last look at the variables were made from, on each side.
-        self._inputs: tuple[list[StepInputs], list[StepInputs]] | None = ([], [])
+        self._inputs: tuple[list[ShadowInputs], list[ShadowInputs]] | None = ([], [])
         self._before: Values | None = None
         self._tables: dict[str, TableUpdates] | None = None
         steps = iter(()) if perturbed_run is None else joined_steps(perturbed_run)
@@ -166,7 +166,7 @@ class LockstepComparison(StepComparison):
         for inputs, step in zip(self._inputs, pair, strict=True):
             gradients = step.values.get(GRADIENTS, {})
             mine = {key: gradients[key] for key in known if key in gradients}
-            inputs.append(StepInputs(position, known, mine))
+            inputs.append(ShadowInputs(position, known, mine))
 
     def _compare_variables(self, pair: StepPair) -> bool:
         a, b = (step.values.get(VARIABLES, {}) for step in pair)
@@ -278,16 +278,16 @@ def _of_start(a: Array, b: Array) -> Residual:
     return Residual(a, b, apart(a, b), allowed, np.zeros(a.shape))
 
 
-def _of_table(step: StepInputs, features: set[str]) -> StepInputs:
+def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
     """Returns what one table is updated from."""
-    return StepInputs(
+    return ShadowInputs(
         step.position,
         {key: ids for key, ids in step.ids.items() if key in features},
         {key: gradient for key, gradient in step.gradients.items() if key in features},
     )
 
 
-def _fits(step: StepInputs, before: Values, updates: TableUpdates) -> bool:
+def _fits(step: ShadowInputs, before: Values, updates: TableUpdates) -> bool:
     """Returns whether ids and gradients are of the forms that a table is updated from."""
     rows = before[updates.variable]
     return all(

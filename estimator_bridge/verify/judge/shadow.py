@@ -22,7 +22,7 @@ _ROUNDINGS_OF_RATE = 4
 """Roundings of a learning rate that is computed from the step."""
 
 
-class StepInputs(NamedTuple):
+class ShadowInputs(NamedTuple):
     """What a step updates a table from.
 
     Attributes:
@@ -64,7 +64,7 @@ class TableShadow:
         self._rule: Rule = RULES[rule["kind"]]
         self.features: dict[str, Feature] = lookups.features_of([table])
 
-    def advance(self, state: Values, steps: Sequence[StepInputs]) -> ShadowRows:
+    def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
         """Returns the rows that the steps update, as they are afterwards.
 
         Args:
@@ -98,7 +98,7 @@ class TableShadow:
         for name, value in {self._table["variable"]: w, **named}.items():
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
-    def _row_gradients(self, step: StepInputs) -> tuple[Array, Rounded]:
+    def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
         """Returns the rows that occur, and the sums of their gradients over the batch."""
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0

@@ -9,7 +9,7 @@ import numpy as np
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
-from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs, TableShadow
+from estimator_bridge.verify.judge.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
@@ -43,7 +43,7 @@ class TableUpdates:
         self,
         before: Values,
         after: tuple[Values, Values],
-        steps: tuple[Sequence[StepInputs], Sequence[StepInputs]],
+        steps: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
     ) -> Iterator[tuple[str, Residual]]:
         """Yields what remains of each variable once the effect of the gradients is taken away.
 
@@ -110,7 +110,7 @@ def _describes(shadow: ShadowRows, after: Values) -> bool:
     return within >= _DESCRIBED * total
 
 
-def _same(one: Sequence[StepInputs], other: Sequence[StepInputs]) -> bool:
+def _same(one: Sequence[ShadowInputs], other: Sequence[ShadowInputs]) -> bool:
     """Returns whether both sides update from the same gradients, bit by bit."""
     return all(
         a.gradients.keys() == b.gradients.keys()

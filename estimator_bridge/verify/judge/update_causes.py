@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs
+from estimator_bridge.verify.judge.shadow import ShadowInputs, ShadowRows
 from estimator_bridge.verify.judge.update_fits import (
     GRADIENT,
     RATE,
@@ -241,14 +241,14 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
     return None
 
 
-def _steps(evidence: Evidence, table: TableDescription) -> tuple[StepInputs, StepInputs] | None:
+def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
     """Returns what each side updates a table from; None where that is not known."""
     ids = {key: evidence.ids.get(key) for key in table["features"]}
     known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
     if len(known) < len(ids):
         return None
     one, other = (
-        StepInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
+        ShadowInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
         for values in evidence.values(GRADIENTS)
     )
     return one, other

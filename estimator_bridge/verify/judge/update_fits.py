@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.shadow import ShadowRows, StepInputs, TableShadow
+from estimator_bridge.verify.judge.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
@@ -42,7 +42,7 @@ class Guess(NamedTuple):
     name: str
     text: str
     table: TableDescription
-    steps: Sequence[StepInputs]
+    steps: Sequence[ShadowInputs]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Update:
     table: TableDescription
     before: Values
     after: Values
-    steps: Sequence[StepInputs]
+    steps: Sequence[ShadowInputs]
 
     @property
     def names(self) -> list[str]:
@@ -114,7 +114,7 @@ def with_rates(table: TableDescription, factor: float) -> TableDescription:
     return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
 
 
-def with_gradients(steps: Sequence[StepInputs], factor: float) -> list[StepInputs]:
+def with_gradients(steps: Sequence[ShadowInputs], factor: float) -> list[ShadowInputs]:
     """Returns steps with other gradients."""
     return [
         step._replace(gradients={k: g * factor for k, g in step.gradients.items()})

@@ -8,7 +8,7 @@ import numpy as np
 
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import RecordedIds
-from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.judge.update_fits import Guess, Update, with_settings
 from estimator_bridge.verify.record.recording import TableDescription
 from tf2_engine.types import Array
@@ -147,7 +147,7 @@ def _selected(update: Update, name: str, text: str, selection: Selection) -> Gue
     return Guess(name, text, update.table, [_only(step, selection) for step in update.steps])
 
 
-def _only(step: StepInputs, selection: Selection) -> StepInputs:
+def _only(step: ShadowInputs, selection: Selection) -> ShadowInputs:
     ids = {
         key: lookups.selected(occurrences, np.flatnonzero(selection(occurrences)))
         for key, occurrences in step.ids.items()
@@ -190,12 +190,12 @@ def _inside(first: int, last: int) -> Selection:
     )
 
 
-def _with_clipped(step: StepInputs, low: float | None, high: float | None) -> StepInputs:
+def _with_clipped(step: ShadowInputs, low: float | None, high: float | None) -> ShadowInputs:
     clipped = {key: np.clip(gradient, low, high) for key, gradient in step.gradients.items()}
     return step._replace(gradients=clipped)
 
 
-def _with_gains(step: StepInputs, combiner: str | None, power: int) -> StepInputs:
+def _with_gains(step: ShadowInputs, combiner: str | None, power: int) -> ShadowInputs:
     """Returns a step whose weights are a power of the gains of its lookups."""
     ids = {
         key: occurrences._replace(weights=lookups.gains_of(occurrences, combiner).value ** power)

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.capture import PART
-from estimator_bridge.verify.record.description import describe, grouped_variables
-from estimator_bridge.verify.record.recording import Values
+from estimator_bridge.verify.record.capture import PART, Capture
+from estimator_bridge.verify.record.description import Program, describe, grouped_variables
+from estimator_bridge.verify.record.recording import RecordingWriter, SideDescription, Values
 from tf2_engine.types import Array, Object, Op, Session, Variable
-
-if TYPE_CHECKING:
-    from estimator_bridge.verify.record.recorder import Recorder
 
 # The ops by which a device takes its tables from the variables.
 _LOADS = "LoadTPUEmbedding"
+
+
+class StepRecorder(Protocol):
+    """What records the steps of a training; see `recorder.Recorder`."""
+
+    begin_from: str | None
+    capture: Capture
+    programs: dict[int, tuple[Object, Program]]
+    steps_done: int
+    writer: RecordingWriter
+
+    @property
+    def start(self) -> str:
+        """The checkpoint of the start."""
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of training to come."""
+
+    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
+        """Writes what describes the side, and which variables are trained."""
+
+    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
+        """Returns the variables with which a side goes on after a step."""
+
+    def record_progress(self, steps: int) -> None:
+        """Notes how many steps are done."""
 
 
 class RecordingHook(tf.train.SessionRunHook):
@@ -28,7 +53,9 @@ class RecordingHook(tf.train.SessionRunHook):
     session goes on with the leader's variables after each call.
     """
 
-    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
+    def __init__(
+        self, recorder: StepRecorder, model: Object, begin: int, *, is_first: bool
+    ) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first

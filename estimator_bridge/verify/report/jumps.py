@@ -35,10 +35,10 @@ def explained(findings: Findings) -> list[str]:
         sentences.append(f"What is equal to the bit is at the bottom. That ends {_listed(left)}.")
     if jumps:
         kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
-        told = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
+        jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
         sentences.append(
             "Where a curve jumps, its largest share moves to another array or row, as a row that "
-            f"occurs for the first time, or a sum that cancels. {told}"
+            f"occurs for the first time, or a sum that cancels. {jumps_of_stages}"
         )
     return sentences
 

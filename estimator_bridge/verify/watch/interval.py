@@ -6,7 +6,7 @@ import dataclasses
 
 from estimator_bridge.verify.judge.cores import Ids
 from estimator_bridge.verify.judge.lookups import RecordedIds
-from estimator_bridge.verify.judge.shadow import StepInputs
+from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.record.recording import (
     GRADIENTS,
     VARIABLES,
@@ -42,7 +42,7 @@ class Interval:
         """The global step after the last step."""
         return self.steps[-1].number
 
-    def inputs(self, table: TableDescription) -> list[StepInputs] | None:
+    def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
         """Returns what each step updates a table from; None where that is not known."""
         inputs = []
         for offset, step in enumerate(self.steps):
@@ -50,7 +50,7 @@ class Interval:
             if len(ids) < len(table["features"]):
                 return None
             gradients = step.values.get(GRADIENTS, {})
-            inputs.append(StepInputs(self.position + offset, ids, gradients))
+            inputs.append(ShadowInputs(self.position + offset, ids, gradients))
         return inputs
 
     def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:

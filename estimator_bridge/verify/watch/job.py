@@ -12,7 +12,7 @@ from estimator_bridge.verify.watch.violation import Violation
 from estimator_bridge.verify.watch.watcher import Watcher
 
 
-class Job:
+class WatchedJob:
     """A job, recorded in a directory, which is made.
 
     Args:

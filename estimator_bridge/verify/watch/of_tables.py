@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.rounded import Rounded
-from estimator_bridge.verify.judge.shadow import StepInputs, TableShadow
+from estimator_bridge.verify.judge.shadow import ShadowInputs, TableShadow
 from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
 from estimator_bridge.verify.watch import violation
 from estimator_bridge.verify.watch.interval import Interval
@@ -98,7 +98,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
 
 
 def check_untouched(
-    interval: Interval, table: TableDescription, inputs: list[StepInputs]
+    interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
     """Yields parts of a table that move in rows that are in no batch."""
     rule = table["rule"]
@@ -159,7 +159,7 @@ def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violat
 
 
 def check_update(
-    interval: Interval, table: TableDescription, inputs: list[StepInputs]
+    interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
     """Yields parts of a table that are not what the rule makes of the recorded gradients."""
     rule = table["rule"]
@@ -187,7 +187,7 @@ def check_update(
         yield Violation(interval.number, invariant, where, text)
 
 
-def _all_rows(interval: Interval, table: TableDescription, inputs: list[StepInputs]) -> bool:
+def _all_rows(interval: Interval, table: TableDescription, inputs: list[ShadowInputs]) -> bool:
     rows = interval.before[table["variable"]]
     return all(_are_rows(ids.ids, rows) for step in inputs for ids in step.ids.values())
 

@@ -14,7 +14,7 @@ from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Tensor
 
 
-class Rule(NamedTuple):
+class OpRule(NamedTuple):
     """How an optimizer is said to the op.
 
     Attributes:
@@ -29,9 +29,9 @@ class Rule(NamedTuple):
 
 
 RULES = {
-    "SGD": Rule("Sgd", {}, {}),
-    "Adagrad": Rule("Adagrad", {"accumulators": "accumulator"}, {}),
-    "AdagradMomentum": Rule(
+    "SGD": OpRule("Sgd", {}, {}),
+    "Adagrad": OpRule("Adagrad", {"accumulators": "accumulator"}, {}),
+    "AdagradMomentum": OpRule(
         "AdagradMomentum",
         {"accumulators": "accumulator", "momenta": "momenta"},
         {
@@ -42,7 +42,7 @@ RULES = {
             "epsilon": "epsilon",
         },
     ),
-    "Adam": Rule(
+    "Adam": OpRule(
         "Adam",
         {"momenta": "momenta", "velocities": "velocity"},
         {
@@ -52,7 +52,7 @@ RULES = {
             "epsilon": "epsilon",
         },
     ),
-    "FTRL": Rule(
+    "FTRL": OpRule(
         "Ftrl",
         {"accumulators": "accumulator", "linears": "linear"},
         {

@@ -96,9 +96,9 @@ def model_fn(features, labels, mode, params):
     if mode == tf.estimator.ModeKeys.EVAL:
 
         def metric_fn(per_example, labels, logits):
-            found = tf.argmax(logits, axis=-1, output_type=tf.int32)
+            classes = tf.argmax(logits, axis=-1, output_type=tf.int32)
             return {
-                "eval_accuracy": tf.metrics.accuracy(labels=labels, predictions=found),
+                "eval_accuracy": tf.metrics.accuracy(labels=labels, predictions=classes),
                 "eval_loss": tf.metrics.mean(values=per_example),
             }
 
@@ -149,8 +149,8 @@ def main(_):
         for key in sorted(result.keys()):
             tf.logging.info("  %s = %s", key, str(result[key]))
             writer.write("%s = %s\n" % (key, str(result[key])))
-    for found in estimator.predict(input_fn=input_fn_builder(path, False)):
-        assert found["probabilities"].shape == (2,)
+    for prediction in estimator.predict(input_fn=input_fn_builder(path, False)):
+        assert prediction["probabilities"].shape == (2,)
 
 
 if __name__ == "__main__":

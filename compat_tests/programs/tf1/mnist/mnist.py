@@ -11,8 +11,8 @@ FLAGS = flags.FLAGS
 
 def metric_fn(labels, logits):
     """Returns the metrics."""
-    found = tf.argmax(logits, axis=1)
-    return {"accuracy": tf.metrics.accuracy(labels=labels, predictions=found)}
+    classes = tf.argmax(logits, axis=1)
+    return {"accuracy": tf.metrics.accuracy(labels=labels, predictions=classes)}
 
 
 def model_fn(features, labels, mode, params):
@@ -73,7 +73,9 @@ def main(argv):
     )
     estimator.train(input_fn=input_fn, max_steps=4)
     estimator.evaluate(input_fn=input_fn, steps=2)
-    classes = [found["class_ids"] for found in estimator.predict(input_fn=predict_input_fn)]
+    classes = [
+        prediction["class_ids"] for prediction in estimator.predict(input_fn=predict_input_fn)
+    ]
     assert len(classes) == 16
 
 

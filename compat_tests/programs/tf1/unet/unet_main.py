@@ -64,8 +64,8 @@ class InputFn(object):
 
 def metric_fn(labels, logits):
     """Returns the metrics."""
-    found, wanted = tf.argmax(logits, axis=-1), tf.argmax(labels, axis=-1)
-    return {"accuracy": tf.metrics.accuracy(labels=wanted, predictions=found)}
+    predicted, wanted = tf.argmax(logits, axis=-1), tf.argmax(labels, axis=-1)
+    return {"accuracy": tf.metrics.accuracy(labels=wanted, predictions=predicted)}
 
 
 def model_fn(features, labels, mode, params):
@@ -148,10 +148,10 @@ def main(_):
     for checkpoint in tf.contrib.training.checkpoints_iterator(
         FLAGS.model_dir, min_interval_secs=0, timeout=10, timeout_fn=lambda: True
     ):
-        found = estimator.evaluate(input_fn=InputFn(path, False), steps=1)
+        metrics = estimator.evaluate(input_fn=InputFn(path, False), steps=1)
         with tf.Graph().as_default():
-            values = [tf.Summary.Value(tag=name, simple_value=v) for name, v in found.items()]
-            writer.add_summary(tf.Summary(value=values), found["global_step"])
+            values = [tf.Summary.Value(tag=name, simple_value=v) for name, v in metrics.items()]
+            writer.add_summary(tf.Summary(value=values), metrics["global_step"])
         if int(os.path.basename(checkpoint).split("-")[1]) >= STEPS:
             break
     writer.close()

@@ -87,12 +87,15 @@ async function search(browser, origin) {
   const page = await open(browser, origin, faults);
   for (const size of SIZES) {
     await page.setViewport(size);
-    await page.goto(`${origin}/search.html?q=${SOUGHT}`, { waitUntil: "load" });
+    await page.goto(`${origin}/index.html`, { waitUntil: "load" });
     const results = "#mkdocs-search-results article a";
     try {
-      await page.waitForSelector(results, { timeout: MILLISECONDS });
+      await page.keyboard.press("s");
+      const field = await page.waitForSelector("#mkdocs-search-query", { visible: true });
+      await field.type(SOUGHT);
+      await page.waitForSelector(results, { visible: true, timeout: MILLISECONDS });
     } catch (error) {
-      faults.push(`does not find ${SOUGHT} at ${size.width} pixels`);
+      faults.push(`does not find ${SOUGHT} at ${size.width} pixels: ${error.message}`);
       continue;
     }
     faults.push(...(await wide(page, size)));

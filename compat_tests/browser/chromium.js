@@ -9,7 +9,8 @@ async function checkEach(names, check) {
   const browser = await puppeteer.launch({
     executablePath: await chromium.executablePath(),
     headless: "shell",
-    args: chromium.args,
+    // In one process it ends when a page with a worker is drawn.
+    args: chromium.args.filter((argument) => argument !== "--single-process"),
   });
   let failed = false;
   try {

@@ -90,6 +90,8 @@ async function search(browser, origin) {
     await page.goto(`${origin}/index.html`, { waitUntil: "load" });
     const results = "#mkdocs-search-results article a";
     try {
+      // Set once the index is there; what is typed before that is not sought.
+      await page.waitForFunction("typeof min_search_length === 'number'", { timeout: MILLISECONDS });
       await page.keyboard.press("s");
       const field = await page.waitForSelector("#mkdocs-search-query", { visible: true });
       await field.type(SOUGHT);

@@ -12,7 +12,10 @@ from estimator_bridge.cli import main
 
 HERE, STEP = "loss += 0.", "train_op = optimizer.minimize(loss)"
 
-JOB = PROGRAM.replace("HERE", HERE).replace("STEP", STEP) + "\n\nmain()\n"
+CONFIG = "config=estimator.tpu.RunConfig(), use_tpu=True"
+
+JOB = PROGRAM.replace("HERE", HERE).replace("STEP", STEP).replace("use_tpu=False", CONFIG)
+JOB += "\n\nmain()\n"
 """A program with a table, whose dropout draws other numbers in Keras."""
 
 WITHOUT_DROPOUT = JOB.replace("tf.layers.dropout(net, 0.1,", "tf.layers.dropout(net, 0.0,")

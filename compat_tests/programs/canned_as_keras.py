@@ -130,6 +130,7 @@ def train_old(name: str, folder: pathlib.Path) -> None:
     job = old["make"](str(folder / "old"))
     job.train(old["input_fn"], steps=BEGIN)
     convert.convert(str(folder / "old"), str(folder / "new"), no_tables=True)
+    job = old["make"](str(folder / "old"))  # A Keras optimizer serves one training.
     job.train(old["input_fn"], max_steps=END)
     convert.convert(str(folder / "old"), str(folder / "last"), no_tables=True)
     metrics = job.evaluate(old["input_fn"], steps=5)
@@ -163,19 +164,19 @@ def _names_of(name: str, text: str) -> dict[str, Any]:
 
 def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
     """Returns the largest differences, as parts of the largest magnitude of each value."""
-    found = []
+    differences = []
     for name, one, other in pairs:
         if one is None or other is None:
-            found.append((float("inf"), f"{name}: {'B' if one is None else 'A'} alone"))
+            differences.append((float("inf"), f"{name}: {'B' if one is None else 'A'} alone"))
             continue
         a, b = np.asarray(one), np.asarray(other)
         if a.dtype.kind != "f" or a.shape != b.shape:
             same = a.shape == b.shape and bool(np.all(a == b))
-            found.append((0.0 if same else float("inf"), name))
+            differences.append((0.0 if same else float("inf"), name))
             continue
         scale = max(float(np.max(np.abs(a), initial=0.0)), 1e-3)
-        found.append((float(np.max(np.abs(a - b), initial=0.0)) / scale, name))
-    return sorted(found, reverse=True)[:3]
+        differences.append((float(np.max(np.abs(a - b), initial=0.0)) / scale, name))
+    return sorted(differences, reverse=True)[:3]
 
 
 def contents(folder: str) -> dict[str, np.ndarray]:

@@ -741,16 +741,16 @@ def test_all_that_tf_slim_looks_for_in_tensorflow_is_there() -> None:
     assert package is not None
     folder = pathlib.Path(package.origin or "").parent
     files = [path for path in folder.rglob("*.py") if not path.stem.endswith("_test")]
-    found = {each for path in files for each in names_in_tensorflow(path)}
+    names = {each for path in files for each in names_in_tensorflow(path)}
 
     def missing() -> set[str]:
-        return {f"{module.__name__}.{name}" for module, name in found if not has(module, name)}
+        return {f"{module.__name__}.{name}" for module, name in names if not has(module, name)}
 
     before = missing()
     with tf_compat.names_of_tf1(), tf_compat.names_of_tf1():
         assert missing() == set()
 
-    assert len(found) > 300
+    assert len(names) > 300
     assert "tensorflow.python.ops.control_flow_ops.cond" in before
     # Layers load when they are first looked for, and stay.
     assert missing() == {name for name in before if ".layers." not in name}
@@ -784,9 +784,9 @@ def test_slim_decodes_examples_with_images(view: Any) -> None:
             example = tf.train.Example(features=tf.train.Features(feature=features))
             serialized = tf.constant(example.SerializeToString())
             decoded = decoder.TFExampleDecoder(kinds, items).decode(serialized, ["image", "boxes"])
-            found, boxes = session.run(decoded)
+            pixels, boxes = session.run(decoded)
 
-    np.testing.assert_array_equal(found, image)
+    np.testing.assert_array_equal(pixels, image)
     np.testing.assert_allclose(boxes, np.transpose([*sides.values()]), rtol=1e-6)
 
 

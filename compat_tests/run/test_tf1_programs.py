@@ -185,10 +185,12 @@ def test_a_program_exports_what_it_trained(name: str, tmp_path: pathlib.Path) ->
     """The export is of the last checkpoint, and computes: a batch gives numbers that are finite."""
     run(name, tmp_path, "--use_tpu=True")
     (export,) = (tmp_path / "job" / "export").iterdir()
-    found = tf.saved_model.load(str(export)).signatures["serving_default"]
+    signature = tf.saved_model.load(str(export)).signatures["serving_default"]
     picture = tf.io.encode_png(tf.zeros([4, 6, 3], tf.uint8))
-    (given,) = found.structured_input_signature[1]
-    outputs = found(**{given: [b"abc", b"d"] if name == "bigbird" else tf.stack([picture] * 2)})
+    (argument,) = signature.structured_input_signature[1]
+    outputs = signature(
+        **{argument: [b"abc", b"d"] if name == "bigbird" else tf.stack([picture] * 2)}
+    )
 
     assert all(np.isfinite(value).all() for value in outputs.values())
     assert all(value.shape[0] == 2 for value in outputs.values())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import pathlib
 import pydoc
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -106,6 +109,37 @@ def test_a_program_is_verified_from_the_command_line(tmp_path: pathlib.Path) -> 
     assert roles == {"activation", "loss", "gradient", "table", "slot accumulators", "dense"}
     assert pathlib.Path(files["html"]).read_text().startswith("<!doctype html>")
     assert not list((tmp_path / "job").iterdir())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path) -> None:
+    """Terminated while a side trains, the command ends it, too."""
+    side = tmp_path / "side"
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(side)!r}).write_text(str(os.getpid()))\n"
+        "while True:\n    time.sleep(1)\n"
+    )
+    command = [sys.executable, "-m", "estimator_bridge", "verify", str(program)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: side.exists() and side.read_text() != "")
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    finally:
+        process.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(side.read_text()), 0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits, five minutes at most: a side imports TensorFlow first."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < 300
+        time.sleep(0.1)
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import pkgutil
@@ -12,7 +13,7 @@ from typing import NoReturn
 
 import estimator_bridge
 from estimator_bridge import cli, errors, quiet_start
-from estimator_bridge.cli import output
+from estimator_bridge.cli import output, termination
 from tf2_engine import plain_text
 
 FAILED = 2
@@ -21,6 +22,8 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
 """The environment variable that shows where an internal error comes from."""
+_HANDLE_SIGNALS = ("run", "serve")
+"""The commands that are a program: a signal is the program's."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,14 +63,16 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    That is 0 if it did what was asked, 2 if it could not, with the cause on stderr, and 130 after
-    Ctrl-C. Commands that answer a question, such as `verify`, have 1 for a no, and `run` has the
-    status of the program.
+    That is 0 if it did what was asked, 2 if it could not, with the cause on stderr, 130 after
+    Ctrl-C, and 143 after SIGTERM. Commands that answer a question, such as `verify`, have 1 for a
+    no, and `run` has the status of the program.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()
+    is_program = options.command in _HANDLE_SIGNALS
     try:
-        return int(options.execute(options) or 0)
+        with contextlib.nullcontext() if is_program else termination.in_order():
+            return int(options.execute(options) or 0)
     except KeyboardInterrupt as interrupt:
         output.tell(str(interrupt) or "Ctrl-C.")
         return INTERRUPTED

@@ -376,6 +376,7 @@ class TableModelBase:
             functions = trace() if is_small else functions
             module = exportable(self)
             module.tracked = [*tracked, *resources_of(to_features)]
+            module.step = self.with_tables.step  # An estimator exports it, too.
             tf.saved_model.save(module, path, signatures=functions)
         return os.fsencode(path)
 

@@ -245,8 +245,8 @@ class CannedModelWriter:
             path = kind.replace("_batchnorm", "/batchnorm")
             if isinstance(hidden, (ast.List, ast.Tuple)):
                 for i in range(len(hidden.elts)):
-                    own, scope = f"hiddenlayer_{i}{kind}", f"dnn/hiddenlayer_{i}{path}"
-                    yield f"'{own}': '{scope}'".replace("{i}", str(i))
+                    name, scope = f"hiddenlayer_{i}{kind}", f"dnn/hiddenlayer_{i}{path}"
+                    yield f"'{name}': '{scope}'".replace("{i}", str(i))
             else:
                 pair = f"f'hiddenlayer_{{i}}{kind}': f'dnn/hiddenlayer_{{i}}{path}'"
                 yield f"**{{{pair} for i in range(len({self._code('dnn_hidden_units')}))}}"

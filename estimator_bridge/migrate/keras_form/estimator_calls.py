@@ -88,13 +88,13 @@ class SiteWriter:
         statement = source.statement_of(site.call)
         pad = " " * statement.col_offset
         start, _ = source.lines(statement)
-        made = f"strategy = tpu_strategy({resolver})\n"
+        assignment = f"strategy = tpu_strategy({resolver})\n"
         if isinstance(use_tpu, ast.Constant):
-            source.replace_span(start, start, f"{pad}{made}")
+            source.replace_span(start, start, f"{pad}{assignment}")
             return "strategy"
         default = f"{pad}strategy = tf.distribute.get_strategy()\n"
         test = f"{pad}if {source.code(use_tpu)}:\n"
-        source.replace_span(start, start, f"{default}{test}{pad}  {made}")
+        source.replace_span(start, start, f"{default}{test}{pad}  {assignment}")
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:

@@ -296,5 +296,6 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        gradients[name + SUMMED_ROWS] = rows
+        # In one type: int32 or int64 is a choice of the op that made the slices.
+        gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}

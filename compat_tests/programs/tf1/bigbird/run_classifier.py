@@ -19,8 +19,8 @@ LENGTH, WIDTH, WORDS, CORES, STEPS = 8, 4, 16, 2, 2
 
 def variable_of(name):
     """Returns the trainable variable of a name."""
-    found = ops.get_collection(ops.GraphKeys.GLOBAL_VARIABLES)
-    return next(each for each in found if each.trainable and each.op.name == name)
+    variables_here = ops.get_collection(ops.GraphKeys.GLOBAL_VARIABLES)
+    return next(each for each in variables_here if each.trainable and each.op.name == name)
 
 
 custom_gradient.get_variable_by_name = variable_of
@@ -41,8 +41,8 @@ def recomputed(function):
                 with tf.control_dependencies(gradients):
                     again = Recomputed(function(*inputs), inputs)
             sources = [*again.inputs, *(variables or [])]
-            found = tape.gradient(again.outputs, sources, output_gradients=gradients)
-            return found[: len(arguments)], found[len(arguments) :]
+            of_sources = tape.gradient(again.outputs, sources, output_gradients=gradients)
+            return of_sources[: len(arguments)], of_sources[len(arguments) :]
 
         return outputs, gradient
 
@@ -134,7 +134,7 @@ def summaries_of(folder, scalars):
 
 def metric_fn(losses, labels, log_probs):
     """Returns the metrics; one is made of two others and has nothing to update."""
-    found = tf.argmax(log_probs, axis=-1, output_type=tf.int32)
+    predicted = tf.argmax(log_probs, axis=-1, output_type=tf.int32)
     wide = tf.cast(labels, tf.int64)
     precision, update = tf.compat.v1.metrics.precision_at_k(wide, log_probs, k=1)
     recall, other = tf.compat.v1.metrics.recall_at_k(wide, log_probs, k=1)
@@ -143,7 +143,7 @@ def metric_fn(losses, labels, log_probs):
         "P@1": (precision, update),
         "R@1": (recall, other),
         "f1@1": (both, tf.no_op()),
-        "accuracy": tf.compat.v1.metrics.accuracy(labels=labels, predictions=found),
+        "accuracy": tf.compat.v1.metrics.accuracy(labels=labels, predictions=predicted),
         "mean_loss": tf.compat.v1.metrics.mean(values=losses),
     }
 
@@ -263,12 +263,12 @@ def main(_):
             steps = int(data.cardinality().eval(session=session))
     for each in tf.io.gfile.glob(os.path.join(FLAGS.model_dir, "model.ckpt*.meta")):
         checkpoint = each.split(".meta")[0]
-        found = estimator.evaluate(
+        metrics = estimator.evaluate(
             input_fn=input_fn_of(False), checkpoint_path=checkpoint, steps=steps
         )
-        path = os.path.join(FLAGS.model_dir, f"eval_{found['global_step']}.json")
+        path = os.path.join(FLAGS.model_dir, f"eval_{metrics['global_step']}.json")
         with tf.io.gfile.GFile(path, "w") as writer:
-            json.dump({key: float(value) for key, value in found.items()}, writer)
+            json.dump({key: float(value) for key, value in metrics.items()}, writer)
     estimator.export_saved_model(os.path.join(FLAGS.model_dir, "export"), serving_input_fn)
 
 

@@ -158,10 +158,10 @@ def detections(arguments):
     boxes, classes, valid = tf.map_fn(
         best, scores, back_prop=False, dtype=[tf.float32, tf.int32, tf.int32]
     )
-    found = {"boxes": boxes, "classes": tf.to_float(classes), "num_detections": valid}
+    detections = {"boxes": boxes, "classes": tf.to_float(classes), "num_detections": valid}
     if labels is not None:
-        found["source_id"] = labels["source_ids"]
-    return found
+        detections["source_id"] = labels["source_ids"]
+    return detections
 
 
 def model_fn(features, labels, mode, params):
@@ -261,9 +261,9 @@ def main(_):
         batches = list(
             estimator.predict(input_fn=InputReader(path, False), yield_single_examples=False)
         )
-        found = {key: np.concatenate([each[key] for each in batches]) for key in batches[0]}
-        assert found["boxes"].shape == (4, 4, 4), found["boxes"].shape
-        assert found["source_id"].tolist() == [0.0, 1.0, 2.0, 3.0], found["source_id"]
+        detections = {key: np.concatenate([each[key] for each in batches]) for key in batches[0]}
+        assert detections["boxes"].shape == (4, 4, 4), detections["boxes"].shape
+        assert detections["source_id"].tolist() == [0.0, 1.0, 2.0, 3.0], detections["source_id"]
         break
     exporting = estimator_of(config, dict(params, use_tpu=True))
     exporting.export_saved_model(

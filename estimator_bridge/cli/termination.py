@@ -1,0 +1,35 @@
+"""Ends a command in order when it is terminated: what it has started does not outlive it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+_NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@contextlib.contextmanager
+def in_order() -> Iterator[None]:
+    """While it is open, SIGTERM and SIGHUP raise SystemExit, with 128 and the signal's number.
+
+    So processes that a command has started are ended, and its temporary files removed, as after
+    Ctrl-C. A signal that is ignored, or has a handler already, is left alone.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]
+    numbers = usual if in_main_thread else []
+    try:
+        for number in numbers:
+            signal.signal(number, _exit)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

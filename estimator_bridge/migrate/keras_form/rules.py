@@ -174,10 +174,13 @@ _OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
 
 
 def stays(short: str) -> bool:
-    """Returns whether TensorFlow 2 has the same under the same name."""
+    """Returns whether TensorFlow 2 has the same under the same name.
+
+    It has none of the estimator's names, though TensorFlow 2.15 still had them.
+    """
     tf = tensorflow()
 
-    if short in _OWN_VARIABLES:
+    if short in _OWN_VARIABLES or short.split(".")[0] == "estimator":
         return False
     if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
         return True

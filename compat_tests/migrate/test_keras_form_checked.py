@@ -10,7 +10,8 @@ from compat_tests.migrate.test_keras_form import PROGRAM
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge.cli import main
 
-HERE, STEP = "loss += 0.", "train_op = optimizer.minimize(loss)"
+HERE = "loss += 0."
+STEP = "train_op = optimizer.minimize(loss, tf.train.get_global_step())"
 
 CONFIG = "config=estimator.tpu.RunConfig(), use_tpu=True"
 

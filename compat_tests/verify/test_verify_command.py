@@ -121,7 +121,7 @@ def test_a_side_does_not_outlive_the_command(number: int, tmp_path: pathlib.Path
         f"import os, pathlib, time\npathlib.Path({str(side)!r}).write_text(str(os.getpid()))\n"
         "while True:\n    time.sleep(1)\n"
     )
-    command = [sys.executable, "-m", "estimator_bridge", "verify", str(program)]
+    command = [sys.executable, "-m", "estimator_bridge", "verify", "--a", "bridge", str(program)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: side.exists() and side.read_text() != "")

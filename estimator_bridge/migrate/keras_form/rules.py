@@ -222,8 +222,6 @@ def _write(source: Source, call: ast.Call, writer: Writer) -> None:
 
 def _plain(source: Source, call: ast.Call) -> str:
     start, end = source.span(call)
-    parts = [source.span(each) for each in ast.iter_child_nodes(call)]
-    del parts
     return source.text[start:end]
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
-from tf2_engine.keras.columns import ByStep, Embedding, ModelColumn
+from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.keras.observer import Observer
 from tf2_engine.types import Nest, Object, Tensor, Variable
@@ -37,7 +37,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
     where it was not done.
 
     Args:
-        columns: `Embedding`s, in a list or a dict.
+        columns: `TableColumn`s, in a list or a dict.
         optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
 
     Attributes:
@@ -50,7 +50,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     def __init__(
         self,
-        columns: Mapping[str, Embedding] | Sequence[Embedding],
+        columns: Mapping[str, TableColumn] | Sequence[TableColumn],
         optimizer: Object = None,
         name: str | None = None,
         **options: Object,
@@ -80,7 +80,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.step.assign(store["global_step"][()])
 
     @property
-    def columns(self) -> tuple[Embedding, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """The columns, in the order of their tables and features."""
         return self._columns
 
@@ -189,7 +189,7 @@ class DenseFeaturesLayer(PassiveLayer):
         ids: Mapping[str, Object],
         weights: Mapping[str, Object],
     ) -> Tensor:
-        if isinstance(column, Embedding):
+        if isinstance(column, TableColumn):
             return features[column.key]
         if isinstance(column, column_types.Numeric):
             return numbers_of(column, features)
@@ -209,11 +209,14 @@ class SequenceFeaturesLayer(PassiveLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
     Args:
-        columns: `Embedding`s with a `max_sequence_length`.
+        columns: `TableColumn`s with a `max_sequence_length`.
     """
 
     def __init__(
-        self, columns: Embedding | Sequence[Embedding], name: str | None = None, **options: Object
+        self,
+        columns: TableColumn | Sequence[TableColumn],
+        name: str | None = None,
+        **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
         columns = plain(columns)

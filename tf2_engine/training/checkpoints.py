@@ -15,7 +15,7 @@ from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.specs import TableSpec
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.specs import RunConfig, WarmStartSettings
+from tf2_engine.training.trainer_specs import RunConfig, WarmStartSettings
 from tf2_engine.types import Object, Variable
 
 _NAME = "model.ckpt"

@@ -14,11 +14,11 @@ from tf2_engine import preprocessing as pre
 from tf2_engine.training import differentiation, sparse_cores
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
-from tf2_engine.training.embedding import Embedding
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_tables import Embedding
 from tf2_engine.types import Dataset, Nest, Object, Tensor
 
 Batch = dict[str, Nest]

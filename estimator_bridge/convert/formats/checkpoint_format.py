@@ -110,7 +110,7 @@ class WriterHosts(NamedTuple):
     note: str | None = None
 
 
-class Target(abc.ABC):
+class CheckpointTarget(abc.ABC):
     """A checkpoint to write: the places of tables and variables in it.
 
     Its files are named by `basename` and the step, which it may need.
@@ -170,7 +170,7 @@ class Format(abc.ABC):
     @abc.abstractmethod
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> Target:
+    ) -> CheckpointTarget:
         """Returns a new checkpoint of this format.
 
         The old one has its rows by `strategy`; the new one has the names or objects of `like`.

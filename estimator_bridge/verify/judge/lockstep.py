@@ -11,9 +11,9 @@ from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
 from estimator_bridge.verify.judge import bias_correction, elements, lookups, scope
-from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_steps
 from estimator_bridge.verify.judge.lookups import RecordedIds
-from estimator_bridge.verify.judge.network import Network
+from estimator_bridge.verify.judge.network_rounding import Network
 from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.verify.findings import Batches, Outcome
-from estimator_bridge.verify.judge import data
+from estimator_bridge.verify.judge import input_data
 from estimator_bridge.verify.judge.elements import magnitude
+from estimator_bridge.verify.judge.evaluation_metrics import compare_metrics
 from estimator_bridge.verify.judge.lookups import features_of
-from estimator_bridge.verify.judge.metrics import compare_metrics
 from estimator_bridge.verify.judge.sample_differences import SampleDifferences
 from estimator_bridge.verify.judge.tolerance import allowed
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
@@ -127,7 +127,7 @@ class _Pair:
 
     def data(self) -> Batches:
         """Compares the data."""
-        return data.compare_of_outcome(self.a, self.b, self.name)
+        return input_data.compare_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
         """Returns the tolerance of an output of a magnitude, and what it comes from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from estimator_bridge.verify.judge.cores import Ids
+from estimator_bridge.verify.judge.joined_cores import Ids
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.record.recording import (

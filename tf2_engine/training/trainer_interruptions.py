@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.training.checkpoints import Checkpoints
-from tf2_engine.training.specs import ModeKeys
+from tf2_engine.training.trainer_specs import ModeKeys
 from tf2_engine.types import Nest
 
 

@@ -44,7 +44,7 @@ _SMALLEST_PART = 2
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """What a placement has to know of a table.
+    """The size of a table, as a placement needs it.
 
     `variables` counts its parameters and slots, each [rows, dim] float32.
     """

@@ -100,7 +100,7 @@ def ops_with_kernels() -> list[str]:
 
 
 def is_loaded() -> bool:
-    """Whether this process has the kernels of the software TPU."""
+    """Returns whether this process has the kernels of the software TPU."""
     return _library is not None
 
 

@@ -64,7 +64,7 @@ class SparseCores:
 
 @dataclasses.dataclass(frozen=True)
 class StackableTable:
-    """What decides where a table goes.
+    """The properties of a table that decide where it goes.
 
     Attributes:
         rows, dim: its shape without padding.
@@ -229,7 +229,7 @@ class _Stack:
         return "_".join(table.name for table in self.tables)
 
     def takes(self, table: StackableTable) -> bool:
-        """Whether the table fits below the others; an empty stack takes any."""
+        """Returns whether the table fits below the others; an empty stack takes any."""
         if not self.tables:
             return True
         tables, row = [*self.tables, table], 4 * self.padded_dim

@@ -1,4 +1,4 @@
-"""What a batch needs of the buffers of SparseCores: ids per partition, and room for all of them.
+"""Computes the buffers of SparseCores that a batch needs: ids per partition, and in all.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
 *partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and
@@ -42,7 +42,7 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What a stack needs on a core: the most of any SparseCore and partition.
+    """The buffers that a stack needs on a core: the most of any SparseCore and partition.
 
     Attributes:
         ids: in a partition; the ids of an activation count once each.

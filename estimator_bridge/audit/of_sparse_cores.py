@@ -38,7 +38,7 @@ class Target(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What becomes of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
+    """The effect of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
 
     rule: str
     where: str
@@ -49,7 +49,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What batches of the program's data need: by stack, and ids outside of tables by feature."""
+    """The needs of sampled batches: buffers by stack, and ids outside of tables by feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -74,7 +74,7 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """What becomes of a program on a kind of TPU with SparseCores.
+    """The effects of a program's settings, and its stacks, on a kind of TPU with SparseCores.
 
     Attributes:
         effects: of every setting, worst outcome first.

@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, all else on stderr, without characters that act.
+"""Prints for commands: results on stdout, all else on stderr, without control characters.
 
 Names of tables, variables and files come from checkpoints and programs of others; every command
 prints through here. No command of its own.

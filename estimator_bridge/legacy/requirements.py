@@ -74,7 +74,7 @@ def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _
 
 
 def _is_refused(requirement: Requirement, value: Object) -> bool:
-    """Whether a value does not fulfil a requirement, which may not be able to look at it."""
+    """Returns whether a value does not fulfil a requirement, or cannot be compared with it."""
     try:
         return bool(requirement.refused(value))
     except (TypeError, ValueError):

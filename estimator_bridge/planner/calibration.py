@@ -42,7 +42,7 @@ _LOOPBACK = pathlib.Path("/proc/net/dev")
 
 
 class _Counters(NamedTuple):
-    """What has been used so far: seconds of CPU of all processes, and bytes over loopback."""
+    """The resources used so far: seconds of CPU of all processes, and bytes over loopback."""
 
     cpu_seconds: float
     bytes: int
@@ -208,7 +208,7 @@ def _resident(pid: int) -> int:
 
 
 def _serve(cluster: str, job: str) -> None:
-    """Is a task until it is killed."""
+    """Runs as a task until it is killed."""
     import tensorflow as tf
 
     tf.distribute.Server(json.loads(cluster), job_name=job, task_index=0).join()

@@ -65,7 +65,7 @@ class Growth(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityPlan:
-    """What a job needs of a cluster.
+    """The needs of a job: memory, bytes and time of a cluster's tasks.
 
     Attributes:
         cores: of all workers together; batches are spread over them.

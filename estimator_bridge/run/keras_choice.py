@@ -24,7 +24,7 @@ def tensorflow_version() -> tuple[int, int]:
 
 
 def is_2_15() -> bool:
-    """Whether TensorFlow is of the last version with estimators, or older."""
+    """Returns whether TensorFlow is of the last version with estimators, or older."""
     return tensorflow_version() < (2, 16)
 
 

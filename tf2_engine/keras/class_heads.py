@@ -28,7 +28,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """What both have in common: classes have names, from a vocabulary or of their numbers."""
+    """The base of heads for classes, which have names: from a vocabulary or of their numbers."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
 class PassiveLayer(Configurable):
-    """What all layers here have in common: inputs of any type, as they are, and no XLA."""
+    """The base of layers that take inputs of any type as they are, and use no XLA."""
 
     def __init__(self, name: str | None = None, **options: Object) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""What follows the logits of a canned estimator: loss, predictions and metrics, for a Keras model.
+"""Turns logits into loss, predictions and metrics, as canned estimators do, for Keras models.
 
 They have the numbers, the keys and the shapes of the heads of `tf.estimator`.
 """
@@ -40,7 +40,7 @@ class BatchLosses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """What the heads have in common: a loss with weights, and metrics.
+    """The base of heads: a loss with weights, and metrics.
 
     Args:
         weight_column: the feature with a weight for each example, by its key or as a `Numeric`.

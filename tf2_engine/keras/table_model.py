@@ -299,7 +299,7 @@ class TableModelBase:
 
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
-        """What the latest evaluation by `fit` found, as `evaluate` returns it; None without one."""
+        """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
         return self._own.evaluated
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:

@@ -162,7 +162,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def renamed(self, saver: Saver | None) -> Iterator[None]:
-        """While it is open, variables have the values that a saver restores from other names."""
+        """Gives variables, in the context, the values that a saver restores from other names."""
         others = []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
             variable_name = variable.name.partition(":")[0]

@@ -47,7 +47,7 @@ class _Session:
 
 
 class _RunContext:
-    """What hooks get as their context."""
+    """The context that hooks get."""
 
     def __init__(self, step: Variable) -> None:
         self.session = _Session(step)

@@ -193,7 +193,7 @@ class Model:
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """While it is open, Keras, which draws seeds of initializers from Python's, starts anew."""
+    """Seeds Keras's initializers, which draw from Python's generator, anew in the context."""
     if seed is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What a program tells a trainer: modes, the result of a model_fn, and where and how to train."""
+"""Defines what programs give a trainer: modes, a model_fn's result, where and how to train."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """What the heads of TensorFlow 1 have in common; mixed into a public head."""
+    """The shared base of the heads of TensorFlow 1; mixed into a public head."""
 
     _numeric_weights = False
 

@@ -40,7 +40,7 @@ class Losses(NamedTuple):
 
 
 class HeadBatch(NamedTuple):
-    """What a model and its input give a head, and losses that are added to the batch's."""
+    """The arguments of a head for a batch: of the model, of its input, and losses to be added."""
 
     features: Features
     labels: Nest

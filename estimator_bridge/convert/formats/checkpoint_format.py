@@ -78,7 +78,7 @@ class StoredTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds: its tables, and everything else."""
+    """The contents of a checkpoint: its tables, and everything else."""
 
     reader: Reader
     form: str

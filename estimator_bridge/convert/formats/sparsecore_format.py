@@ -191,7 +191,7 @@ class SparseCoreTemplateTarget(TemplateTarget):
 
 
 def is_sparse_core(reader: Reader) -> bool:
-    """Whether a checkpoint has the layouts of SparseCores."""
+    """Returns whether a checkpoint has the layouts of SparseCores."""
     return any(name.endswith(graph.LAYOUTS_KEY) for name in reader.tensors)
 
 

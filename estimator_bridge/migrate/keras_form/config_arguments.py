@@ -1,4 +1,4 @@
-"""What an estimator's arguments and its RunConfig say: what is carried, left out or refused."""
+"""Reads an estimator's arguments and its RunConfig: each is carried over, left out or refused."""
 
 from __future__ import annotations
 

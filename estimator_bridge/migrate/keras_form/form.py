@@ -31,7 +31,7 @@ from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
-"""What the new program calls the modes."""
+"""The names of the modes in the new program."""
 
 
 def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:

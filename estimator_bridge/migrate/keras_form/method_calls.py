@@ -22,7 +22,7 @@ from estimator_bridge.migrate.keras_form.source import (
 Text = Callable[[], str]
 
 _DEFAULT_STEPS = "100"
-"""What an EvalSpec without `steps` evaluates."""
+"""The batches that an EvalSpec without `steps` evaluates."""
 
 _TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 

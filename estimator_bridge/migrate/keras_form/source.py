@@ -21,7 +21,7 @@ _STOCK = ("estimator", "tensorflow_estimator")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Problem:
-    """What keeps a program from being written: the line, the rule's id, the code and a way out."""
+    """A reason why a program cannot be written: the line, the rule's id, the code and a way out."""
 
     line: int
     rule: str

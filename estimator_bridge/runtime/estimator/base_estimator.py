@@ -267,7 +267,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """The old name of `export_saved_model`; by default it keeps attributes of default value."""
+        """Exports as `export_saved_model` does; by default keeps attributes of default value."""
         functions = {
             ModeKeys.PREDICT: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
         }
@@ -350,7 +350,7 @@ class Estimator:
         )
 
     def _serve_if_told(self) -> None:
-        """In a worker or parameter server serves until the chief ends, and ends the process."""
+        """Serves until the chief ends, in a worker or parameter server, and ends the process."""
         if self._cluster is not None and self._cluster.only_serves:
             self._cluster.serve()
             raise SystemExit(0)

@@ -35,7 +35,7 @@ _CANCELLED = 1024.0
 
 
 class Network:
-    """What rounding may do to the arrays of a model, as a perturbed run shows.
+    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run shows it.
 
     Args:
         a: side A.

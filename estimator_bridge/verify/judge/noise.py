@@ -60,7 +60,7 @@ class _Scale:
 
 
 class Noise:
-    """What changed bits move in one array.
+    """The effect of changed bits on one array.
 
     Args:
         has_jumps: whether rows are samples, of which a threshold in the model may move single

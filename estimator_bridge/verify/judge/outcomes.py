@@ -33,7 +33,7 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """What a training leaves for what follows it.
+    """The tolerances that a training leaves to the evaluations and predictions after it.
 
     Attributes:
         of_outputs: returns the tolerance for outputs of magnitudes like those of some arrays, where

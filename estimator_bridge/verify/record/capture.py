@@ -32,7 +32,7 @@ Arguments = dict[str, Object]
 """The arguments of a call by name."""
 
 PART = re.compile(r"/part_\d+$")
-"""What the names of the parts of a partitioned variable end with."""
+"""The end of the names of a partitioned variable's parts."""
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"

@@ -1,4 +1,4 @@
-"""What a side goes on with that does not run freely: the variables of another recording.
+"""Gives a side that runs in lockstep the variables of another recording.
 
 After every recorded step a side that follows another one takes over its variables, so that the
 next step of both begins from one state, and each step can be judged by itself.

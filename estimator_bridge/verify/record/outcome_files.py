@@ -20,7 +20,7 @@ EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""What the metrics of an evaluation were computed from, batch by batch; and computed once more."""
+"""The inputs of an evaluation's metrics, batch by batch; and the metrics computed once more."""
 OWN, OTHER = "own: ", "other: "
 """Before the names of metrics that are computed once more: from the side's values, or side A's."""
 METRIC_VARIABLE = "variable: "
@@ -28,7 +28,7 @@ METRIC_VARIABLE = "variable: "
 
 
 class About(TypedDict, total=False):
-    """What an outcome was computed from, and how it went.
+    """The description of an outcome: the values that it was computed from, and how the call went.
 
     Attributes:
         variables: digests of the model's variables by name.
@@ -100,7 +100,7 @@ class Outcomes:
 
     @property
     def left_out(self) -> list[str]:
-        """What was not recorded, and why."""
+        """The outcomes that were not recorded, and why."""
         return list(_read_json(self._directory / "left-out.json", []))
 
     def names(self) -> list[str]:

@@ -41,7 +41,7 @@ _MAX_ERROR = 300
 
 
 class TrainingRecorder(Protocol):
-    """What records the training; see `recorder.Recorder`."""
+    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
 
     writer: RecordingWriter
     replayed: Recording | None

@@ -20,7 +20,7 @@ _LOADS = "LoadTPUEmbedding"
 
 
 class StepRecorder(Protocol):
-    """What records the steps of a training; see `recorder.Recorder`."""
+    """The recorder of a training's steps, as the hook uses it; see `recorder.Recorder`."""
 
     begin_from: str | None
     capture: Capture

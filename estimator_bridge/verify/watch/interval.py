@@ -1,4 +1,4 @@
-"""What a job did from one look at its variables to the next."""
+"""Holds the steps of a watched job between two looks at its variables."""
 
 from __future__ import annotations
 

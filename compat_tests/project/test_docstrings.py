@@ -1,0 +1,85 @@
+"""First lines of the product's docstrings: they say what a thing does or is, in its own words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+
+CLAUSE = re.compile(r"What\b")
+"""`Returns the tolerance` or `The end of a name`, but not `What is allowed`, which is a riddle."""
+
+NO_VERB = re.compile(r"(What|Whether|Which|While|How|When|Where|Who|Why|That|Is|Does so|The|An?)\b")
+"""A function does something: its docstring begins with a verb, such as `Returns whether`."""
+
+
+def documented(tree: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yields what has a docstring, values with one below them included, and its first line."""
+    for node in ast.walk(tree):
+        statements = getattr(node, "body", None)
+        if not isinstance(statements, list):
+            continue
+        for position, statement in enumerate(statements):
+            text = getattr(getattr(statement, "value", None), "value", None)
+            if isinstance(statement, ast.Expr) and isinstance(text, str):
+                lines = text.strip().splitlines() or [""]
+                yield statements[position - 1] if position else node, lines[0]
+
+
+def is_function(node: ast.AST) -> bool:
+    """Returns whether a node is a function that is called as one: no property, no setter."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    return not any("property" in each or each.endswith(".setter") for each in decorators)
+
+
+def riddles(tree: ast.AST) -> list[str]:
+    """Returns the first lines that break a rule."""
+    return [
+        line
+        for node, line in documented(tree)
+        if CLAUSE.match(line) or (is_function(node) and NO_VERB.match(line))
+    ]
+
+
+@pytest.mark.parametrize("package", ["tf2_engine", "estimator_bridge"])
+def test_a_docstring_says_what_a_thing_does(package: str) -> None:
+    """No docstring begins with a "what" clause, and that of a function begins with a verb."""
+    sources = sorted((ROOT / package).rglob("*.py"))
+    assert sources
+    broken = {
+        str(path.relative_to(ROOT)): lines
+        for path in sources
+        if (lines := riddles(ast.parse(path.read_text())))
+    }
+    assert broken == {}
+
+
+def test_every_kind_of_docstring_is_read() -> None:
+    """Modules, classes, functions, properties and values are; a property may name what it is."""
+    source = '''"""What a."""
+B = 1
+"""What b."""
+class C:
+  """What c."""
+  d: int
+  """The d."""
+  @property
+  def e(self):
+    """Whether e."""
+  @functools.cached_property
+  def f(self):
+    """What f."""
+  def g(self):
+    """Whether g."""
+    def h():
+      """The h."""
+      return """What is no docstring"""
+'''
+    lines = riddles(ast.parse(source))
+    assert sorted(lines) == ["The h.", "What a.", "What b.", "What c.", "What f.", "Whether g."]

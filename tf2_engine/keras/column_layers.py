@@ -122,27 +122,14 @@ class ColumnEmbeddingLayer(PassiveLayer):
         return {**prepared["features"], **activations, **lengths}
 
 
-class DenseFeaturesLayer(PassiveLayer):
-    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
+class ColumnsLayer(PassiveLayer):
+    """The base of layers that read raw columns in the order of their names, and have variables."""
 
-    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
-    columns are raw, and computed on a host.
-
-    Args:
-        columns: one column or several.
-    """
-
-    def __init__(
-        self,
-        columns: ModelColumn | Sequence[ModelColumn],
-        name: str | None = None,
-        **options: Object,
-    ) -> None:
-        super().__init__(name=name, **options)
+    def _take(self, columns: Object, **arguments: Object) -> None:
+        """Takes the columns, one or several, and further arguments of the layer for its config."""
         columns = plain(columns)
-        self._arguments = Arguments({"columns": columns})
-        listed = list(columns) if isinstance(columns, Sequence) else [columns]
-        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        self._arguments = Arguments({"columns": columns, **arguments})
+        self._columns = in_order(columns)
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
         self._preprocessing = preprocessing.Preprocessing(
             {name: each for name, each in ids.items() if each is not None}
@@ -160,7 +147,36 @@ class DenseFeaturesLayer(PassiveLayer):
             self.build(None)
 
     def build(self, shapes: object) -> None:
-        """Makes the tables that are ordinary variables."""
+        """Makes the variables, whose shapes are those of the columns."""
+        self._make_variables()
+        self.built = True
+
+    def _make_variables(self) -> None:
+        """Makes the variables; subclasses say which."""
+        raise NotImplementedError
+
+
+class DenseFeaturesLayer(ColumnsLayer):
+    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
+
+    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
+    columns are raw, and computed on a host.
+
+    Args:
+        columns: one column or several.
+    """
+
+    def __init__(
+        self,
+        columns: ModelColumn | Sequence[ModelColumn],
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        self._take(columns)
+
+    def _make_variables(self) -> None:
+        """Makes the tables that are ordinary variables, [categories, dimension]."""
         for each in self._columns:
             if isinstance(each, column_types.PlainEmbedding):
                 initializers = keras_of(self).initializers
@@ -170,7 +186,6 @@ class DenseFeaturesLayer(PassiveLayer):
                     shape=(column_types.num_buckets(each.ids), each.dimension),
                     initializer=each.initializer or default,
                 )
-        self.built = True
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, the sum of widths] float32."""
@@ -221,8 +236,7 @@ class SequenceFeaturesLayer(PassiveLayer):
         super().__init__(name=name, **options)
         columns = plain(columns)
         self._arguments = Arguments({"columns": columns})
-        listed = list(columns) if isinstance(columns, Sequence) else [columns]
-        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        self._columns = in_order(columns)
         self.built = True
 
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
@@ -234,6 +248,12 @@ class SequenceFeaturesLayer(PassiveLayer):
         sequences = [features[key] for key in keys]
         joined = sequences[0] if len(sequences) == 1 else tf.concat(sequences, -1)
         return joined, features[lengths_key(keys[0])]
+
+
+def in_order(columns: Object) -> tuple[Object, ...]:
+    """Returns columns, one or several, in the order of their names."""
+    listed = columns if isinstance(columns, Sequence) else [columns]
+    return tuple(sorted(listed, key=column_types.column_name))
 
 
 def lengths_key(key: str) -> str:

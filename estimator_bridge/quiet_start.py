@@ -90,6 +90,6 @@ def _without_noise() -> Iterator[None]:
 
 
 def without_noise(text: bytes) -> bytes:
-    """Returns what was written to stderr without the lines of TensorFlow's start."""
+    """Returns the text written to stderr without the lines of TensorFlow's start."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not _NOISE.match(line.decode("utf-8", "replace")))

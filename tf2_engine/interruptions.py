@@ -87,7 +87,7 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
 
 
 class SavedSteps(Steps):

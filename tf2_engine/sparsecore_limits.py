@@ -62,13 +62,13 @@ class Need:
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
-        """Returns what is enough for both."""
+        """Returns the needs that are enough for both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Need(*(max(pair) for pair in pairs))
 
 
 def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
-    """Returns what each stack needs for one batch of one core, by the name of the stack.
+    """Returns the needs of each stack for one batch of one core, by the name of the stack.
 
     Raises InvalidSpec if a feature has activations that do not divide among the SparseCores.
     """

@@ -555,7 +555,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Returns what TPU columns recorded while they were used: variable name to (scope, name).
+    """Returns the records of TPU columns in use: variable name to (scope, name).
 
     Clears the record, as stock does.
     """
@@ -947,7 +947,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         """Runs after the variables were restored; there may be nothing to do."""
 
     def _exported(self) -> dict[str, Variable]:
-        """Returns what a SavedModel holds."""
+        """Returns the variables that a SavedModel holds."""
         raise NotImplementedError
 
     def _track(self, name: str, child: Object) -> None:

@@ -1,4 +1,4 @@
-"""Reports what becomes of a program on TPUs with SparseCores, without TensorFlow."""
+"""Audits a program for TPUs with SparseCores, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class SparseCoreAudit:
 
 
 def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
-    """Returns what becomes of the settings of which there are notes, and nothing about tables."""
+    """Returns the audit of the settings of which there are notes, and nothing about tables."""
     return SparseCoreAudit(target, effects_of(notes))
 
 
@@ -164,7 +164,7 @@ def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
 
 
 def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
-    """Returns what becomes of the settings of which there are notes, worst outcome first."""
+    """Returns the effects of the settings of which there are notes, worst outcome first."""
     outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
     effects = [
         Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)

@@ -51,7 +51,7 @@ def note(*lines: object) -> None:
 
 
 def close_stdout() -> None:
-    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    """Discards all further output: Python would fail at its end on a pipe that nobody reads."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -396,7 +396,7 @@ def listed() -> dict[str, NameRule]:
 
 
 def becomes(rule: NameRule) -> str:
-    """Returns what a rule does, in words."""
+    """Returns the effect of a rule, in words."""
     if rule.action is Action.OTHER:
         return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"

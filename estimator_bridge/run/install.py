@@ -161,7 +161,7 @@ def _install_attributes(replace: bool) -> None:
 
 
 def _install_stand_ins() -> None:
-    """Replaces what looks for a TPU by what does without one."""
+    """Replaces functions that look for a TPU by some that need none."""
     for paths, name, stand_in in stock_names.STAND_INS:
         make = load(stand_in)
         for path in paths:

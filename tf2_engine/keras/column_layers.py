@@ -138,7 +138,7 @@ class ColumnsLayer(PassiveLayer):
         self.built = False
 
     def get_build_config(self) -> dict[str, Object]:
-        """Returns what `build_from_config` needs of the inputs: nothing."""
+        """Returns an empty config: `build_from_config` needs nothing of the inputs."""
         return {}
 
     def build_from_config(self, config: object) -> None:

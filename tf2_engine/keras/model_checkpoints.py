@@ -138,7 +138,7 @@ class ModelCheckpoints:
                 yield key, variable
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
-        """Yields what legacy optimizers of Keras have in variables besides slots."""
+        """Yields the numbers that legacy optimizers of Keras have in variables besides slots."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
             prefix = scope.format(optimizer=type(optimizer).__name__)

@@ -303,7 +303,7 @@ class TableModelBase:
         return self._own.evaluated
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
-        """Yields what `predict_step` returns for each sample; from the latest checkpoint.
+        """Yields the result of `predict_step` for each sample, from the latest checkpoint.
 
         Args:
             x: of features, or of (features, labels), which are left out.

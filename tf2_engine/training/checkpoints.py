@@ -155,7 +155,7 @@ class Checkpoints:
         return True
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         if self.at is None:
             return "nothing is saved since the last checkpoint"
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"

@@ -40,7 +40,7 @@ class HostCall:
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
     def end(self) -> None:
-        """Writes what is not in the event files yet."""
+        """Writes the summaries that are not in the event files yet."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()

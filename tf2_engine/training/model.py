@@ -102,7 +102,7 @@ class Model:
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns what a function of the program may take, with the sizes of a mode in `params`."""
+        """Returns the arguments that a function may take, with the sizes of a mode in `params`."""
         sizes = {
             "batch_size": self._batch_sizes[mode],
             "context": ReplicaContext(self.strategy),

@@ -101,7 +101,7 @@ class TrainerSteps(interruptions.SavedSteps):
         self._cancellation.cancel()
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         return self._checkpoints.state()
 
 

@@ -137,7 +137,7 @@ class CheckpointTarget(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes what no move makes: the step, and the object graph."""
+        """Writes the tensors that no move makes: the step, and the object graph."""
 
 
 class Format(abc.ABC):

@@ -22,7 +22,7 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses what is not carried of an estimator's arguments and config; notes what is left out.
+    """Refuses arguments of an estimator and its config that are not carried; notes those left out.
 
     Args:
         known: arguments that are carried, or make no difference.

@@ -74,7 +74,7 @@ def as_needed(
 
 
 def remedy_for(error: BaseException) -> str | None:
-    """Returns what to do if a program failed for a name of TensorFlow 1; None if it did not."""
+    """Returns the advice for a program that failed for a name of TensorFlow 1, or None."""
     name = detection.missing_name(error)
     if name is None:
         return None

@@ -178,7 +178,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._saving = Saving(number, path, step.scaffold, step.before_save)
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
             return "nothing is saved since the last checkpoint"

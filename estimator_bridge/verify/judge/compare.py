@@ -92,7 +92,7 @@ def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
 def _carried(
     a: Recording, b: Recording, steps: StepComparison, perturbed: Recording | None
 ) -> outcomes.Carried:
-    """Returns what the training leaves for what follows it."""
+    """Returns the tolerances that the training leaves to the outcomes after it."""
     variables = {
         name: one.points[-1].allowed
         for (group, name), one in steps.series.items()

@@ -1,4 +1,4 @@
-"""Judges what the model computes, and what its own optimizer makes of the gradients."""
+"""Judges the outputs of the model, and its variables' updates by its own optimizer."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Network:
         return np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
 
     def _measure(self, state: Values | None, one: Step, other: Step) -> None:
-        """Adds what the perturbed run has moved in a step."""
+        """Adds the differences of the perturbed run in a step."""
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
             for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
                 if not name.endswith(SUMMED_ROWS):

@@ -1,4 +1,4 @@
-"""Compares what followed two trainings: metrics, predictions, exports and served answers.
+"""Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
 
 What is computed from equal variables and equal data by the same ops has to be equal to the bit.
 By other ops it may be off by its own rounding. Where the training has left differences within its
@@ -99,7 +99,7 @@ def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Returns what failed on a side after its training, by the names of outcomes.
+    """Returns the failures of a side after its training, by the names of outcomes.
 
     The name "" is that of the program as a whole, if it failed elsewhere.
     """

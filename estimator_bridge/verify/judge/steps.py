@@ -74,7 +74,7 @@ class StepComparison(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Judges what all steps show together."""
+        """Judges all steps together."""
 
     def _state_of(self, pair: StepPair) -> StepPair:
         """Returns the step of which each side goes on."""

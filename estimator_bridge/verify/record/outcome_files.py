@@ -70,7 +70,7 @@ class OutcomeWriter:
         write_arrays(self._directory / f"{name}{f'+{number:06d}' * bool(number)}.npz", values)
 
     def about(self, name: str, about: About) -> None:
-        """Writes what an outcome was computed from."""
+        """Writes the description of an outcome."""
         _write_json(self._directory / f"about-{name}.json", about)
 
     def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
@@ -93,7 +93,7 @@ class OutcomeWriter:
 
 
 class Outcomes:
-    """Reads what an `OutcomeWriter` wrote."""
+    """Reads the outcomes that an `OutcomeWriter` wrote."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
@@ -134,7 +134,7 @@ class Outcomes:
         return read_arrays(path) if path.exists() else {}
 
     def about(self, name: str) -> About:
-        """Returns what an outcome was computed from; {} where that is not known."""
+        """Returns the description of an outcome; {} where there is none."""
         return _read_json(self._directory / f"about-{name}.json", {})
 
     def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:

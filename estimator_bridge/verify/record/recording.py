@@ -169,7 +169,7 @@ class RecordingWriter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def settings(self, settings: SideDescription) -> None:
-        """Writes what is known of the side."""
+        """Writes the description of the side."""
         _write_json(self.directory / "settings.json", settings)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
@@ -268,7 +268,7 @@ class StepReader:
 
 
 class Recording:
-    """Reads what a `RecordingWriter` wrote."""
+    """Reads the recording that a `RecordingWriter` wrote."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)

@@ -37,7 +37,7 @@ class StepRecorder(Protocol):
         """Steps of training to come."""
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes what describes the side, and which variables are trained."""
+        """Writes the description of the side, and which variables are trained."""
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
         """Returns the variables with which a side goes on after a step."""

@@ -43,7 +43,7 @@ class Interval:
         return self.steps[-1].number
 
     def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
-        """Returns what each step updates a table from; None where that is not known."""
+        """Returns the inputs of a table's update in each step; None where they are not known."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)

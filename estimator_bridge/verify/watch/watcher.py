@@ -38,7 +38,7 @@ class Watcher:
         self.notes: list[str] = []
 
     def check(self) -> Iterator[Violation]:
-        """Yields what does not hold in the steps that were recorded since the last call."""
+        """Yields the violations in the steps that were recorded since the last call."""
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
@@ -54,7 +54,7 @@ class Watcher:
                 self._before, self._since = step.values[VARIABLES], []
 
     def check_next_batch(self) -> Iterator[Violation]:
-        """Yields what is wrong with the ids of the step that was not made: it may have failed."""
+        """Yields the violations by the ids of the step that was not made: it may have failed."""
         if self._before is None or self._since:
             return
         missing = [Step(self._number + 1, {})]

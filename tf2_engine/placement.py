@@ -1,4 +1,4 @@
-"""Which rows of which table each parameter server holds, and which worker runs each core. Pure.
+"""Places rows of tables on parameter servers, and cores on workers. Pure.
 
 A placement is about machines alone: the layout of a checkpoint, the core that owns a row, and every
 number of a step are the same whatever it is. `num_hosts` of a plan is another thing.

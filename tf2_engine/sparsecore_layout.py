@@ -1,4 +1,4 @@
-"""Which row of which SparseCore holds each row of each table: stacking, padding, mod, rotation.
+"""Lays tables out over SparseCores: stacking, padding, mod, rotation.
 
 Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables of one padded
 width and one optimizer share a *stack*, which is one variable: each SparseCore holds a *shard* of
@@ -92,7 +92,7 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """Where the rows of a table are.
+    """The place of a table's rows.
 
     Attributes:
         table: its name.

@@ -13,6 +13,9 @@ from compat_tests.support.paths import ROOT
 CLAUSE = re.compile(r"(Returns |Yields )?[Ww]hat\b")
 """`Returns the tolerance`, `The end of a name`; `What is allowed` is a riddle until its end."""
 
+QUESTION = re.compile(r"(How|Where|Whether|Which|When|Who|Why)\b")
+"""A module or a class is a thing or does one; a property may be `Whether it is`, or `How many`."""
+
 NO_VERB = re.compile(r"(What|Whether|Which|While|How|When|Where|Who|Why|That|Is|Does so|The|An?)\b")
 """A function does something: its docstring begins with a verb, such as `Returns whether`."""
 
@@ -43,7 +46,9 @@ def riddles(tree: ast.AST) -> list[str]:
     return [
         line
         for node, line in documented(tree)
-        if CLAUSE.match(line) or (is_function(node) and NO_VERB.match(line))
+        if CLAUSE.match(line)
+        or (is_function(node) and NO_VERB.match(line))
+        or (isinstance(node, (ast.Module, ast.ClassDef)) and QUESTION.match(line))
     ]
 
 
@@ -82,7 +87,9 @@ class C:
     def h():
       """The h."""
       return """What is no docstring"""
+class J:
+  """How j."""
 '''
     lines = riddles(ast.parse(source))
-    wanted = ["Returns what is i.", "The h."]
+    wanted = ["How j.", "Returns what is i.", "The h."]
     assert sorted(lines) == [*wanted, "What a.", "What b.", "What c.", "What f.", "Whether g."]

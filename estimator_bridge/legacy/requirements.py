@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """Which values of a setting are refused, with which error.
+    """A test for values of a setting that are refused, and the error.
 
     Comparisons are written as stock's are, so that NaN passes here as it does there; the engine
     refuses it with the name of the table.

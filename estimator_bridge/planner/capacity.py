@@ -36,7 +36,7 @@ _SERVER_STEPS = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How tables and bytes are spread.
+    """The options of a plan: how tables and bytes are spread.
 
     Attributes:
         layout: of the rows of large tables, one of `placement.LAYOUTS`.

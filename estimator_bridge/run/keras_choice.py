@@ -1,4 +1,4 @@
-"""Which Keras `tf.keras` is: legacy programs are written in Keras 2."""
+"""Chooses the Keras that `tf.keras` is: legacy programs are written in Keras 2."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Numeric:
 
 @dataclasses.dataclass(frozen=True)
 class Indicator:
-    """How often each id occurs, as `indicator_column`."""
+    """The counts of each id in an example, as `indicator_column`."""
 
     ids: preprocessing.Column
 

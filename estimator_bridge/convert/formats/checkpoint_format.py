@@ -103,7 +103,7 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts: by "div" or "mod"; a note says what is assumed."""
+    """The layout of tables over a writer's hosts: "div" or "mod"; a note says what is assumed."""
 
     hosts: int = 1
     strategy: str = "div"

@@ -81,7 +81,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """How the watching thread saves: as the hooks do, but for the state of the input.
+    """Saves from the watching thread: as the hooks do, but for the state of the input.
 
     The path is that of checkpoints without their step.
     """

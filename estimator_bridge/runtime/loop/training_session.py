@@ -28,7 +28,7 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When a training ends, and what hooks and reports see of it.
+    """The schedule of a training: when it ends, and the loops that hooks and reports see.
 
     It ends after a number of steps, at a global step, or, without either, with the input. Reports
     of progress are for hooks that count their calls; None is the interval of the config.

@@ -81,7 +81,7 @@ class ProgressLine:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal that can go back to the beginning of a line."""
+    """Returns whether stderr is a terminal that can go back to the beginning of a line."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 

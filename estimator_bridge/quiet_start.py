@@ -21,7 +21,7 @@ LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 """TensorFlow's setting of what its C++ code logs; users who set it get all that it lets through."""
 
 _QUIET = "3"
-"""What ends the process; errors are raised as well."""
+"""The log level that shows only what ends the process; errors are raised as well."""
 
 _NOISE = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -90,6 +90,6 @@ def _without_noise() -> Iterator[None]:
 
 
 def without_noise(text: bytes) -> bytes:
-    """Returns what was written to stderr without the lines of TensorFlow's start."""
+    """Returns the text written to stderr without the lines of TensorFlow's start."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not _NOISE.match(line.decode("utf-8", "replace")))

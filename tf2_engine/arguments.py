@@ -26,7 +26,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """What a part of an annotation means: which values are of it, and what a message calls it."""
+    """The meaning of a part of an annotation: the test of its values, and its name in messages."""
 
     contains: Callable[[Object], bool]
     text: str

@@ -237,7 +237,7 @@ def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
 
 
 def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
-    """Whether only the run can tell that a batch has the size that is planned."""
+    """Returns whether only the run can tell that a batch has the size that is planned."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 

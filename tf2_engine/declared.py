@@ -59,7 +59,7 @@ def used(kind: type) -> None:
 
 @contextlib.contextmanager
 def recorded(record: Callable[[type], None]) -> Iterator[None]:
-    """While it is open, `record` is called with each class that a program declares or uses."""
+    """Calls `record`, in the context, with each class that a program declares or uses."""
     _recorders.append(record)
     try:
         yield

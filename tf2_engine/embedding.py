@@ -330,7 +330,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """While it is open, the calls of one step are made; if it fails, its batches are dropped.
+        """Holds the calls of one step in its context; drops the step's batches if it fails.
 
         A batch that was enqueued or looked up when an exception comes would be taken by the next
         step, and the next gradients would update its rows. With this, an exception that leaves

@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def building_graph() -> bool:
-    """Whether a plain `tf.Graph` is under construction, whose ops its builder must run."""
+    """Returns whether a plain `tf.Graph` is under construction, whose ops its builder must run."""
     return not tf.executing_eagerly() and not tf.inside_function()
 
 

@@ -51,7 +51,7 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Whether signals can be held back: not off the main thread, nor where SIGTERM is ignored."""
+    """Returns whether signals can be held back: on the main thread, if SIGTERM is not ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
@@ -75,7 +75,7 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def waits(self) -> bool:
-        """Whether the step that runs may be ended: it waits, and has changed nothing."""
+        """Returns whether the step that runs may be ended: it waits, and has changed nothing."""
 
     @abc.abstractmethod
     def rescue(self, still_waits: Condition) -> bool:
@@ -87,7 +87,7 @@ class Steps(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
 
 
 class SavedSteps(Steps):
@@ -172,7 +172,7 @@ class ReadingSteps(Steps):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """While it is open, a step runs; one inside of another is a step of its own."""
+        """Marks the context as a step that runs; one inside of another is a step of its own."""
         outer = self._running
         self._next()
         try:
@@ -213,7 +213,7 @@ class ReadingSteps(Steps):
 
 @contextlib.contextmanager
 def held_back(steps: SavedSteps) -> Iterator[None]:
-    """While it is open, SIGTERM and Ctrl-C are requests to stop, and end steps that only wait.
+    """Turns SIGTERM and Ctrl-C, in the context, into requests to stop; ends steps that only wait.
 
     On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
     process ends, or runs its own handler, only then. After Ctrl-C a KeyboardInterrupt is raised,
@@ -243,7 +243,7 @@ def held_back(steps: SavedSteps) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
-    """While it is open, signals are requests to stop; a SIGTERM is sent again on exit."""
+    """Turns signals, in the context, into requests to stop; sends a SIGTERM again on exit."""
 
     def request_stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and (not steps.has_begun or steps.stop_requested):
@@ -264,7 +264,7 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
-    """While it is open, signals have another handler than before, though not in forks."""
+    """Gives signals another handler in the context, though not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -328,7 +328,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
-        """While it is open, the thread is told of signals."""
+        """Tells the thread of signals, in the context."""
         _register_for_forks()
         _watches.append(self)
         descriptor = self._writer.fileno()
@@ -344,7 +344,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """While it is open, other steps run inside of those of the watch."""
+        """Runs other steps, in the context, inside of those of the watch."""
         outer, self._inner = self._inner, inner
         try:
             yield

@@ -1,4 +1,4 @@
-"""Which rows of which table each parameter server holds, and which worker runs each core. Pure.
+"""Places rows of tables on parameter servers, and cores on workers. Pure.
 
 A placement is about machines alone: the layout of a checkpoint, the core that owns a row, and every
 number of a step are the same whatever it is. `num_hosts` of a plan is another thing.
@@ -44,7 +44,7 @@ _SMALLEST_PART = 2
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """What a placement has to know of a table.
+    """The size of a table, as a placement needs it.
 
     `variables` counts its parameters and slots, each [rows, dim] float32.
     """

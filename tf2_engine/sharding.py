@@ -1,4 +1,4 @@
-"""Which host holds which row: the div and mod maps, in both directions.
+"""Maps rows to hosts and back: by div and by mod.
 
 Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
 tpu_embedding_configuration.proto (example: 13 ids on 5 hosts) and the documentation of

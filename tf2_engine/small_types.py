@@ -38,7 +38,7 @@ _STORED = {
     "int8": tf.uint8,
 }
 TABLE_DTYPES = tuple(_STORED)
-"""What a `table_dtype` may be."""
+"""The values of `table_dtype`."""
 
 _BYTES_OF_ROW = 8  # scale and low
 _SMALLEST = np.finfo(np.float32).tiny

@@ -100,7 +100,7 @@ def ops_with_kernels() -> list[str]:
 
 
 def is_loaded() -> bool:
-    """Whether this process has the kernels of the software TPU."""
+    """Returns whether this process has the kernels of the software TPU."""
     return _library is not None
 
 
@@ -173,7 +173,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Answers what TPUStrategy asks about the machine."""
+    """Answers the queries of TPUStrategy about the machine."""
 
     # What `tf.tpu.experimental.initialize_tpu_system` asks for; "local" is this process.
     _tpu = "local"

@@ -1,4 +1,4 @@
-"""Which row of which SparseCore holds each row of each table: stacking, padding, mod, rotation.
+"""Lays tables out over SparseCores: stacking, padding, mod, rotation.
 
 Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables of one padded
 width and one optimizer share a *stack*, which is one variable: each SparseCore holds a *shard* of
@@ -64,7 +64,7 @@ class SparseCores:
 
 @dataclasses.dataclass(frozen=True)
 class StackableTable:
-    """What decides where a table goes.
+    """The properties of a table that decide where it goes.
 
     Attributes:
         rows, dim: its shape without padding.
@@ -92,7 +92,7 @@ class StackableTable:
 
 @dataclasses.dataclass(frozen=True)
 class TableLayout:
-    """Where the rows of a table are.
+    """The place of a table's rows.
 
     Attributes:
         table: its name.
@@ -229,7 +229,7 @@ class _Stack:
         return "_".join(table.name for table in self.tables)
 
     def takes(self, table: StackableTable) -> bool:
-        """Whether the table fits below the others; an empty stack takes any."""
+        """Returns whether the table fits below the others; an empty stack takes any."""
         if not self.tables:
             return True
         tables, row = [*self.tables, table], 4 * self.padded_dim

@@ -1,4 +1,4 @@
-"""What a batch needs of the buffers of SparseCores: ids per partition, and room for all of them.
+"""Computes the buffers of SparseCores that a batch needs: ids per partition, and in all.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
 *partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and
@@ -42,7 +42,7 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What a stack needs on a core: the most of any SparseCore and partition.
+    """The buffers that a stack needs on a core: the most of any SparseCore and partition.
 
     Attributes:
         ids: in a partition; the ids of an activation count once each.
@@ -62,13 +62,13 @@ class Need:
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
-        """Returns what is enough for both."""
+        """Returns the needs that are enough for both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Need(*(max(pair) for pair in pairs))
 
 
 def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
-    """Returns what each stack needs for one batch of one core, by the name of the stack.
+    """Returns the needs of each stack for one batch of one core, by the name of the stack.
 
     Raises InvalidSpec if a feature has activations that do not divide among the SparseCores.
     """

@@ -54,7 +54,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
-"""What of an optimizer is refused, and the rest of the message."""
+"""The tests for optimizers that are refused, and the rest of the message."""
 
 
 def check(table: str, optimizer: Optimizer) -> None:

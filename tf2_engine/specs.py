@@ -1,4 +1,4 @@
-"""What the user asks for: tables, features and engine options, frozen and checked.
+"""Describes tables, features and engine options, as users give them: frozen and checked.
 
 Built directly, or from the configuration objects of `tf.tpu.experimental.embedding`, which are
 read and never written.

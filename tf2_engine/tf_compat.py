@@ -108,7 +108,7 @@ BundleEntry = _bundle.BundleEntryProto
 TrackableObjectGraph = _objects.TrackableObjectGraph
 
 ShardInfo = _trackable_base.ShardInfo
-"""What stock passes to initializers of sharded tables; users' functions may name the class."""
+"""The argument of initializers of sharded tables in stock; users' functions may name the class."""
 
 flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
 nest = _nest
@@ -139,7 +139,7 @@ _PATCH_LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def _patched(module: Object, name: str, value: Object) -> Iterator[None]:
-    """While open, `name` of a module is another value."""
+    """Sets `name` of a module to another value, in the context."""
     with _PATCH_LOCK:
         stock = getattr(module, name)
         setattr(module, name, value)
@@ -152,7 +152,7 @@ def _patched(module: Object, name: str, value: Object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
-    """While open, random ops that are given no seed get consecutive numbers, from `first` on.
+    """Numbers the random ops that are given no seed, in the context, from `first` on.
 
     TensorFlow would take the number of ops that the graph has so far. Initial values have numbers
     of their own: a function that makes variables is traced once more without making them.
@@ -316,7 +316,7 @@ def in_tpu_shard_context() -> bool:
 def tpu_computation(
     num_cores: int, cross_replica_sum: Callable[..., Tensor], core: int = 0
 ) -> Iterator[None]:
-    """While open, the code that is traced behaves as on a core of a TPU.
+    """Makes the code that is traced in the context behave as on a core of a TPU.
 
     `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
     has no kernel outside of a TPU. Nor has the op that returns the number of the core.
@@ -413,7 +413,7 @@ def _tpu_computation() -> tuple[Graph | None, Object | None]:
 
 
 def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
-    """While open, queries for the TPU system return `metadata`; no TPU is looked for."""
+    """Makes queries for the TPU system return `metadata`, in the context; no TPU is looked for."""
     query = "_query_tpu_system_metadata"
     return _patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
@@ -449,7 +449,7 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 
 
 def has_ops(names: Collection[str]) -> bool:
-    """Whether TensorFlow has all these ops; most have no kernel on a CPU."""
+    """Returns whether TensorFlow has all these ops; most have no kernel on a CPU."""
     return all(hasattr(tf.raw_ops, name) for name in names)
 
 
@@ -555,7 +555,7 @@ def mask_key(feature_key: str) -> str:
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Returns what TPU columns recorded while they were used: variable name to (scope, name).
+    """Returns the records of TPU columns in use: variable name to (scope, name).
 
     Clears the record, as stock does.
     """
@@ -666,7 +666,7 @@ class Cancellation:
         self._manager = _cancellation.CancellationManager()
 
     def possible(self) -> contextlib.AbstractContextManager[None]:
-        """While it is open, calls of tf.functions can be ended."""
+        """Lets calls of tf.functions be ended, in the context."""
         return _cancellation.CancellationManagerContext(self._manager)
 
     def cancel(self) -> None:
@@ -692,7 +692,7 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
     (_control_flow_ops, "while_loop", tf.compat.v1.while_loop),
     (_variable_scope, "variable", tf.compat.v1.Variable),
 )
-"""What the last release of tf_slim, and programs of its age, look for in private modules."""
+"""The names in private modules that the last tf_slim, and programs of its age, look for."""
 
 
 _EAGER_PROFILER = "tensorflow.python.eager.profiler"
@@ -708,7 +708,7 @@ def _eager_profiler() -> ModuleType:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """While open, private names are there that code for TensorFlow 1 uses, and that have moved.
+    """Provides private names that code for TensorFlow 1 uses and that have moved, in the context.
 
     Subclasses of batch normalization may override `_moments` without a mask, which it had not;
     TensorFlow takes layers from a path that tf_keras has left; and programs import the module of
@@ -737,7 +737,7 @@ def names_of_tf1() -> Iterator[None]:
 
 
 def _let_moments_do_without_mask(kind: type, /, **settings: Object) -> None:
-    """The hook that a class calls for its subclasses."""
+    """Replaces the hook that a class calls for its subclasses."""
     moments = vars(kind).get("_moments")
     if moments is not None and "mask" not in inspect.signature(moments).parameters:
 
@@ -938,7 +938,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
     _pipeline_execution_with_tensor_core = False
 
     exported_instead: Mapping[str, Variable] | None = None
-    """What a SavedModel holds in place of the tables, for as long as it is set."""
+    """The variables that a SavedModel holds in place of the tables, for as long as it is set."""
 
     def _before_save(self) -> Op:
         """Runs before the variables are written; there may be nothing to do."""
@@ -947,7 +947,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         """Runs after the variables were restored; there may be nothing to do."""
 
     def _exported(self) -> dict[str, Variable]:
-        """Returns what a SavedModel holds."""
+        """Returns the variables that a SavedModel holds."""
         raise NotImplementedError
 
     def _track(self, name: str, child: Object) -> None:

@@ -13,7 +13,7 @@ from tf2_engine.types import Tensor
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """While it is open, columns of `tf.compat.v1.tpu.experimental` behave as on a TPU.
+    """Makes columns of `tf.compat.v1.tpu.experimental` behave as on a TPU, in the context.
 
     `DenseFeatures` and `SequenceFeatures` over them read activations among the features then, as
     `as_features` returns them; off a TPU they would make tables of their own.

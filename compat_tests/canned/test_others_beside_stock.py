@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import jobs
+from compat_tests.references.tolerance import allowed
 from estimator_bridge import errors, estimator
 from estimator_bridge.estimator import v2
 
@@ -96,9 +97,9 @@ def test_clusters_are_found(tmp_path: pathlib.Path) -> None:
 
     assert sorted(centers.round().tolist()) == [[0, 0], [0, 3], [3, 0]]
     assert len({predicted["indices"][0], predicted["indices"][40], predicted["indices"][80]}) == 3
-    assert predicted["score"] == pytest.approx(
-        sum(min(each) ** 2 for each in predicted["distances"])
-    )
+    score = sum(min(each) ** 2 for each in predicted["distances"])
+    # The squares of the same 120 distances, summed in another order.
+    assert abs(predicted["score"] - score) <= allowed(n_terms=120, steps=0, scale=score)
     assert job.get_variable_value("global_step") == 10
     assert "clusters" in job.get_variable_names()
 

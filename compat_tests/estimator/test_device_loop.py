@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy.run_config import parse_iterations_per_loop
-from estimator_bridge.runtime.loop.training import report_interval
+from estimator_bridge.runtime.loop.training_session import report_interval
 
 
 class Recorder(tf.train.SessionRunHook):

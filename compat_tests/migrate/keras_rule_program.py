@@ -1,4 +1,4 @@
-"""The program in which the examples of the Keras form's refusals stand.
+"""The programs that tests of the Keras form begin with, and the examples of its refusals in one.
 
 The first line of an example says what it takes the place of: `# in the model_fn`, for example.
 """
@@ -7,14 +7,56 @@ from __future__ import annotations
 
 import textwrap
 
+_INPUT_FN = """\
+def input_fn(params):
+  ids = tf.sparse.from_dense([[1], [2], [3], [1]])
+  return tf.data.Dataset.from_tensors(({'a': ids}, [[1.], [0.], [1.], [0.]])).repeat()
+"""
+_COLUMN = """\
+  column = tf.tpu.experimental.embedding_column(
+      tf.feature_column.categorical_column_with_identity('a', 10), 4)
+"""
+_SPEC = """\
+  spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=[column],
+      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
+"""
+_ESTIMATOR = """\
+  model = estimator.tpu.TPUEstimator(
+      model_fn, model_dir='model', params={'columns': [column]}, train_batch_size=4,
+      embedding_config_spec=spec)
+"""
+_USE = "  model.train(input_fn, steps=2)\n"
+
+
+def whole(model_fn: str, top: str = "", arguments: str = "") -> str:
+    """Returns a program: an input_fn, a model_fn that begins with the tables, and a main.
+
+    Args:
+        model_fn: its body from the lookup on.
+        top: what stands below the imports.
+        arguments: further ones of the estimator.
+    """
+    estimator = _ESTIMATOR.replace("embedding_config_spec", f"{arguments}embedding_config_spec")
+    return f"""\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator
+{top}
+
+{_INPUT_FN}
+
+def model_fn(features, labels, mode, params):
+  is_training = mode == estimator.ModeKeys.TRAIN
+  net = tf.keras.layers.DenseFeatures(params['columns'])(features)
+{model_fn}
+
+def main():
+{_COLUMN}{_SPEC}{estimator}{_USE}"""
+
+
 _PLACES = {
     "# at the top": ("FLAGS = None\n", 0),
-    "# the input function": (
-        "def input_fn(params):\n"
-        "  ids = tf.sparse.from_dense([[1], [2], [3], [1]])\n"
-        "  return tf.data.Dataset.from_tensors(({'a': ids}, [[1.], [0.], [1.], [0.]])).repeat()\n",
-        0,
-    ),
+    "# the input function": (_INPUT_FN, 0),
     "# in the model_fn": ("  loss += 0.\n", 2),
     "# the spec": (
         "    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)\n",
@@ -22,40 +64,13 @@ _PLACES = {
     ),
     "# the last spec": ("  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)\n", 2),
     "# the optimizer": ("    step = tf.train.AdamOptimizer(0.1).minimize(loss)\n", 4),
-    "# the column": (
-        "  column = tf.tpu.experimental.embedding_column(\n"
-        "      tf.feature_column.categorical_column_with_identity('a', 10), 4)\n",
-        2,
-    ),
-    "# the specification": (
-        "  spec = estimator.tpu.experimental.EmbeddingConfigSpec(\n"
-        "      feature_columns=[column],\n"
-        "      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))\n",
-        2,
-    ),
-    "# the estimator": (
-        "  model = estimator.tpu.TPUEstimator(\n"
-        "      model_fn, model_dir='model', params={'columns': [column]}, train_batch_size=4,\n"
-        "      embedding_config_spec=spec)\n",
-        2,
-    ),
-    "# its use": ("  model.train(input_fn, steps=2)\n", 2),
+    "# the column": (_COLUMN, 2),
+    "# the specification": (_SPEC, 2),
+    "# the estimator": (_ESTIMATOR, 2),
+    "# its use": (_USE, 2),
 }
 
-_PROGRAM = """\
-import tensorflow.compat.v1 as tf
-from tensorflow.compat.v1 import estimator
-FLAGS = None
-
-
-def input_fn(params):
-  ids = tf.sparse.from_dense([[1], [2], [3], [1]])
-  return tf.data.Dataset.from_tensors(({'a': ids}, [[1.], [0.], [1.], [0.]])).repeat()
-
-
-def model_fn(features, labels, mode, params):
-  is_training = mode == estimator.ModeKeys.TRAIN
-  net = tf.keras.layers.DenseFeatures(params['columns'])(features)
+_MODEL_FN = """\
   logits = tf.layers.dense(net, 1)
   loss = tf.losses.sigmoid_cross_entropy(labels, logits)
   loss += 0.
@@ -63,19 +78,8 @@ def model_fn(features, labels, mode, params):
     step = tf.train.AdamOptimizer(0.1).minimize(loss)
     return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)
   return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
-
-
-def main():
-  column = tf.tpu.experimental.embedding_column(
-      tf.feature_column.categorical_column_with_identity('a', 10), 4)
-  spec = estimator.tpu.experimental.EmbeddingConfigSpec(
-      feature_columns=[column],
-      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
-  model = estimator.tpu.TPUEstimator(
-      model_fn, model_dir='model', params={'columns': [column]}, train_batch_size=4,
-      embedding_config_spec=spec)
-  model.train(input_fn, steps=2)
 """
+_PROGRAM = whole(_MODEL_FN, top="FLAGS = None\n")
 
 
 def program(example: str) -> str:

@@ -15,6 +15,7 @@ import textwrap
 
 import pytest
 
+from compat_tests.migrate.keras_rule_program import whole
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import errors
 from estimator_bridge.cli import main
@@ -90,19 +91,8 @@ def test_all_blockers_are_listed_at_once_and_nothing_is_written(tmp_path: pathli
         migrate_to_keras(program.read_text(), "train.py")
 
 
-PROGRAM = """\
-import tensorflow.compat.v1 as tf
-from tensorflow.compat.v1 import estimator
-
-
-def input_fn(params):
-  ids = tf.sparse.from_dense([[1], [2], [3], [1]])
-  return tf.data.Dataset.from_tensors(({'a': ids}, [[1.], [0.], [1.], [0.]])).repeat()
-
-
-def model_fn(features, labels, mode, params):
-  is_training = mode == estimator.ModeKeys.TRAIN
-  net = tf.keras.layers.DenseFeatures(params['columns'])(features)
+PROGRAM = whole(
+    """\
   net = tf.layers.dropout(net, 0.1, training=is_training)
   logits = tf.layers.dense(net, 1)
   if mode == estimator.ModeKeys.PREDICT:
@@ -114,19 +104,9 @@ def model_fn(features, labels, mode, params):
     STEP
     return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
   return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
-
-
-def main():
-  column = tf.tpu.experimental.embedding_column(
-      tf.feature_column.categorical_column_with_identity('a', 10), 4)
-  spec = estimator.tpu.experimental.EmbeddingConfigSpec(
-      feature_columns=[column],
-      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
-  model = estimator.tpu.TPUEstimator(
-      model_fn, model_dir='model', params={'columns': [column]}, train_batch_size=4,
-      use_tpu=False, embedding_config_spec=spec)
-  model.train(input_fn, steps=2)
-"""
+""",
+    arguments="use_tpu=False, ",
+)
 
 
 def changed(here: str = "loss += 0.", step: str = "train_op = optimizer.minimize(loss)") -> str:

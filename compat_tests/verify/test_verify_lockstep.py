@@ -60,6 +60,11 @@ def settings_of(optimizer: Any) -> dict[str, Any]:
     return {field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)}
 
 
+def test_every_optimizer_has_a_rule() -> None:
+    """`verify` judges the steps of all optimizers; MDLAdagradLight, without a public rule, none."""
+    assert {*update_rules.RULES} == {*optimizers.OPTIMIZERS} - {"MDLAdagradLight"}
+
+
 @pytest.mark.parametrize("kind", update_rules.RULES)
 @pytest.mark.filterwarnings("ignore:.*inferred")
 def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:

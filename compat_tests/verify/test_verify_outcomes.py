@@ -13,7 +13,7 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.findings import Outcome, Status
-from estimator_bridge.verify.judge import compare, metrics
+from estimator_bridge.verify.judge import compare, evaluation_metrics
 from estimator_bridge.verify.record.array_files import digest
 from estimator_bridge.verify.record.outcome_files import (
     METRIC_VARIABLE,
@@ -240,7 +240,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
     other = {"engine": "stock"}
     result = judged(tmp_path / "1", evaluating(0.8), off, settings=other)
     assert result.equal, str(result)
-    assert {one.name: one.why for one in result.outcomes}["auc"] == metrics.FOLLOWS
+    assert {one.name: one.why for one in result.outcomes}["auc"] == evaluation_metrics.FOLLOWS
 
     far = {**SEEN_VALUES, "argument/logits": SEEN_VALUES["argument/logits"] * np.float32(1.1)}
     result = judged(
@@ -248,7 +248,7 @@ def test_a_metric_follows_its_values(tmp_path: pathlib.Path) -> None:
     )
     assert named(result) == ["evaluated model"]
     unequal = {one.name for one in result.outcomes if not one.equal}
-    assert unequal == {f"{metrics.SEEN_BY}argument/logits", "auc"}
+    assert unequal == {f"{evaluation_metrics.SEEN_BY}argument/logits", "auc"}
 
 
 def exporting(values: dict[str, Any], checkpoint: dict[str, Any]) -> Follow:

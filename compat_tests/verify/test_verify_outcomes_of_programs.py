@@ -13,7 +13,7 @@ import estimator_bridge
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import estimator
 from estimator_bridge.legacy import parameters
-from estimator_bridge.verify.judge import metrics
+from estimator_bridge.verify.judge import evaluation_metrics
 from estimator_bridge.verify.result import Result
 
 BATCH, ROWS = 8, 20
@@ -242,5 +242,10 @@ if HAS_STOCK:
 
         assert result.equal, str(result)
         why = {one.name: one.why for one in result.outcomes if one.kind == "evaluation-0"}
-        assert why["auc"] in (metrics.FOLLOWS, metrics.COMPUTED_FROM_EQUAL), why
-        assert why["loss"] in (metrics.FOLLOWS, metrics.COMPUTED_FROM_EQUAL), why
+        assert why["auc"] in (evaluation_metrics.FOLLOWS, evaluation_metrics.COMPUTED_FROM_EQUAL), (
+            why
+        )
+        assert why["loss"] in (
+            evaluation_metrics.FOLLOWS,
+            evaluation_metrics.COMPUTED_FROM_EQUAL,
+        ), why

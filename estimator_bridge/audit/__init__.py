@@ -1,4 +1,4 @@
-"""What stock ignores or treats surprisingly in a program, and what its tables cost.
+"""Audits programs: settings that stock ignores or treats surprisingly, and the cost of tables.
 
 Names are imported when they are first used: importing the package loads no TensorFlow.
 """

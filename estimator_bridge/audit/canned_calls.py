@@ -1,4 +1,4 @@
-"""What a call that makes a canned estimator leaves to defaults, which differ between the APIs."""
+"""Lists the defaults that a call of a canned estimator relies on, which differ between the APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports what becomes of a program on TPUs with SparseCores, without TensorFlow."""
+"""Audits a program for TPUs with SparseCores, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What becomes of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
+    """The effect of one setting at one place; `outcome` is one of `SPARSE_CORE_OUTCOMES`."""
 
     rule: str
     where: str
@@ -49,7 +49,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What batches of the program's data need: by stack, and ids outside of tables by feature."""
+    """The needs of sampled batches: buffers by stack, and ids outside of tables by feature."""
 
     batches: int
     needs: Mapping[str, Need]
@@ -74,7 +74,7 @@ class StackSize:
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreAudit:
-    """What becomes of a program on a kind of TPU with SparseCores.
+    """The effects of a program's settings, and its stacks, on a kind of TPU with SparseCores.
 
     Attributes:
         effects: of every setting, worst outcome first.
@@ -143,7 +143,7 @@ class SparseCoreAudit:
 
 
 def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
-    """Returns what becomes of the settings of which there are notes, and nothing about tables."""
+    """Returns the audit of the settings of which there are notes, and nothing about tables."""
     return SparseCoreAudit(target, effects_of(notes))
 
 
@@ -164,7 +164,7 @@ def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
 
 
 def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
-    """Returns what becomes of the settings of which there are notes, worst outcome first."""
+    """Returns the effects of the settings of which there are notes, worst outcome first."""
     outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
     effects = [
         Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)

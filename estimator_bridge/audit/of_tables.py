@@ -1,4 +1,4 @@
-"""Audits what has tables: a spec, stock's or ours, a program that makes one, and checkpoints.
+"""Audits tables: of a spec, stock's or ours, of a program that makes one, and of checkpoints.
 
 Their tables are divided among each of some numbers of hosts.
 """

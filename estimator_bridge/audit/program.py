@@ -78,7 +78,7 @@ class AuditedProgram(NamedTuple):
 def _watching(
     kind: Object, method: str, first_calls: dict[str, Mapping[str, Object]], *, stop: bool
 ) -> AbstractContextManager[object]:
-    """While it is open, the arguments of the first call of a method are kept; it may stop there."""
+    """Keeps the arguments of the first call of a method in the context; it may stop there."""
     original = getattr(kind, method)
     signature = inspect.signature(original)
 

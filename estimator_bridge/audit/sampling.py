@@ -26,7 +26,7 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Returns what some batches of an input_fn need of each stack, on the cores of the layouts.
+    """Returns the needs of some batches of an input_fn, by stack, on the cores of the layouts.
 
     Raises InvalidSpec if a batch does not divide among the SparseCores of a core.
     """

@@ -24,7 +24,7 @@ from tf2_engine.types import Object
 def audit_tables(
     spec: Object, legacy: LegacySpec, notes: Iterable[Note], target: Target
 ) -> SparseCoreAudit:
-    """Returns what becomes of a spec; `notes` are of its settings, and others of the program.
+    """Returns the audit of a spec; `notes` are of its settings, and others of the program.
 
     Raises InvalidSpec if a table has no optimizer.
     """

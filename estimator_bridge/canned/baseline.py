@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizers
-from estimator_bridge.canned.heads import training
+from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.canned.heads import head_training
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.regression import RegressionHead
@@ -37,7 +37,7 @@ def _v1_model_fn(head: Object, optimizer: Object, weight_column: Object = None) 
             logits = _logits(bias, size, features, weight_column)
 
         def train_op_fn(loss: Tensor) -> Op:
-            v1_optimizer = optimizers.v1_optimizer(optimizer, _RATE)
+            v1_optimizer = optimizer_arguments.v1_optimizer(optimizer, _RATE)
             return v1_optimizer.minimize(loss, global_step=tf.train.get_global_step())
 
         return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train_op_fn)
@@ -49,7 +49,7 @@ def _keras_model_fn(
     head: Object,
     optimizer: Object,
     weight_column: Object = None,
-    loss_reduction: str = training.MEAN,
+    loss_reduction: str = head_training.MEAN,
 ) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         check_features(features)
@@ -59,13 +59,13 @@ def _keras_model_fn(
             logits = _logits(bias, size, features, weight_column)
         keras_optimizer = None
         if mode == ModeKeys.TRAIN:
-            keras_optimizer = optimizers.counting_steps(
-                optimizers.keras_optimizer(optimizer, _RATE)
+            keras_optimizer = optimizer_arguments.counting_steps(
+                optimizer_arguments.keras_optimizer(optimizer, _RATE)
             )
 
         def train_op_fn(loss: Tensor) -> Op:
             assert keras_optimizer is not None
-            of_replica = training.per_replica(loss, loss_reduction)
+            of_replica = head_training.per_replica(loss, loss_reduction)
             return keras_optimizer.get_updates(of_replica, [bias])[0]
 
         return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train_op_fn)
@@ -150,7 +150,7 @@ class BaselineClassifierV2(EstimatorV2):
         label_vocabulary: Sequence[str] | None = None,
         optimizer: Object = "Ftrl",
         config: RunConfig | None = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
     ) -> None:
         head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _keras_model_fn(head, optimizer, weight_column, loss_reduction)
@@ -234,7 +234,7 @@ class BaselineRegressorV2(EstimatorV2):
         weight_column: Object = None,
         optimizer: Object = "Ftrl",
         config: RunConfig | None = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         super().__init__(_keras_model_fn(head, optimizer), model_dir, config)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import optimizers, partitioners
+from estimator_bridge.canned import optimizer_arguments, partitioners
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
+from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.heads.training import MEAN
 from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.network import (
     Activation,
@@ -63,7 +63,7 @@ def _v1_model_fn(
 ) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         # In every mode, so that a wrong name is found by each.
-        v1_optimizer = optimizers.v1_optimizer(optimizer, _V1_RATE)
+        v1_optimizer = optimizer_arguments.v1_optimizer(optimizer, _V1_RATE)
         check_features(features)
         of_inputs = input_partitioner or partitioners.of_inputs(config)
         with tf.variable_scope(
@@ -83,8 +83,8 @@ def _keras_model_fn(head: Object, settings: NetworkSettings, optimizer: Object) 
         logits, variables, updates = keras_logits(settings, head.logits_dimension, features, mode)
         keras_optimizer = optimizer
         if mode == ModeKeys.TRAIN:
-            uncounted = optimizers.keras_optimizer(optimizer)
-            keras_optimizer = optimizers.counting_steps(uncounted)
+            uncounted = optimizer_arguments.keras_optimizer(optimizer)
+            keras_optimizer = optimizer_arguments.counting_steps(uncounted)
         return head.create_estimator_spec(
             features,
             mode,

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizers, partitioners
-from estimator_bridge.canned.heads import training
+from estimator_bridge.canned import optimizer_arguments, partitioners
+from estimator_bridge.canned.heads import head_training
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear import default_rate
-from estimator_bridge.canned.linear_layer import keras_linear, v1_linear
+from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.network import (
     Activation,
@@ -74,7 +74,7 @@ def _v1_model_fn(head: Object, parts: _Parts, input_partitioner: Object) -> Mode
         logits: list[Tensor] = []
         trained: list[tuple[tf.train.Optimizer, str]] = []  # and the scope of its variables
         if parts.network.feature_columns:
-            optimizer = optimizers.v1_optimizer(parts.dnn_optimizer, _DNN_RATE)
+            optimizer = optimizer_arguments.v1_optimizer(parts.dnn_optimizer, _DNN_RATE)
             _check_not_synchronous(optimizer)
             parts.check_hidden_units()
             of_layers = partitioners.of_layers(config)
@@ -82,7 +82,7 @@ def _v1_model_fn(head: Object, parts: _Parts, input_partitioner: Object) -> Mode
                 logits.append(v1_logits(parts.network, units, features, mode, of_inputs))
             trained.append((optimizer, scope.name))
         if parts.linear_columns:
-            optimizer = optimizers.v1_optimizer(parts.linear_optimizer, parts.linear_rate)
+            optimizer = optimizer_arguments.v1_optimizer(parts.linear_optimizer, parts.linear_rate)
             _check_not_synchronous(optimizer)
             with tf.variable_scope("linear", values=values, partitioner=of_inputs) as scope:
                 combiner = parts.sparse_combiner
@@ -118,7 +118,7 @@ class _Trained(NamedTuple):
 def _keras_network(parts: _Parts, units: int, features: Nest, mode: str) -> _Trained:
     optimizer = None
     if mode == ModeKeys.TRAIN:
-        optimizer = optimizers.keras_optimizer(parts.dnn_optimizer, _DNN_RATE)
+        optimizer = optimizer_arguments.keras_optimizer(parts.dnn_optimizer, _DNN_RATE)
     parts.check_hidden_units()
     logits, variables, updates = keras_logits(parts.network, units, features, mode)
     return _Trained(logits, optimizer, variables, updates)
@@ -127,14 +127,16 @@ def _keras_network(parts: _Parts, units: int, features: Nest, mode: str) -> _Tra
 def _keras_linear(parts: _Parts, units: int, features: Nest, mode: str) -> _Trained:
     optimizer = None
     if mode == ModeKeys.TRAIN:
-        optimizer = optimizers.keras_optimizer(parts.linear_optimizer, parts.linear_rate)
+        optimizer = optimizer_arguments.keras_optimizer(parts.linear_optimizer, parts.linear_rate)
     columns = parts.linear_columns or ()
     result = keras_linear(columns, units, parts.sparse_combiner, features)
     add_layer_summaries(result.logits, "linear")
     return _Trained(result.logits, optimizer, [*result.weights, *result.bias], [])
 
 
-def _keras_model_fn(head: Object, parts: _Parts, loss_reduction: str = training.MEAN) -> ModelFn:
+def _keras_model_fn(
+    head: Object, parts: _Parts, loss_reduction: str = head_training.MEAN
+) -> ModelFn:
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         check_features(features)
         units = head.logits_dimension
@@ -145,10 +147,10 @@ def _keras_model_fn(head: Object, parts: _Parts, loss_reduction: str = training.
             trained.append(_keras_linear(parts, units, features, mode))
         if mode == ModeKeys.TRAIN:
             # One of them counts the global step; that of the linear model has a step of its own.
-            optimizers.counting_steps(trained[0].optimizer)
+            optimizer_arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:
-            loss = training.per_replica(loss, loss_reduction)
+            loss = head_training.per_replica(loss, loss_reduction)
             ops: list[Op] = []
             for each in trained:
                 ops += [*each.optimizer.get_updates(loss, each.variables), *each.updates]
@@ -265,7 +267,7 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
         label_vocabulary: Sequence[str] | None = None,
         config: RunConfig | None = None,
         warm_start_from: Object = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
@@ -444,7 +446,7 @@ class DNNLinearCombinedRegressorV2(EstimatorV2):
         weight_column: Object = None,
         config: RunConfig | None = None,
         warm_start_from: Object = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import optimizers, partitioners
+from estimator_bridge.canned import optimizer_arguments, partitioners
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
+from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.heads.training import MEAN
-from estimator_bridge.canned.linear_layer import keras_linear, v1_linear
+from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.canned.model_checks import check_features
-from estimator_bridge.canned.sdca.model_function import sdca_spec
-from estimator_bridge.canned.sdca.settings import LinearSDCA, check_sdca
+from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
+from estimator_bridge.canned.sdca.sdca_spec import sdca_spec
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -69,7 +69,7 @@ def _v1_model_fn(
                 return sdca_spec(optimizer, head, columns, features, labels, mode)
             logits = v1_linear(columns, head.logits_dimension, sparse_combiner, features)
             chosen = optimizer or tf.train.FtrlOptimizer(default_rate(_RATE, columns))
-            v1_optimizer = optimizers.v1_optimizer(chosen, _RATE)
+            v1_optimizer = optimizer_arguments.v1_optimizer(chosen, _RATE)
             return head.create_estimator_spec(
                 features, mode, logits, labels, optimizer=v1_optimizer
             )
@@ -89,8 +89,8 @@ def _keras_model_fn(
         if mode == ModeKeys.TRAIN:
             ftrl = tf_compat.keras2().optimizers.legacy.Ftrl
             chosen = optimizer or ftrl(learning_rate=default_rate(_RATE, columns))
-            uncounted = optimizers.keras_optimizer(chosen, _RATE)
-            keras_optimizer = optimizers.counting_steps(uncounted)
+            uncounted = optimizer_arguments.keras_optimizer(chosen, _RATE)
+            keras_optimizer = optimizer_arguments.counting_steps(uncounted)
         return head.create_estimator_spec(
             features,
             mode,

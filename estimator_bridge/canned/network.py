@@ -25,7 +25,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """What a network is made of.
+    """The settings of a network.
 
     Attributes:
         hidden_units: the width of each hidden layer.

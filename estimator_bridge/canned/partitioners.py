@@ -1,4 +1,4 @@
-"""How the variables of a canned model are split over parameter servers."""
+"""Splits the variables of a canned model over parameter servers."""
 
 from __future__ import annotations
 

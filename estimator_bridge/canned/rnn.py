@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizers
+from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
-from estimator_bridge.canned.heads.training import MEAN
 from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
@@ -219,7 +219,7 @@ def _cell(units: int, cell_type: Object) -> Object:
 
 def _optimizer(optimizer: Object) -> Object:
     if not isinstance(optimizer, str):
-        return optimizers.counting_steps(optimizers.keras_optimizer(optimizer))
-    keras_optimizer = optimizers.keras_optimizer(optimizer, _RATE)
+        return optimizer_arguments.counting_steps(optimizer_arguments.keras_optimizer(optimizer))
+    keras_optimizer = optimizer_arguments.keras_optimizer(optimizer, _RATE)
     keras_optimizer.clipnorm = _CLIP_NORM
-    return optimizers.counting_steps(keras_optimizer)
+    return optimizer_arguments.counting_steps(keras_optimizer)

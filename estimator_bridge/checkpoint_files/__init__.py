@@ -1,4 +1,4 @@
-"""How checkpoints store tables: files, checksums, row orders, object graphs and variable names."""
+"""Reads and writes checkpoints: files, checksums, row orders, object graphs, variable names."""
 
 from estimator_bridge.checkpoint_files.bundle import CHUNK, Reader, Writer
 from estimator_bridge.checkpoint_files.object_graph import Path

@@ -148,7 +148,7 @@ def own_names(table: KnownTable) -> list[str]:
 
 
 def is_one_of(variable: str, own_names: list[str]) -> bool:
-    """Whether a variable has one of these names, in any scope."""
+    """Returns whether a variable has one of these names, in any scope."""
     return f"/{variable}".endswith(tuple(f"/{name}" for name in own_names))
 
 

@@ -74,7 +74,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
 
 
 def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
-    """While it is open, the module of a spec sees the TensorFlow that it is written for."""
+    """Shows the module of a spec, in the context, the TensorFlow that it is written for."""
     from estimator_bridge.run.tf1 import detection, running
 
     path, folder = where, os.path.dirname(os.path.abspath(where))
@@ -86,7 +86,7 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 
 @contextlib.contextmanager
 def _names_of_tf1_in_graph() -> Iterator[None]:
-    """While it is open, programs see the names of TensorFlow 1, as far as making a spec needs it.
+    """Shows programs, in the context, the names of TensorFlow 1 that making a spec needs.
 
     What TensorFlow 2 changed stays, since the commands rely on it and it could not be put back.
     """

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _cause(command: str, error: Exception) -> str:
-    """Returns what went wrong, and the way out, in words."""
+    """Returns the cause of an error, and the way out, in words."""
     if isinstance(error, errors.EngineError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

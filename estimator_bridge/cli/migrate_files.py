@@ -1,4 +1,4 @@
-"""Where `migrate` writes, and what is tried before it does; no command of its own."""
+"""Writes the files of `migrate`, and tries programs before; no command of its own."""
 
 from __future__ import annotations
 

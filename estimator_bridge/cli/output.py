@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, all else on stderr, without characters that act.
+"""Prints for commands: results on stdout, all else on stderr, without control characters.
 
 Names of tables, variables and files come from checkpoints and programs of others; every command
 prints through here. No command of its own.
@@ -51,7 +51,7 @@ def note(*lines: object) -> None:
 
 
 def close_stdout() -> None:
-    """Writes what follows nowhere: to a pipe that nobody reads Python would fail at its end."""
+    """Discards all further output: Python would fail at its end on a pipe that nobody reads."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -14,7 +14,7 @@ _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 @contextlib.contextmanager
 def in_order() -> Iterator[None]:
-    """While it is open, SIGTERM and SIGHUP raise SystemExit, with 128 and the signal's number.
+    """Turns SIGTERM and SIGHUP, in the context, into SystemExit with 128 and the signal's number.
 
     So processes that a command has started are ended, and its temporary files removed, as after
     Ctrl-C. A signal that is ignored, or has a handler already, is left alone.

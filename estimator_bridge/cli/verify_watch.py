@@ -34,7 +34,7 @@ def watch(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verify.record.recording import A, B
-    from estimator_bridge.verify.watch.job import WatchedJob
+    from estimator_bridge.verify.watch.watched_job import WatchedJob
 
     program = SideProgram(options.b, options.script, options.python_b, options.tf1)
     line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")

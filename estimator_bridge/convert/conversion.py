@@ -17,7 +17,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer, bundle
 from estimator_bridge.convert.formats import FORMATS, format_of
 from estimator_bridge.convert.formats import checkpoint_format as common
-from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Target
+from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget, Contents, Gap
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Progress, no_progress
@@ -28,7 +28,7 @@ from tf2_engine.types import Object
 class ConversionPlan:
     """A conversion: a move for each tensor of the target, tables first."""
 
-    target: Target
+    target: CheckpointTarget
     moves: tuple[TensorMove, ...]
     skipped: tuple[Gap, ...]  # what has no counterpart, and the user allowed
     step: int | None
@@ -191,7 +191,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
 
 
 def _all_moves(
-    old: Contents, hosts: common.WriterHosts, target: Target, step: int | None
+    old: Contents, hosts: common.WriterHosts, target: CheckpointTarget, step: int | None
 ) -> common.Moves:
     tables = [
         table._replace(

@@ -44,7 +44,7 @@ def inspect(
     from_partition: str | None = None,
     progress: Progress = no_progress,
 ) -> Inspection:
-    """Returns what a checkpoint holds, as values that JSON can hold.
+    """Returns the contents of a checkpoint, as values that JSON can hold.
 
     Args:
         path: the path of a checkpoint, or a directory, of which the latest is taken.

@@ -47,7 +47,7 @@ class TensorMove(abc.ABC):
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Whether the new checkpoint holds the data of the source, read again from both."""
+        """Returns whether the new checkpoint holds the data of the source, read again from both."""
 
 
 @dataclasses.dataclass(frozen=True)

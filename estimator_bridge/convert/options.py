@@ -13,7 +13,7 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionOptions:
-    """What a user says about both checkpoints; see `conversion.convert`. Checks the values."""
+    """The options of a conversion, checked when they are set; see `conversion.convert`."""
 
     spec: Object = None
     to: str | None = None

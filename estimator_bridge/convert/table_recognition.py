@@ -125,7 +125,7 @@ def _matrices(shapes: Shapes) -> list[str]:
 
 
 def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
-    """Whether a variable has a slot by a name that only TPUs give."""
+    """Returns whether a variable has a slot by a name that only TPUs give."""
     return any(
         shapes.get(f"{name}/{suffix}") == shapes[name]
         for kind, row in OPTIMIZERS.items()

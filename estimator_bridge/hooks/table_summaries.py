@@ -87,7 +87,7 @@ class TableSummaryHook(tf.train.SessionRunHook):
         self._is_due = step + steps >= self._next
 
     def end(self, session: Session) -> None:
-        """Writes what is left, and the files of the projector."""
+        """Writes the statistics that are left, and the files of the projector."""
         self._events.flush()
         if self._rows:
             write_projector(

@@ -1,4 +1,4 @@
-"""How a legacy program is run: `RunConfig`, as `tf.estimator.RunConfig` has it."""
+"""Defines the `RunConfig` of estimators, as `tf.estimator.RunConfig`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """How an estimator runs: where it saves, how often, in which session.
+    """The configuration of an estimator: where it saves, how often, in which session.
 
     The cluster is read from the environment variable TF_CONFIG. It has a single process for
     training, or parameter servers too, and workers beside them.

@@ -49,7 +49,7 @@ class OptimizationParameters:
         def __init__(self, *args: object, **settings: object) -> None: ...
 
     rules: ClassVar[Mapping[str, requirements.Requirement]] = {}
-    """What each setting must be."""
+    """The requirement on each setting's value."""
 
     def __post_init__(self) -> None:
         annotations = {each.name: each.type for each in dataclasses.fields(self)}  # type: ignore[arg-type]
@@ -239,6 +239,6 @@ class FrequencyEstimatorParameters(OptimizationParameters):
 
 
 def is_parameters(thing: object) -> bool:
-    """Whether an object is a legacy optimizer, stock's or ours."""
+    """Returns whether an object is a legacy optimizer, stock's or ours."""
     names = {"OptimizationParameters", "_OptimizationParameters"}
     return not names.isdisjoint(requirements.class_names(thing)) and hasattr(thing, "learning_rate")

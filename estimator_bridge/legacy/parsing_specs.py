@@ -41,7 +41,7 @@ def classifier_parse_example_spec_v2(
     label_default: Object = None,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Is `classifier_parse_example_spec` for columns of `tf.feature_column` alone."""
+    """Returns the result of `classifier_parse_example_spec` for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)
@@ -72,7 +72,7 @@ def regressor_parse_example_spec_v2(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Is `regressor_parse_example_spec` for columns of `tf.feature_column` alone."""
+    """Returns the result of `regressor_parse_example_spec` for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)

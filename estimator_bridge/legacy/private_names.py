@@ -31,14 +31,14 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """Which functions of a program a graph for TPUs is made of; the bridge makes none for TPUs."""
+    """The functions of a program that a graph for TPUs has; the bridge makes no such graph."""
 
     V1 = 1
     V2 = 2
 
 
 class BatchConfig(NamedTuple):
-    """How a server batches requests for a TPU: numbers of threads, sizes, and microseconds."""
+    """The batching of requests by a server with a TPU: threads, sizes, and microseconds."""
 
     num_batch_threads: int
     max_batch_size: int

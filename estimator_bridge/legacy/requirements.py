@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """Which values of a setting are refused, with which error.
+    """A test for values of a setting that are refused, and the error.
 
     Comparisons are written as stock's are, so that NaN passes here as it does there; the engine
     refuses it with the name of the table.
@@ -74,7 +74,7 @@ def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _
 
 
 def _is_refused(requirement: Requirement, value: Object) -> bool:
-    """Whether a value does not fulfil a requirement, which may not be able to look at it."""
+    """Returns whether a value does not fulfil a requirement, or cannot be compared with it."""
     try:
         return bool(requirement.refused(value))
     except (TypeError, ValueError):

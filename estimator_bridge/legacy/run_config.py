@@ -1,4 +1,4 @@
-"""How a legacy program uses TPUs: `TPUConfig`, and the `RunConfig` that contains it."""
+"""Defines the settings of TPUs: `TPUConfig`, and the `RunConfig` that contains it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = log.PlainLogger(__name__)
 
 
 class InputPipelineConfig:
-    """Which hosts and cores call the input_fn and get which part of a batch."""
+    """The modes of input: which hosts and cores call the input_fn and get which part of a batch."""
 
     PER_SHARD_V1: Final = 1
     PER_HOST_V1: Final = 2
@@ -33,7 +33,7 @@ _PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.P
 
 
 class IterationsPerLoop(NamedTuple):
-    """How long a training loop runs on the device: steps if `unit` is "count", or "seconds"."""
+    """The length of a training loop on the device: steps if `unit` is "count", or "seconds"."""
 
     value: int
     unit: str
@@ -127,7 +127,7 @@ class TPUConfig(NamedTuple):
 
 @typed
 class RunConfig(base_run_config.RunConfig):
-    """How an estimator runs on TPUs.
+    """The configuration of an estimator on TPUs.
 
     Args:
         tpu_config: settings of the TPU; None is `TPUConfig()`.

@@ -1,4 +1,4 @@
-"""Which variables a warm start initializes: `WarmStartSettings`, as in `tf.estimator`."""
+"""Defines the variables that a warm start initializes: `WarmStartSettings` of `tf.estimator`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Variables: TypeAlias = str | list[Object] | None
 
 @checked
 class WarmStartSettings(NamedTuple):
-    """Which variables are initialized from another checkpoint.
+    """The variables that are initialized from another checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or a directory, whose latest one is used.

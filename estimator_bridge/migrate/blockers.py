@@ -1,4 +1,4 @@
-"""What keeps a program from being migrated: all of it, with line, rule, reason and way out."""
+"""Finds everything that blocks a migration, with line, rule, reason and way out."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """What a module of a package knows of the others.
+    """The names that a module of a package imports from the others.
 
     Attributes:
         name: the full name of the module itself; "" for a program alone.

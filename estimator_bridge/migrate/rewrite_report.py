@@ -6,9 +6,9 @@ import dataclasses
 from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand", "skipped"]
-"""What happened: an import statement or a name was replaced, code was added, it stays and behaves
-differently in TensorFlow 2, it has no counterpart and is commented out, it is left to the user, or
-it stays since its rule is not selected.
+"""The kind of a line: an import statement or a name was replaced, code was added, it stays and
+behaves differently in TensorFlow 2, it has no counterpart and is commented out, it is left to the
+user, or it stays since its rule is not selected.
 """
 
 

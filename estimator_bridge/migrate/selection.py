@@ -1,4 +1,4 @@
-"""Which rules are applied: all, or those that `--only` and `--skip` name by id or class."""
+"""Selects the rules to apply: all, or those that `--only` and `--skip` name by id or class."""
 
 from __future__ import annotations
 

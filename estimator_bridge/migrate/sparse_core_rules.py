@@ -43,7 +43,7 @@ _REPORTED: Mapping[str, tuple[Action, str]] = {
     "weight_limits": (Action.OTHER, f"it is {on_sparse_cores.KEPT['weight_limits']}"),
     "sequence": (Action.OTHER, f"it is {on_sparse_cores.KEPT['sequence']}"),
 }
-"""What stays in a program, and what is said of it, by the row."""
+"""The code that stays in a program, and the remark on it, by the row of the catalogue."""
 
 _ADDED, _LATER = "sparsecore-arithmetic", "sparsecore-computed"
 

@@ -33,7 +33,7 @@ EFFECTS = {
     "by hand": "is yours to write",
     "left out": "has no counterpart, and changes no number",
 }
-"""What each effect of a change means for the user."""
+"""The meaning of each effect of a change, for users."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the bridge has a name of stock, by the names that programs would write for both."""
+"""Maps names of stock to those of the bridge, as programs would write them."""
 
 from __future__ import annotations
 

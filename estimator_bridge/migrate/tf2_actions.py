@@ -1,4 +1,4 @@
-"""What is done to names and calls of methods that have a rule of the tf2 form."""
+"""Applies the rules of the tf2 form to names and calls of methods."""
 
 from __future__ import annotations
 

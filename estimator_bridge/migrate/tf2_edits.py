@@ -16,7 +16,7 @@ from estimator_bridge.migrate.tf2_rules import NameRule
 
 
 class Tf2Edits:
-    """What is changed in one program, and what the report says of it.
+    """The changes of one program, and the lines of the report on them.
 
     Attributes:
         program, edits, removal, comments, blockers: of this program.

@@ -19,7 +19,7 @@ _Value = TypeVar("_Value")
 
 
 class Action(enum.Enum):
-    """What becomes of a name or a method."""
+    """The action that a rule takes on a name or a method."""
 
     IMPORT = "it becomes `new` of `module`"
     REPORT = "it stays, and behaves differently; a line of the report says how"
@@ -37,7 +37,7 @@ class Action(enum.Enum):
 
 
 class NameRule(NamedTuple):
-    """What becomes of a name or a method, and `why`, for the report and for comments.
+    """The rule for a name or a method: the action, and `why`, for the report and for comments.
 
     Attributes:
         new: the name that replaces it.
@@ -59,7 +59,7 @@ class NameRule(NamedTuple):
 
     @property
     def effect(self) -> str:
-        """What it means for the user: a key of `selection.CLASSES`."""
+        """The effect on the user: a key of `selection.CLASSES`."""
         return _EFFECTS.get(self.action, selection.SAFE)
 
     def carries(self, argument: str) -> bool:
@@ -396,7 +396,7 @@ def listed() -> dict[str, NameRule]:
 
 
 def becomes(rule: NameRule) -> str:
-    """Returns what a rule does, in words."""
+    """Returns the effect of a rule, in words."""
     if rule.action is Action.OTHER:
         return rule.why
     new = f"`{rule.new}`" if rule.new else "its name"

@@ -1,4 +1,4 @@
-"""Whether a program will migrate to each form, without writing it: for `audit`."""
+"""Tells, for `audit`, whether a program will migrate to each form, without writing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether a program will migrate to a form.
+    """The forecast of a program's migration to a form.
 
     Attributes:
         reasons: the blockers as `migrate` words them, or what it leaves to the user.

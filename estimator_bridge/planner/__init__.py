@@ -1,4 +1,4 @@
-"""What a cluster for a program needs: memory, bytes and time of its tasks, by a model.
+"""Plans a cluster for a program: memory, bytes and time of its tasks, by a model.
 
 Names are imported when they are first used: importing the package loads no TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""What to change in a cluster, in words, with the number that each change is expected to bring."""
+"""Advises on changes of a cluster, in words, each with the improvement to be expected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_LIMITS = {
     "a worker's network": "more workers with fewer samples each send less, each of them.",
     "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
 }
-"""What shortens a step, by what it waits most for; more parameter servers have their own line."""
+"""The advice on a slow step, by its bottleneck; more parameter servers have their own line."""
 
 
 def advice(plan: CapacityPlan) -> tuple[str, ...]:

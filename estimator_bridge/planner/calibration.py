@@ -1,4 +1,4 @@
-"""Measures what bytes and calls cost on this machine, with two tasks of a cluster.
+"""Measures the costs of bytes and calls on this machine, with two tasks of a cluster.
 
 A step looks up rows of tables on a parameter server, on a worker, and sends gradients back, which
 are summed and subtracted there; a third process, the chief, runs it. `python -m` this module is one
@@ -42,7 +42,7 @@ _LOOPBACK = pathlib.Path("/proc/net/dev")
 
 
 class _Counters(NamedTuple):
-    """What has been used so far: seconds of CPU of all processes, and bytes over loopback."""
+    """The resources used so far: seconds of CPU of all processes, and bytes over loopback."""
 
     cpu_seconds: float
     bytes: int
@@ -99,7 +99,7 @@ def _measure(
     addresses: dict[str, list[str]],
     processes: Sequence[subprocess.Popen[bytes]],
 ) -> Measured:
-    """Returns what a step takes that looks up so many ids of so many tables."""
+    """Returns the costs of a step that looks up so many ids of so many tables."""
     import tensorflow.compat.v1 as tf
 
     drawn = np.random.default_rng(0).integers(0, _ROWS_PER_ID * num_ids, (tables, num_ids))
@@ -208,7 +208,7 @@ def _resident(pid: int) -> int:
 
 
 def _serve(cluster: str, job: str) -> None:
-    """Is a task until it is killed."""
+    """Runs as a task until it is killed."""
     import tensorflow as tf
 
     tf.distribute.Server(json.loads(cluster), job_name=job, task_index=0).join()

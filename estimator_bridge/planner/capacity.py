@@ -36,7 +36,7 @@ _SERVER_STEPS = 1.5
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How tables and bytes are spread.
+    """The options of a plan: how tables and bytes are spread.
 
     Attributes:
         layout: of the rows of large tables, one of `placement.LAYOUTS`.
@@ -65,7 +65,7 @@ class Growth(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityPlan:
-    """What a job needs of a cluster.
+    """The needs of a job: memory, bytes and time of a cluster's tasks.
 
     Attributes:
         cores: of all workers together; batches are spread over them.

@@ -15,7 +15,7 @@ MEGABYTE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Coefficients:
-    """What a byte, a tensor and a task cost.
+    """The costs of a byte, a tensor and a task.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
     loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. Nodes were

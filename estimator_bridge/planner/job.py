@@ -1,4 +1,4 @@
-"""What a program asks of a cluster in a step: its tables, and what a core looks up. Pure."""
+"""Describes a program's step to the planner: its tables, and the lookups of a core. Pure."""
 
 from __future__ import annotations
 

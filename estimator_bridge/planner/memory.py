@@ -12,7 +12,7 @@ from estimator_bridge.readable_sizes import readable
 from tf2_engine.placement import FLOAT_BYTES, Placement, TableSize
 
 TRAINING_BYTES = 100e6
-"""What a parameter server takes beside its tables while it trains and saves."""
+"""The bytes that a parameter server takes beside its tables while it trains and saves."""
 
 RESTORING_BYTES = 128e6
 """The same while it restores a checkpoint that is written in slices."""

@@ -22,7 +22,7 @@ from tf2_engine.types import Array, Object
 
 @dataclasses.dataclass(frozen=True)
 class Assumed:
-    """What is assumed of ids where there is no sample.
+    """The assumptions about ids where there is no sample.
 
     Attributes:
         ids: ids of a sample, or of each position of a sequence, for each feature by its key; the

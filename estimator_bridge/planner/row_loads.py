@@ -1,4 +1,4 @@
-"""How often the rows of a table are looked up in a step: of a sample, or by a Zipf law. Pure."""
+"""Counts the lookups of a table's rows in a step: of a sample, or by a Zipf law. Pure."""
 
 from __future__ import annotations
 

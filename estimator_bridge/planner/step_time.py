@@ -19,7 +19,7 @@ MOST_NODES = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What each machine has.
+    """The resources of each machine.
 
     Attributes:
         memory: bytes.
@@ -45,7 +45,7 @@ def shown(ms: float) -> str:
 
 
 class TaskTime(NamedTuple):
-    """What the exchange of a step takes of one task.
+    """The traffic and the time of one task in a step's exchange.
 
     Attributes:
         sent, received: bytes, headers included.
@@ -106,7 +106,7 @@ class StepTime:
 
     @property
     def limit(self) -> str:
-        """What a step waits for most."""
+        """The bottleneck of a step."""
         if self.nodes > MOST_NODES:
             return "the graph of one chief"
         parts = {

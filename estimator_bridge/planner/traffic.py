@@ -71,7 +71,7 @@ class CoreTraffic:
 def core_traffic(
     job: Job, placement: Placement, *, wire: Wire = "occurrences", fused: bool = True
 ) -> CoreTraffic:
-    """Returns what one core of a job sends and gets in a step.
+    """Returns the traffic of one core of a job in a step.
 
     Args:
         wire: the form of gradients.

@@ -78,7 +78,7 @@ def uninstall() -> None:
 
 @contextlib.contextmanager
 def local_resolvers() -> Iterator[None]:
-    """While it is open, `TPUClusterResolver` needs no TPU, as after `install(replace=True)`."""
+    """Makes `TPUClusterResolver`, in the context, need no TPU, as after `install(replace=True)`."""
     with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
             stand_in = load(stock_names.RESOLVER_STAND_IN)
@@ -88,7 +88,7 @@ def local_resolvers() -> Iterator[None]:
 
 
 def has_stock() -> bool:
-    """Whether stock's estimator is installed and fits this TensorFlow."""
+    """Returns whether stock's estimator is installed and fits this TensorFlow."""
     # Not `importlib.util.find_spec`, which would find the modules of `install`.
     return is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
 
@@ -161,7 +161,7 @@ def _install_attributes(replace: bool) -> None:
 
 
 def _install_stand_ins() -> None:
-    """Replaces what looks for a TPU by what does without one."""
+    """Replaces functions that look for a TPU by some that need none."""
     for paths, name, stand_in in stock_names.STAND_INS:
         make = load(stand_in)
         for path in paths:
@@ -225,5 +225,5 @@ def _parents(path: str) -> list[str]:
 
 
 def _is_below_root(path: str) -> bool:
-    """Whether a path is one of the packages that are replaced as a whole, or below one."""
+    """Returns whether a path is one of the packages that are replaced as a whole, or below one."""
     return any(f"{path}.".startswith(f"{root}.") for root in stock_names.ROOTS)

@@ -1,4 +1,4 @@
-"""Which Keras `tf.keras` is: legacy programs are written in Keras 2."""
+"""Chooses the Keras that `tf.keras` is: legacy programs are written in Keras 2."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tensorflow_version() -> tuple[int, int]:
 
 
 def is_2_15() -> bool:
-    """Whether TensorFlow is of the last version with estimators, or older."""
+    """Returns whether TensorFlow is of the last version with estimators, or older."""
     return tensorflow_version() < (2, 16)
 
 

@@ -19,7 +19,7 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 
 
 def imports_bridge(script: str) -> bool:
-    """Whether a script imports the bridge itself, as the programs that `migrate` writes do."""
+    """Returns whether a script imports the bridge itself, as programs of `migrate` do."""
     try:
         tree = ast.parse(pathlib.Path(script).read_bytes())
     except SyntaxError:  # It is reported when the script runs.

@@ -14,7 +14,7 @@ from tf2_engine.types import Object
 
 @contextlib.contextmanager
 def stock_on_software_tpu() -> Iterator[None]:
-    """While it is open, stock's `TPUEstimator(use_tpu=True)` trains and evaluates on the CPU.
+    """Has stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU, in the context.
 
     The TPU has one core, on one host; a `TPUClusterResolver` finds this process. `num_shards` of a
     `TPUConfig` is changed to None, with which stock uses all cores that there are; a line on stderr
@@ -56,7 +56,7 @@ def stock_on_software_tpu() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
-    """While it is open, the software TPU is the default engine of the bridge's TPUEstimators.
+    """Makes the software TPU the default engine of the bridge's TPUEstimators, in the context.
 
     It has as many cores as `TPUConfig.num_shards` says, one by default. Raises InvalidSpec or
     CannotBuild if there can be none here.

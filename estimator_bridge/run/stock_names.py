@@ -92,7 +92,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.queues.numpy_input", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
     ("canned.queues.pandas_input", "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("canned.rnn", "experimental", "canned.rnn", "RNNClassifier RNNEstimator"),
-    ("canned.sdca.settings", "experimental", "canned.linear", "LinearSDCA"),
+    ("canned.sdca.linear_sdca", "experimental", "canned.linear", "LinearSDCA"),
     ("estimator", "", "estimator_lib", "export inputs"),
     ("estimator", "", "", "experimental tpu"),
     ("estimator.tpu", "tpu", "", "experimental"),

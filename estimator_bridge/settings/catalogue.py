@@ -60,7 +60,7 @@ _off = operator.not_
 
 
 def given(value: Object) -> bool:
-    """Whether a setting is set."""
+    """Returns whether a setting is set."""
     return value is not None
 
 
@@ -77,7 +77,7 @@ def _equals(wanted: Object) -> on.When:
 
 
 def _no_input_per_host(value: Object) -> bool:
-    """Whether an `InputPipelineConfig`, a number or a name, is neither PER_HOST_V1 nor V2."""
+    """Returns whether an `InputPipelineConfig`, or its name, is neither PER_HOST_V1 nor V2."""
     # True is PER_HOST_V1 to stock, and 1 to Python.
     modes = (1, "PER_SHARD_V1", 4, "BROADCAST", 5, "SLICED")
     return value is False or (value is not True and value in modes)

@@ -16,7 +16,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """What a note is about: a table or a feature; or any place, such as "train.py:12"."""
+    """The subject of a note: a table or a feature; or any place, such as "train.py:12"."""
 
     kind: str
     name: str | None = None

@@ -1,4 +1,4 @@
-"""What to do where stock and its documents disagree: "stock" or "documented"."""
+"""Selects the behaviour where stock and its documents disagree: "stock" or "documented"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEPT = (
     "What stock ignores though it is documented, such as `clipping_limit`, is ignored as before. "
     "Leave the argument out to have it honoured"
 )
-"""What a user should know of that argument."""
+"""The warning about that argument, for users."""
 
 _default = "documented"
 

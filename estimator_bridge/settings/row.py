@@ -32,7 +32,7 @@ SPARSE_CORE_OUTCOMES = {
     "gone": "it has no counterpart, and changes no number",
     "same": "as on the first generation",
 }
-"""What becomes of a setting on TPUs with SparseCores, worst first."""
+"""The outcomes of a setting on TPUs with SparseCores, worst first."""
 
 
 class OnSparseCores(NamedTuple):
@@ -81,7 +81,7 @@ NOT_ON_CPU = Ignored(
 
 
 class ChangeText(NamedTuple):
-    """What `to_tf2` makes of a setting; for the fields of its texts see `render.change`.
+    """The texts on a setting's change by `to_tf2`; for the fields in them see `render.change`.
 
     Attributes:
         effect: one of `migrate.spec_to_tf2.EFFECTS`.

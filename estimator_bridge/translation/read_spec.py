@@ -19,7 +19,7 @@ TABLE_PREFIX = "tbl_"
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
-    """Returns what an `EmbeddingConfigSpec` says, in the order in which stock hands it to a TPU.
+    """Returns the settings of an `EmbeddingConfigSpec`, in the order that stock gives a TPU.
 
     `quirks` overrides the spec's; stock's specs have none, and take the default of the process.
 

@@ -67,7 +67,7 @@ class Point(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """Where an array first differs by more than the tolerance.
+    """The first difference of an array beyond the tolerance.
 
     Attributes:
         row: of a table, its id; of an activation, the sample. None for a number.
@@ -200,7 +200,7 @@ class Outcome(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """How many batches of both sides were compared, or were replayed on side B.
+    """The numbers of batches of both sides that were compared, or were replayed on side B.
 
     Attributes:
         first_different: the number of the first batch that differs, or None.

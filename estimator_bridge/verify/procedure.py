@@ -25,7 +25,7 @@ from estimator_bridge.verify.result import Result
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """How two sides are compared.
+    """The options of a comparison.
 
     Attributes:
         begin_from, own_input, measure, examples, free_run: as for `api.verify`.

@@ -55,7 +55,7 @@ class Result(Findings):
 
 
 def without_verdict(error: str) -> Object:
-    """Returns what `--json` holds where nothing could be compared, with the error."""
+    """Returns the JSON of `--json` where nothing could be compared, with the error."""
     status = Status.UNKNOWN.name.lower()
     return _json_value({"equal": None, "status": status, "error": error})
 

@@ -135,7 +135,7 @@ class Driver(abc.ABC):
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
-        """Whether an engine that is made under a strategy uses this driver if none is named."""
+        """Returns whether an engine made under a strategy uses this driver if none is named."""
         return isinstance(strategy, cls.strategies)
 
     @classmethod
@@ -152,7 +152,7 @@ class Driver(abc.ABC):
         """
 
     def initialized(self) -> bool | None:
-        """Whether an engine has initialised the hardware, if any; None where it cannot be asked."""
+        """Returns whether an engine has initialised the hardware; None where it cannot be asked."""
         return False
 
     @abc.abstractmethod

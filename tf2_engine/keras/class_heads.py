@@ -15,8 +15,8 @@ from tf2_engine.keras.heads import (
     PREDICT,
     REGRESSION,
     SERVING_DEFAULT,
+    BatchLosses,
     HeadLayer,
-    Losses,
     Reduction,
     spread,
 )
@@ -28,7 +28,7 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """What both have in common: classes have names, from a vocabulary or of their numbers."""
+    """The base of heads for classes, which have names: from a vocabulary or of their numbers."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class MultiClassHeadLayer(ClassHeadLayer):
     def _metrics_of(self, metrics: Object) -> dict[str, Object]:
         return {**super()._metrics_of(metrics), "accuracy": metrics.Accuracy(name="accuracy")}
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: Losses) -> None:
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
         self._metric_objects["accuracy"].update_state(losses.labels, ids, losses.weights)
 
@@ -193,7 +193,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             "auc_precision_recall": auc(curve="PR", name="auc_precision_recall"),
         }
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: Losses) -> None:
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         chances, metrics = tf.sigmoid(logits), self._metric_objects
         ids = tf.cast(logits > 0.0, tf.float32)
         for name in ("accuracy", "precision", "recall"):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
-from tf2_engine.keras.columns import ByStep, Embedding, ModelColumn
+from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.keras.observer import Observer
 from tf2_engine.types import Nest, Object, Tensor, Variable
@@ -18,7 +18,7 @@ _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
 class PassiveLayer(Configurable):
-    """What all layers here have in common: inputs of any type, as they are, and no XLA."""
+    """The base of layers that take inputs of any type as they are, and use no XLA."""
 
     def __init__(self, name: str | None = None, **options: Object) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
@@ -37,7 +37,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
     where it was not done.
 
     Args:
-        columns: `Embedding`s, in a list or a dict.
+        columns: `TableColumn`s, in a list or a dict.
         optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
 
     Attributes:
@@ -50,7 +50,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
     def __init__(
         self,
-        columns: Mapping[str, Embedding] | Sequence[Embedding],
+        columns: Mapping[str, TableColumn] | Sequence[TableColumn],
         optimizer: Object = None,
         name: str | None = None,
         **options: Object,
@@ -80,7 +80,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.step.assign(store["global_step"][()])
 
     @property
-    def columns(self) -> tuple[Embedding, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """The columns, in the order of their tables and features."""
         return self._columns
 
@@ -122,7 +122,41 @@ class ColumnEmbeddingLayer(PassiveLayer):
         return {**prepared["features"], **activations, **lengths}
 
 
-class DenseFeaturesLayer(PassiveLayer):
+class ColumnsLayer(PassiveLayer):
+    """The base of layers that read raw columns in the order of their names, and have variables."""
+
+    def _take(self, columns: Object, **arguments: Object) -> None:
+        """Takes the columns, one or several, and further arguments of the layer for its config."""
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns, **arguments})
+        self._columns = in_order(columns)
+        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
+        self._preprocessing = preprocessing.Preprocessing(
+            {name: each for name, each in ids.items() if each is not None}
+        )
+        self._variables: dict[str, Object] = {}
+        self.built = False
+
+    def get_build_config(self) -> dict[str, Object]:
+        """Returns an empty config: `build_from_config` needs nothing of the inputs."""
+        return {}
+
+    def build_from_config(self, config: object) -> None:
+        """Makes the variables, for Keras to restore."""
+        if not self.built:
+            self.build(None)
+
+    def build(self, shapes: object) -> None:
+        """Makes the variables, whose shapes are those of the columns."""
+        self._make_variables()
+        self.built = True
+
+    def _make_variables(self) -> None:
+        """Makes the variables; subclasses say which."""
+        raise NotImplementedError
+
+
+class DenseFeaturesLayer(ColumnsLayer):
     """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
 
     Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
@@ -139,28 +173,10 @@ class DenseFeaturesLayer(PassiveLayer):
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
-        columns = plain(columns)
-        self._arguments = Arguments({"columns": columns})
-        listed = list(columns) if isinstance(columns, Sequence) else [columns]
-        self._columns = tuple(sorted(listed, key=column_types.column_name))
-        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
-        self._preprocessing = preprocessing.Preprocessing(
-            {name: each for name, each in ids.items() if each is not None}
-        )
-        self._variables: dict[str, Object] = {}
-        self.built = False
+        self._take(columns)
 
-    def get_build_config(self) -> dict[str, Object]:
-        """Returns what `build_from_config` needs of the inputs: nothing."""
-        return {}
-
-    def build_from_config(self, config: object) -> None:
-        """Makes the variables, for Keras to restore."""
-        if not self.built:
-            self.build(None)
-
-    def build(self, shapes: object) -> None:
-        """Makes the tables that are ordinary variables."""
+    def _make_variables(self) -> None:
+        """Makes the tables that are ordinary variables, [categories, dimension]."""
         for each in self._columns:
             if isinstance(each, column_types.PlainEmbedding):
                 initializers = keras_of(self).initializers
@@ -170,7 +186,6 @@ class DenseFeaturesLayer(PassiveLayer):
                     shape=(column_types.num_buckets(each.ids), each.dimension),
                     initializer=each.initializer or default,
                 )
-        self.built = True
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, the sum of widths] float32."""
@@ -189,7 +204,7 @@ class DenseFeaturesLayer(PassiveLayer):
         ids: Mapping[str, Object],
         weights: Mapping[str, Object],
     ) -> Tensor:
-        if isinstance(column, Embedding):
+        if isinstance(column, TableColumn):
             return features[column.key]
         if isinstance(column, column_types.Numeric):
             return numbers_of(column, features)
@@ -209,17 +224,19 @@ class SequenceFeaturesLayer(PassiveLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
     Args:
-        columns: `Embedding`s with a `max_sequence_length`.
+        columns: `TableColumn`s with a `max_sequence_length`.
     """
 
     def __init__(
-        self, columns: Embedding | Sequence[Embedding], name: str | None = None, **options: Object
+        self,
+        columns: TableColumn | Sequence[TableColumn],
+        name: str | None = None,
+        **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
         columns = plain(columns)
         self._arguments = Arguments({"columns": columns})
-        listed = list(columns) if isinstance(columns, Sequence) else [columns]
-        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        self._columns = in_order(columns)
         self.built = True
 
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
@@ -231,6 +248,12 @@ class SequenceFeaturesLayer(PassiveLayer):
         sequences = [features[key] for key in keys]
         joined = sequences[0] if len(sequences) == 1 else tf.concat(sequences, -1)
         return joined, features[lengths_key(keys[0])]
+
+
+def in_order(columns: Object) -> tuple[Object, ...]:
+    """Returns columns, one or several, in the order of their names."""
+    listed = columns if isinstance(columns, Sequence) else [columns]
+    return tuple(sorted(listed, key=column_types.column_name))
 
 
 def lengths_key(key: str) -> str:

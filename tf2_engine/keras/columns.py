@@ -14,7 +14,7 @@ from tf2_engine.types import DType, Initializer, Object, Tensor, Variable
 
 
 @dataclasses.dataclass(frozen=True)
-class Embedding:
+class TableColumn:
     """A feature that is looked up in a table of the engine.
 
     Attributes:
@@ -58,7 +58,7 @@ def embedding_column(
     combiner: str = "mean",
     initializer: Initializer | None = None,
     max_sequence_length: int = 0,
-) -> Embedding:
+) -> TableColumn:
     """Returns a feature with a table of its own, `tbl_` and the name of the column.
 
     Args:
@@ -66,7 +66,7 @@ def embedding_column(
     """
     name = f"tbl_{name_of(categorical_column)}"
     table = _table(categorical_column, dimension, initializer, combiner, name)
-    return Embedding(categorical_column, table, max_sequence_length)
+    return TableColumn(categorical_column, table, max_sequence_length)
 
 
 def shared_embedding_columns(
@@ -76,7 +76,7 @@ def shared_embedding_columns(
     initializer: Initializer | None = None,
     shared_embedding_collection_name: str | None = None,
     max_sequence_lengths: Sequence[int] | None = None,
-) -> list[Embedding]:
+) -> list[TableColumn]:
     """Returns features that share a table, `tbl_` and the name of the collection.
 
     Args:
@@ -88,14 +88,14 @@ def shared_embedding_columns(
     table = _table(categorical_columns[0], dimension, initializer, combiner, f"tbl_{name}")
     lengths = max_sequence_lengths or [0] * len(categorical_columns)
     return [
-        Embedding(ids, table, length, "shared_embedding")
+        TableColumn(ids, table, length, "shared_embedding")
         for ids, length in zip(categorical_columns, lengths, strict=True)
     ]
 
 
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
-) -> Embedding:
+) -> TableColumn:
     """Returns a feature whose values are ids of a table's rows already.
 
     Args:
@@ -107,7 +107,7 @@ def id_column(
         ids = preprocessing.Weighted(ids, weight_key)
     if max_sequence_length:
         ids = preprocessing.Sequence(ids)
-    return Embedding(ids, table, max_sequence_length)
+    return TableColumn(ids, table, max_sequence_length)
 
 
 def _table(
@@ -150,7 +150,7 @@ class Numeric:
 
 @dataclasses.dataclass(frozen=True)
 class Indicator:
-    """How often each id occurs, as `indicator_column`."""
+    """The counts of each id in an example, as `indicator_column`."""
 
     ids: preprocessing.Column
 
@@ -180,7 +180,7 @@ class PlainEmbedding:
         return f"{name_of(self.ids)}_embedding"
 
 
-ModelColumn = Embedding | Numeric | Indicator | PlainEmbedding | preprocessing.Column
+ModelColumn = TableColumn | Numeric | Indicator | PlainEmbedding | preprocessing.Column
 
 
 def scope_name(column: ModelColumn) -> str:
@@ -279,7 +279,9 @@ class ByStep:
         return self.function(step)
 
 
-def features_of(columns: Mapping[str, Embedding] | Sequence[Embedding]) -> list[Embedding]:
+def features_of(
+    columns: Mapping[str, TableColumn] | Sequence[TableColumn],
+) -> list[TableColumn]:
     """Returns columns in the order of their tables and features, each feature once.
 
     Raises:
@@ -287,7 +289,7 @@ def features_of(columns: Mapping[str, Embedding] | Sequence[Embedding]) -> list[
     """
     listed = list(columns.values() if isinstance(columns, Mapping) else columns)
     for each in listed:
-        if not isinstance(each, Embedding):
+        if not isinstance(each, TableColumn):
             raise errors.WrongType(
                 f"{each!r} has no table of the engine. Make it with "
                 "`embedding_column`, `shared_embedding_columns` or `id_column` of tf2_engine.keras."

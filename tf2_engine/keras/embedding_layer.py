@@ -140,7 +140,7 @@ class EmbeddingLayer(Configurable):
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """What holds the tables; `tf.train.Checkpoint(embedding=...)` of it is an engine's."""
+        """The holder of the tables; `tf.train.Checkpoint(embedding=...)` of it is an engine's."""
         return self._tpu_embedding
 
     @property
@@ -175,7 +175,7 @@ class EmbeddingLayer(Configurable):
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """While it is open, the layer looks up in small copies of its tables.
+        """Makes the layer look up in small copies of its tables, in the context.
 
         A SavedModel that is written meanwhile holds these in place of the tables, and of all
         variables of the layer.

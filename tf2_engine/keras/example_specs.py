@@ -15,7 +15,7 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
-    """Returns what `tf.io.parse_example` takes for the features of columns, by key.
+    """Returns the arguments of `tf.io.parse_example` for the features of columns, by key.
 
     It is that of `tf.feature_column.make_parse_example_spec` for the columns that these were.
 

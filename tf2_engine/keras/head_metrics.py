@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf2_engine.types import Tensor
 
 _EPSILON = 1e-6
-"""What the legacy metric adds to counts before it divides."""
+"""The number that the legacy metric adds to counts before it divides."""
 
 
 @functools.cache

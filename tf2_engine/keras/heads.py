@@ -1,4 +1,4 @@
-"""What follows the logits of a canned estimator: loss, predictions and metrics, for a Keras model.
+"""Turns logits into loss, predictions and metrics, as canned estimators do, for Keras models.
 
 They have the numbers, the keys and the shapes of the heads of `tf.estimator`.
 """
@@ -25,7 +25,7 @@ SERVING_DEFAULT, CLASSIFICATION = "serving_default", "classification"
 REGRESSION, PREDICT = "regression", "predict"
 
 
-class Losses(NamedTuple):
+class BatchLosses(NamedTuple):
     """The losses of the examples of a batch.
 
     Attributes:
@@ -40,7 +40,7 @@ class Losses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """What the heads have in common: a loss with weights, and metrics.
+    """The base of heads: a loss with weights, and metrics.
 
     Args:
         weight_column: the feature with a weight for each example, by its key or as a `Numeric`.
@@ -111,9 +111,9 @@ class HeadLayer(PassiveLayer):
         """Returns the `predictions`."""
         return self.predictions(logits)
 
-    def _of_batch(self, labels: Tensor, logits: Tensor, features: Features | None) -> Losses:
+    def _of_batch(self, labels: Tensor, logits: Tensor, features: Features | None) -> BatchLosses:
         labels = self._checked_labels(tf.convert_to_tensor(labels), logits)
-        return Losses(self._losses_of(labels, logits), self._example_weights(features), labels)
+        return BatchLosses(self._losses_of(labels, logits), self._example_weights(features), labels)
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
         column = self._weight_column
@@ -136,7 +136,7 @@ class HeadLayer(PassiveLayer):
         """Returns new metrics, of the module of a Keras, by their names."""
         return {"average_loss": metrics.Mean(name="average_loss")}
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: Losses) -> None:
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         """Updates the metrics but for the loss; `labels` are those of the program."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ class RegressionHeadLayer(HeadLayer):
         names = ("prediction/mean", "label/mean")
         return super()._metrics_of(metrics) | {name: metrics.Mean(name=name) for name in names}
 
-    def _update(self, labels: Tensor, logits: Tensor, losses: Losses) -> None:
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         # As estimators have it: the labels as they are given, of any shape.
         self._metric_objects["label/mean"].update_state(labels, losses.weights)
         weights = spread(losses.weights, logits)

@@ -37,7 +37,7 @@ OF_IDS = (
     *(preprocessing.Identity, preprocessing.Sequence, preprocessing.VocabularyFile),
     *(preprocessing.VocabularyList, preprocessing.Weighted),
 )
-OF_COLUMNS = (columns.Embedding, columns.Numeric, columns.Indicator, columns.PlainEmbedding)
+OF_COLUMNS = (columns.Numeric, columns.Indicator, columns.PlainEmbedding)
 
 Instance = TypeVar("Instance")
 
@@ -49,6 +49,7 @@ def _classes() -> dict[str, type]:
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, columns.ByStep, Quantization)},
+        "Embedding": columns.TableColumn,  # as files have it
     }
     return {
         **{f"tf2_engine.{name}": kind for name, kind in ours.items()},

@@ -10,15 +10,15 @@ import tensorflow as tf
 from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
-from tf2_engine.keras.column_layers import PassiveLayer, counts_of, ids_of, numbers_of, prepared
+from tf2_engine.keras.column_layers import ColumnsLayer, counts_of, ids_of, numbers_of, prepared
 from tf2_engine.keras.columns import Numeric
-from tf2_engine.keras.layer_settings import Arguments, plain
+from tf2_engine.keras.layer_settings import plain
 from tf2_engine.types import Object, Tensor
 
 LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
-class LinearFeaturesLayer(PassiveLayer):
+class LinearFeaturesLayer(ColumnsLayer):
     """Sums, for each example, the weights of its categories and its numbers times their weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
@@ -44,45 +44,25 @@ class LinearFeaturesLayer(PassiveLayer):
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
-        columns = plain(columns)
-        self._arguments = Arguments(
-            {"columns": columns, "units": units, "sparse_combiner": sparse_combiner}
-        )
-        listed = list(columns) if isinstance(columns, Sequence) else [columns]
-        for each in listed:
+        listed = plain(columns)
+        for each in listed if isinstance(listed, Sequence) else [listed]:
             if not isinstance(each, LinearColumn):
                 raise errors.WrongType(
                     f"{each!r} is no column of a linear model. Give the column of its ids, or a "
                     "Numeric or Indicator."
                 )
-        self._columns = tuple(sorted(listed, key=column_types.column_name))
+        self._take(listed, units=units, sparse_combiner=sparse_combiner)
         self._units, self._combiner = units, sparse_combiner
-        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
-        self._preprocessing = preprocessing.Preprocessing(
-            {name: each for name, each in ids.items() if each is not None}
-        )
-        self._tables: dict[str, Object] = {}
         self._bias: Object = None
-        self.built = False
 
-    def get_build_config(self) -> dict[str, Object]:
-        """Returns what `build_from_config` needs of the inputs: nothing."""
-        return {}
-
-    def build_from_config(self, config: object) -> None:
-        """Makes the variables, for Keras to restore."""
-        if not self.built:
-            self.build(None)
-
-    def build(self, shapes: object) -> None:
+    def _make_variables(self) -> None:
         """Makes the weights of each column, [categories or width, units], and the bias."""
         for each in self._columns:
             name, rows = column_types.scope_name(each), _rows(each)
-            self._tables[column_types.column_name(each)] = self._zeros(
+            self._variables[column_types.column_name(each)] = self._zeros(
                 f"{name}.weights", (rows, self._units)
             )
         self._bias = self._zeros("bias_weights", (self._units,))
-        self.built = True
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, units] float32."""
@@ -94,7 +74,7 @@ class LinearFeaturesLayer(PassiveLayer):
         sums = []
         for each in self._columns:
             name = column_types.column_name(each)
-            variable = tf.convert_to_tensor(self._tables[name])
+            variable = tf.convert_to_tensor(self._variables[name])
             if isinstance(each, preprocessing.Column):
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
                     variable, ids[name], weights.get(name), combiner=self._combiner

@@ -14,7 +14,7 @@ from tf2_engine.keras.saved_callback import saving_callback
 from tf2_engine.types import Object, Variable
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
-"""What the legacy Adam keeps in variables, and Keras's computes of its settings and the step."""
+"""The variables of the legacy Adam that Keras's computes from a setting and the step."""
 
 SLOT_NAMES = "{variable}/{slot}"
 """The names of slots in `tf.compat.v1.train`."""
@@ -138,7 +138,7 @@ class ModelCheckpoints:
                 yield key, variable
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
-        """Yields what legacy optimizers of Keras have in variables besides slots."""
+        """Yields the numbers that legacy optimizers of Keras have in variables besides slots."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
             prefix = scope.format(optimizer=type(optimizer).__name__)

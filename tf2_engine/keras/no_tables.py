@@ -1,4 +1,4 @@
-"""What stands where the tables are in a model that has none."""
+"""Stands in for the tables of a model that has none."""
 
 from __future__ import annotations
 

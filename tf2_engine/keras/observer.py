@@ -1,4 +1,4 @@
-"""What may look at the values of each training step of a `TableModel`, as `verify` does."""
+"""Lets `verify` look at the values of each training step of a `TableModel`."""
 
 from __future__ import annotations
 

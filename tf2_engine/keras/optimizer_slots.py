@@ -1,4 +1,4 @@
-"""What checkpoints hold of the optimizers of a Keras model, by the names of estimators."""
+"""Names the slots of a Keras model's optimizers in checkpoints as estimators do."""
 
 from __future__ import annotations
 

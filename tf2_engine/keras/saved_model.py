@@ -63,7 +63,7 @@ def export_saved_model(
 
 @contextlib.contextmanager
 def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
-    """While it is open, a model looks up, and is exported, with tables in small types.
+    """Makes a model look up, and be exported, with tables in small types, in the context.
 
     Yields whether there are any: with float32 tables alone everything stays as it is.
     """

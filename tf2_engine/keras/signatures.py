@@ -10,7 +10,7 @@ import tensorflow as tf
 from tf2_engine.types import Tensor
 
 INPUTS = "inputs"
-"""What TensorFlow Serving calls the Examples that it classifies or regresses."""
+"""The name that TensorFlow Serving gives the Examples that it classifies or regresses."""
 
 Specs = Mapping[str, tf.TensorSpec]
 

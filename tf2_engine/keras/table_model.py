@@ -299,11 +299,11 @@ class TableModelBase:
 
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
-        """What the latest evaluation by `fit` found, as `evaluate` returns it; None without one."""
+        """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
         return self._own.evaluated
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
-        """Yields what `predict_step` returns for each sample; from the latest checkpoint.
+        """Yields the result of `predict_step` for each sample, from the latest checkpoint.
 
         Args:
             x: of features, or of (features, labels), which are left out.

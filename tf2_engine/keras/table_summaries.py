@@ -73,5 +73,5 @@ class TableSummaryCallbackBase:
         self._summaries.count(self._step, steps)
 
     def on_train_end(self, logs: Object = None) -> None:
-        """Writes what is left."""
+        """Writes the statistics that are left."""
         self._summaries.close()

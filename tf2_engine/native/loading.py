@@ -66,7 +66,7 @@ def load() -> Loaded:
 
 
 def has_gpu() -> bool:
-    """Whether TensorFlow may put tables on a GPU, where the native ops have no kernels."""
+    """Returns whether TensorFlow may put tables on a GPU, where the native ops have no kernels."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 

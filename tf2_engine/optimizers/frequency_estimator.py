@@ -1,4 +1,4 @@
-"""How often each row is looked up."""
+"""Estimates how often each row is looked up, from the steps between its lookups."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """Whether a setting may have a value, which NaN never is, and what a message says of it."""
+    """A test of a setting's values, none of which is NaN, and its words in messages."""
 
     contains: Callable[[Object], bool]
     rule: str

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of tables: statistics of steps, and files for the embedding projector."""
+"""Writes tables for TensorBoard: statistics of steps, and files for the embedding projector."""
 
 from __future__ import annotations
 

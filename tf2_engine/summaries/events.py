@@ -38,7 +38,7 @@ class EventFile:
         self._open().add_summary(summaries, step)
 
     def flush(self) -> None:
-        """Writes what is not in the file yet."""
+        """Writes the events that are not in the file yet."""
         if self._writer is not None:
             self._writer.flush()
 

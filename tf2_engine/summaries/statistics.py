@@ -33,7 +33,7 @@ def of_step(
     parts: Sequence[Sequence[FeatureInput]],
     gradients: PerCore,
 ) -> Tensor:
-    """Returns what `OF_STEP` names of one training step of a table, [6] float32.
+    """Returns the statistics `OF_STEP` of one training step of a table, [6] float32.
 
     - ids: in the batch of all cores.
     - ids_per_sample: that over the samples of all features of the table.

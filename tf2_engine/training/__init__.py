@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tf2_engine.training.early_stopping import (
         stop_if_no_increase_hook as stop_if_no_increase_hook,
     )
-    from tf2_engine.training.embedding import Embedding as Embedding
     from tf2_engine.training.evaluated_training import train_and_evaluate as train_and_evaluate
     from tf2_engine.training.losses import get_regularization_loss as get_regularization_loss
     from tf2_engine.training.losses import get_regularization_losses as get_regularization_losses
@@ -40,13 +39,14 @@ if TYPE_CHECKING:
     from tf2_engine.training.resolver import TPUClusterResolver as TPUClusterResolver
     from tf2_engine.training.saver import Saver as Saver
     from tf2_engine.training.saver import Scaffold as Scaffold
-    from tf2_engine.training.specs import EvalSpec as EvalSpec
-    from tf2_engine.training.specs import ModeKeys as ModeKeys
-    from tf2_engine.training.specs import ModelSpec as ModelSpec
-    from tf2_engine.training.specs import RunConfig as RunConfig
-    from tf2_engine.training.specs import TrainSpec as TrainSpec
-    from tf2_engine.training.specs import WarmStartSettings as WarmStartSettings
     from tf2_engine.training.table_summaries import TableSummaryHook as TableSummaryHook
     from tf2_engine.training.trainer import Trainer as Trainer
+    from tf2_engine.training.trainer_specs import EvalSpec as EvalSpec
+    from tf2_engine.training.trainer_specs import ModeKeys as ModeKeys
+    from tf2_engine.training.trainer_specs import ModelSpec as ModelSpec
+    from tf2_engine.training.trainer_specs import RunConfig as RunConfig
+    from tf2_engine.training.trainer_specs import TrainSpec as TrainSpec
+    from tf2_engine.training.trainer_specs import WarmStartSettings as WarmStartSettings
+    from tf2_engine.training.trainer_tables import Embedding as Embedding
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from tf2_engine.training.specs import Function
+from tf2_engine.training.trainer_specs import Function
 from tf2_engine.types import Object
 
 

@@ -15,7 +15,7 @@ from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.specs import TableSpec
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.specs import RunConfig, WarmStartSettings
+from tf2_engine.training.trainer_specs import RunConfig, WarmStartSettings
 from tf2_engine.types import Object, Variable
 
 _NAME = "model.ckpt"
@@ -155,14 +155,14 @@ class Checkpoints:
         return True
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         if self.at is None:
             return "nothing is saved since the last checkpoint"
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"
 
     @contextlib.contextmanager
     def renamed(self, saver: Saver | None) -> Iterator[None]:
-        """While it is open, variables have the values that a saver restores from other names."""
+        """Gives variables, in the context, the values that a saver restores from other names."""
         others = []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
             variable_name = variable.name.partition(":")[0]

@@ -27,7 +27,7 @@ class Differentiated(NamedTuple):
 
 
 class _OfThread(threading.local):
-    """What the replica that is traced in this thread has differentiated."""
+    """The losses that the replica traced in this thread has differentiated."""
 
     def __init__(self) -> None:
         self.losses: list[Differentiated] | None = None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf2_engine.training.specs import EvalSpec, TrainSpec
 from tf2_engine.training.trainer import Trainer
+from tf2_engine.training.trainer_specs import EvalSpec, TrainSpec
 from tf2_engine.types import Object
 
 Results = dict[str, Object]

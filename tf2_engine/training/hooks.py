@@ -47,7 +47,7 @@ class _Session:
 
 
 class _RunContext:
-    """What hooks get as their context."""
+    """The context that hooks get."""
 
     def __init__(self, step: Variable) -> None:
         self.session = _Session(step)
@@ -106,7 +106,7 @@ class HookRunner:
             hook.after_create_session(self._context.session, None)
 
     def before(self) -> list[Nest]:
-        """Returns what each hook asks for before a step."""
+        """Returns the requests of the hooks before a step."""
         return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:

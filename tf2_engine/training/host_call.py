@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from tf2_engine import tf_compat
 from tf2_engine.training.calls import call
-from tf2_engine.training.specs import Function
+from tf2_engine.training.trainer_specs import Function
 from tf2_engine.types import Array, Nest
 
 
@@ -40,7 +40,7 @@ class HostCall:
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
     def end(self) -> None:
-        """Writes what is not in the event files yet."""
+        """Writes the summaries that are not in the event files yet."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()

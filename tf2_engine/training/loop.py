@@ -12,8 +12,8 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
-from tf2_engine.training.interruptions import TrainerSteps
-from tf2_engine.training.specs import Function, ModelSpec, RunConfig
+from tf2_engine.training.trainer_interruptions import TrainerSteps
+from tf2_engine.training.trainer_specs import Function, ModelSpec, RunConfig
 from tf2_engine.types import Nest, Object, Tensor
 
 v1 = tf.compat.v1

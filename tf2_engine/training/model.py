@@ -14,11 +14,11 @@ from tf2_engine import preprocessing as pre
 from tf2_engine.training import differentiation, sparse_cores
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
-from tf2_engine.training.embedding import Embedding
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_tables import Embedding
 from tf2_engine.types import Dataset, Nest, Object, Tensor
 
 Batch = dict[str, Nest]
@@ -102,7 +102,7 @@ class Model:
         return preprocessing, {each.weight_key for each in parts if isinstance(each, pre.Weighted)}
 
     def arguments(self, mode: str, **data: Nest) -> dict[str, Object]:
-        """Returns what a function of the program may take, with the sizes of a mode in `params`."""
+        """Returns the arguments that a function may take, with the sizes of a mode in `params`."""
         sizes = {
             "batch_size": self._batch_sizes[mode],
             "context": ReplicaContext(self.strategy),
@@ -193,7 +193,7 @@ class Model:
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """While it is open, Keras, which draws seeds of initializers from Python's, starts anew."""
+    """Seeds Keras's initializers, which draw from Python's generator, anew in the context."""
     if seed is None:
         yield
         return

@@ -7,7 +7,7 @@ import os
 import tensorflow as tf
 
 from tf2_engine import errors, log
-from tf2_engine.training.specs import RunConfig
+from tf2_engine.training.trainer_specs import RunConfig
 from tf2_engine.types import Object, Strategy
 
 _NOWHERE = (None, "", "local")

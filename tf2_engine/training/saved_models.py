@@ -16,7 +16,7 @@ from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
 from tf2_engine.training.model_variables import ModelVariables
-from tf2_engine.training.specs import Function, ModeKeys, ModelSpec
+from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec
 from tf2_engine.types import Message, Nest, Object, Session, SparseTensor, Tensor, Variable
 
 v1 = tf.compat.v1

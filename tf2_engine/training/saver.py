@@ -1,4 +1,4 @@
-"""What a model_fn says of checkpoints: what is restored from which name, and what is kept."""
+"""Stands in for `Saver` and `Scaffold`: names to restore from, and checkpoints to keep."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ class TableSummaryHook(TableSummaries):
         self.count(step)
 
     def on_train_end(self) -> None:
-        """Writes what is left."""
+        """Writes the statistics that are left."""
         self.close()

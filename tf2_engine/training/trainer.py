@@ -13,12 +13,12 @@ from tf2_engine import checkpoint_names, declared, errors, forks, interruptions,
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
-from tf2_engine.training.interruptions import Arrivals, TrainerReading, TrainerSteps
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
 from tf2_engine.training.model import Batch, Model
 from tf2_engine.training.saved_models import export
-from tf2_engine.training.specs import (
+from tf2_engine.training.trainer_interruptions import Arrivals, TrainerReading, TrainerSteps
+from tf2_engine.training.trainer_specs import (
     Function,
     ModeKeys,
     ModelSpec,

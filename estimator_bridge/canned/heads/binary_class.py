@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.class_predictions import class_predictions
 from estimator_bridge.canned.heads.head import Metrics
 from estimator_bridge.canned.heads.label_classes import LabelClasses
@@ -54,20 +54,20 @@ class BinaryClassHead(SingleHead):
         weight_column: Object = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         loss_fn: LossFn | None = None,
         name: str | None = None,
     ) -> None:
-        checks.check_list("label_vocabulary", label_vocabulary)
+        head_checks.check_list("label_vocabulary", label_vocabulary)
         super().__init__(1, weight_column, loss_reduction, loss_fn, name)
         self._thresholds = checked_thresholds(thresholds)
         self._classes = LabelClasses(2, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = checks.checked_labels(labels, logits, 1)
+        labels = head_checks.checked_labels(labels, logits, 1)
         if self._classes.vocabulary is not None:
             labels = self._classes.ids_of(labels)
-        return checks.checked_range(tf.cast(labels, tf.float32), 2)
+        return head_checks.checked_range(tf.cast(labels, tf.float32), 2)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

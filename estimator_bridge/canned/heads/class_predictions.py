@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads import checks
+from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.heads.label_classes import LabelClasses
 from estimator_bridge.canned.result_names import PredictionKeys
 from tf2_engine.types import Object, Tensor
@@ -33,7 +33,7 @@ def class_predictions(
         all_classes_first: makes the ops of the predictions that list all classes first.
     """
     known = (*before_classes, *CLASS_KEYS)
-    checks.check_prediction_keys(keys or (), known)
+    head_checks.check_prediction_keys(keys or (), known)
     keys = keys or known
     all_classes = {K.ALL_CLASS_IDS: classes.all_ids, K.ALL_CLASSES: classes.all_names}
     parts = [

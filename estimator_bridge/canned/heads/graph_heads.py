@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.multi_class import MultiClassHead
 from estimator_bridge.canned.heads.regression import RegressionHead
@@ -28,12 +28,12 @@ SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """What the heads of TensorFlow 1 have in common; mixed into a public head."""
+    """The shared base of the heads of TensorFlow 1; mixed into a public head."""
 
     _numeric_weights = False
 
     def _check_reduction(self, reduction: str) -> None:
-        checks.check_reduction(reduction, tf.losses.Reduction.all())
+        head_checks.check_reduction(reduction, tf.losses.Reduction.all())
 
     def _reduced(self, losses: Losses) -> Tensor:
         return tf.losses.compute_weighted_loss(
@@ -67,7 +67,7 @@ class GraphHead(SingleHead):
         train_op_fn: Callable[[Tensor], Op] | None,
         update_ops: Sequence[Op] | None,
     ) -> Op:
-        training.check_one_way_to_train(optimizer, train_op_fn)
+        head_training.check_one_way_to_train(optimizer, train_op_fn)
         if optimizer is not None:
             train_op = optimizer.minimize(loss, global_step=tf.train.get_global_step())
         else:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.class_predictions import class_predictions
 from estimator_bridge.canned.heads.head import Metrics
@@ -49,13 +49,13 @@ class MultiClassHead(SingleHead):
         n_classes: int,
         weight_column: Object = None,
         label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         loss_fn: LossFn | None = None,
         name: str | None = None,
     ) -> None:
         if n_classes is None:
             raise errors.InvalidInput("n_classes cannot be None. Give the number of classes.")
-        checks.check_list("label_vocabulary", label_vocabulary)
+        head_checks.check_list("label_vocabulary", label_vocabulary)
         self._check_vocabulary(label_vocabulary, n_classes)
         super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
         if isinstance(n_classes, int) and n_classes <= 2:
@@ -68,7 +68,7 @@ class MultiClassHead(SingleHead):
         check_vocabulary(vocabulary, n_classes)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = checks.checked_labels(labels, logits, 1)
+        labels = head_checks.checked_labels(labels, logits, 1)
         if self._classes.vocabulary is not None:
             if labels.dtype != tf.string:
                 raise errors.InvalidInput(
@@ -81,7 +81,7 @@ class MultiClassHead(SingleHead):
                 f"Labels dtype should be integer. Instead got {labels.dtype}. Cast them, or give "
                 "a label_vocabulary."
             )
-        return checks.checked_range(labels, self.logits_dimension)
+        return head_checks.checked_range(labels, self.logits_dimension)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         losses = tf.losses.sparse_softmax_cross_entropy(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import training
+from estimator_bridge.canned.heads import head_training
 from estimator_bridge.canned.heads.head import Head, Metrics
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
@@ -172,7 +172,7 @@ class MultiHead(Head):
                     regularization_losses,
                 )
                 return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-            train_op = training.make_train_op(
+            train_op = head_training.make_train_op(
                 loss,
                 self.loss_reduction,
                 optimizer,
@@ -180,7 +180,7 @@ class MultiHead(Head):
                 train_op_fn,
                 update_ops,
             )
-            training.add_loss_summaries(loss, regularization_losses)
+            head_training.add_loss_summaries(loss, regularization_losses)
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:

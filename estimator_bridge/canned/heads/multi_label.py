@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.head import Metrics
 from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
 from estimator_bridge.canned.heads.single_head import (
@@ -55,7 +55,7 @@ class MultiLabelHead(SingleHead):
         weight_column: Object = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         loss_fn: LossFn | None = None,
         classes_for_class_based_metrics: Sequence[int | str] | None = None,
         name: str | None = None,
@@ -85,8 +85,8 @@ class MultiLabelHead(SingleHead):
             labels = self._indicators(labels)
         elif labels is not None:
             message = "labels must be an integer indicator Tensor with values in [0, 1]"
-            labels = checks.checked_range(tf.convert_to_tensor(labels), 2, message)
-        return checks.checked_labels(labels, logits, count)
+            labels = head_checks.checked_range(tf.convert_to_tensor(labels), 2, message)
+        return head_checks.checked_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
         """Returns 1 for the classes of each example and 0 for the others, int64."""
@@ -95,7 +95,7 @@ class MultiLabelHead(SingleHead):
             ids = self._classes.ids_of(labels.values)
         elif labels.dtype.is_integer:
             message = f"labels must be an integer SparseTensor with values in [0, {count})"
-            ids = checks.checked_range(labels.values, count, message)
+            ids = head_checks.checked_range(labels.values, count, message)
         else:
             raise errors.InvalidInput(
                 f"Labels dtype should be integer. Instead got {labels.dtype}. Give ids or strings."
@@ -108,7 +108,7 @@ class MultiLabelHead(SingleHead):
         return tf.reduce_mean(losses, axis=-1, keepdims=True)
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        checks.check_prediction_keys(keys or (), _KEYS)
+        head_checks.check_prediction_keys(keys or (), _KEYS)
         keys = keys or _KEYS
         predictions: dict[Object, Tensor] = {}
         if PredictionKeys.LOGITS in keys:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.head import Metrics
 from estimator_bridge.canned.heads.single_head import (
     DEFAULT,
@@ -51,7 +51,7 @@ class RegressionHead(SingleHead):
         self,
         label_dimension: int = 1,
         weight_column: Object = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         loss_fn: LossFn | None = None,
         inverse_link_fn: Callable[[Tensor], Tensor] | None = None,
         name: str | None = None,
@@ -68,7 +68,7 @@ class RegressionHead(SingleHead):
         return self.logits_dimension
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        labels = checks.checked_labels(labels, logits, self.logits_dimension)
+        labels = head_checks.checked_labels(labels, logits, self.logits_dimension)
         return tf.cast(labels, tf.float32)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class RegressionHead(SingleHead):
 
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
         known = _KEYS if self._inverse_link_fn else _KEYS[:1]
-        checks.check_prediction_keys(keys or (), known)
+        head_checks.check_prediction_keys(keys or (), known)
         link = self._inverse_link_fn
         predictions = {
             PredictionKeys.PREDICTIONS: link(logits) if link else logits,
@@ -116,7 +116,7 @@ class PoissonRegressionHead(RegressionHead):
         self,
         label_dimension: int = 1,
         weight_column: Object = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         compute_full_loss: bool = True,
         name: str | None = None,
     ) -> None:
@@ -138,11 +138,11 @@ class LogisticRegressionHead(RegressionHead):
     def __init__(
         self,
         weight_column: Object = None,
-        loss_reduction: str = training.MEAN,
+        loss_reduction: str = head_training.MEAN,
         name: str | None = None,
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, inverse_link_fn=tf.sigmoid, name=name)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
-        labels = checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
+        labels = head_checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

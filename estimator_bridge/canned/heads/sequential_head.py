@@ -147,7 +147,7 @@ class SequentialHead(Head):
 
 
 def _flat(tensor: Nest, mask: Tensor, count: Tensor) -> Tensor:
-    """Returns what belongs to the steps of a mask, [steps, ...]; at least with a last axis of 1."""
+    """Returns the values of the steps in a mask, [steps, ...]; at least with a last axis of 1."""
     shape = tensor.shape
     if shape.rank < 2:
         raise errors.InvalidInput(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads import checks, training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.head import Head, Metrics
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
@@ -40,7 +40,7 @@ class Losses(NamedTuple):
 
 
 class HeadBatch(NamedTuple):
-    """What a model and its input give a head, and losses that are added to the batch's."""
+    """The arguments of a head for a batch: of the model, of its input, and losses to be added."""
 
     features: Features
     labels: Nest
@@ -67,7 +67,7 @@ class SingleHead(Head):
         name: str | None = None,
     ) -> None:
         self._check_reduction(loss_reduction)
-        checks.check_loss_fn(loss_fn)
+        head_checks.check_loss_fn(loss_fn)
         self._logits_dimension = logits_dimension
         self._weight_column = weight_column
         self._loss_reduction = loss_reduction
@@ -105,7 +105,7 @@ class SingleHead(Head):
         SUM_OVER_BATCH_SIZE the sum is divided by the number of the losses, not by the sum of the
         weights. Regularization losses are added.
         """
-        logits = checks.checked_logits(logits, self.logits_dimension)
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
         return self._loss_of(HeadBatch(features or {}, labels, logits, regularization_losses))[1]
 
     def predictions(
@@ -116,7 +116,7 @@ class SingleHead(Head):
         Raises:
             InvalidInput: the head has no prediction of a key, or the logits have the wrong shape.
         """
-        logits = checks.checked_logits(logits, self.logits_dimension)
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
         with tf.name_scope(None, "predictions", (logits,)):
             return self._predictions(logits, keys)
 
@@ -139,7 +139,7 @@ class SingleHead(Head):
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
         """Updates the metrics of `metrics` by a batch, and returns them."""
-        logits = checks.checked_logits(logits, self.logits_dimension)
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})
         self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
             values=losses.of_examples, sample_weight=losses.weights
@@ -169,7 +169,7 @@ class SingleHead(Head):
                 return TPUEstimatorSpec(
                     mode, predictions, export_outputs=self._export_outputs(predictions)
                 )
-            logits = checks.checked_logits(logits, self.logits_dimension)
+            logits = head_checks.checked_logits(logits, self.logits_dimension)
             batch = HeadBatch(features, labels, logits, regularization_losses)
             losses, loss = self._loss_of(batch)
             if mode == ModeKeys.EVAL:
@@ -213,17 +213,17 @@ class SingleHead(Head):
         update_ops: Sequence[Op] | None,
     ) -> Op:
         reduction = self.loss_reduction
-        return training.make_train_op(
+        return head_training.make_train_op(
             loss, reduction, optimizer, variables, train_op_fn, update_ops
         )
 
     def _add_summaries(
         self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
     ) -> None:
-        training.add_loss_summaries(loss, regularization_losses, self._summary_key)
+        head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
 
     def _check_reduction(self, reduction: str) -> None:
-        checks.check_reduction(reduction, training.REDUCTIONS)
+        head_checks.check_reduction(reduction, head_training.REDUCTIONS)
 
     def _reduced(self, losses: Losses) -> Tensor:
         """Returns the loss of a batch from those of its examples."""
@@ -238,8 +238,8 @@ class SingleHead(Head):
             losses = self._losses_of_examples(labels, logits)
         else:
             width = self._loss_width
-            losses = checks.checked_losses(self._loss_fn, labels, logits, features, width)
-        weights = checks.checked_weights(
+            losses = head_checks.checked_losses(self._loss_fn, labels, logits, features, width)
+        weights = head_checks.checked_weights(
             features,
             self._weight_column,
             logits,

@@ -16,8 +16,8 @@ from estimator_bridge.canned.keras_models.model_function import (
 )
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.arguments import read_config
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.estimator_arguments import read_config
 from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Array, Object

@@ -37,7 +37,7 @@ class FeedingRunner(tf.train.QueueRunner):
 
     @property
     def exceptions_raised(self) -> list[Exception]:
-        """What threads without a coordinator raised since the last `create_threads`."""
+        """The errors that threads without a coordinator raised since the last `create_threads`."""
         return self._failures
 
     def create_threads(

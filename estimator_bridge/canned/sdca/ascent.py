@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned.sdca.example_table import ExampleTable
 from estimator_bridge.canned.sdca.examples import Examples
-from estimator_bridge.canned.sdca.settings import LinearSDCA
+from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA
 from tf2_engine import log
 from tf2_engine.types import Op, Tensor, Variable
 

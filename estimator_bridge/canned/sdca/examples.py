@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.linear_layer import LinearLayer
-from estimator_bridge.canned.sdca.settings import LinearSDCA
+from estimator_bridge.canned.linear_model import LinearLayer
+from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Tensor, Variable
 

@@ -78,7 +78,7 @@ class StoredTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds: its tables, and everything else."""
+    """The contents of a checkpoint: its tables, and everything else."""
 
     reader: Reader
     form: str
@@ -103,14 +103,14 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """How a writer spread tables over hosts: by "div" or "mod"; a note says what is assumed."""
+    """The layout of tables over a writer's hosts: "div" or "mod"; a note says what is assumed."""
 
     hosts: int = 1
     strategy: str = "div"
     note: str | None = None
 
 
-class Target(abc.ABC):
+class CheckpointTarget(abc.ABC):
     """A checkpoint to write: the places of tables and variables in it.
 
     Its files are named by `basename` and the step, which it may need.
@@ -137,7 +137,7 @@ class Target(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes what no move makes: the step, and the object graph."""
+        """Writes the tensors that no move makes: the step, and the object graph."""
 
 
 class Format(abc.ABC):
@@ -170,7 +170,7 @@ class Format(abc.ABC):
     @abc.abstractmethod
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> Target:
+    ) -> CheckpointTarget:
         """Returns a new checkpoint of this format.
 
         The old one has its rows by `strategy`; the new one has the names or objects of `like`.

@@ -83,11 +83,11 @@ class NameFormat(common.Format):
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> common.Target:
+    ) -> common.CheckpointTarget:
         return NameTarget(options, strategy, like)
 
 
-class NameTarget(common.Target):
+class NameTarget(common.CheckpointTarget):
     """A new name-based checkpoint, with the names of tables and variables in `like`."""
 
     basename = "model.ckpt"

@@ -46,7 +46,7 @@ class ObjectFormat(common.Format):
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> common.Target:
+    ) -> common.CheckpointTarget:
         if options.to_partition == "mod" or options.to_hosts != 1:
             raise errors.InvalidInput(
                 "`to_partition` and `to_hosts` are for name-based checkpoints; an object "
@@ -68,7 +68,7 @@ class ObjectFormat(common.Format):
         return TemplateTarget(contents, options.rename)
 
 
-class ObjectTarget(common.Target):
+class ObjectTarget(common.CheckpointTarget):
     """A new object checkpoint: tables below the root, variables by their legacy names.
 
     Where the `old` checkpoint has objects, for SparseCores, its variables stay where they are.
@@ -134,7 +134,7 @@ class ObjectTarget(common.Target):
         )
 
 
-class TemplateTarget(common.Target):
+class TemplateTarget(common.CheckpointTarget):
     """An object checkpoint with all objects of another one, such as a Keras program saves.
 
     Names and paths of variables in the template, by legacy name, are in `rename`.

@@ -85,7 +85,7 @@ class SparseCoreFormat(common.Format):
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
-    ) -> common.Target:
+    ) -> common.CheckpointTarget:
         if options.to_partition or options.to_hosts != 1:
             raise errors.InvalidInput(
                 "`to_partition` and `to_hosts` are for name-based checkpoints; rows on SparseCores "
@@ -191,7 +191,7 @@ class SparseCoreTemplateTarget(TemplateTarget):
 
 
 def is_sparse_core(reader: Reader) -> bool:
-    """Whether a checkpoint has the layouts of SparseCores."""
+    """Returns whether a checkpoint has the layouts of SparseCores."""
     return any(name.endswith(graph.LAYOUTS_KEY) for name in reader.tensors)
 
 

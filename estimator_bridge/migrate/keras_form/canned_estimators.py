@@ -93,7 +93,7 @@ class Canned(NamedTuple):
         return self.name.startswith("DNNLinear")
 
     def shared_name(self, argument: str) -> str:
-        """Returns what a combined estimator calls an argument."""
+        """Returns the name of an argument in a combined estimator."""
         if self.name.startswith("Linear"):
             return _OF_LINEAR.get(argument, argument)
         if self.is_combined or argument not in _OF_NETWORK:

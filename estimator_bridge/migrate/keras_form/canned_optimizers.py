@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from estimator_bridge.migrate.keras_form import optimizers, rules
+from estimator_bridge.migrate.keras_form import optimizer_code, rules
 from estimator_bridge.migrate.keras_form.canned_estimators import Canned
 from estimator_bridge.migrate.keras_form.sites import followed
 from estimator_bridge.migrate.keras_form.source import Source, arguments, call_text
@@ -75,7 +75,7 @@ class CannedOptimizer:
             return f"tf.keras.optimizers.{self.kind}({', '.join(parts)})"
         assert isinstance(node, ast.Call)
         if self._canned.is_v1:
-            return optimizers.written(self._source, node)
+            return optimizer_code.written(self._source, node)
         by_name, _ = arguments(node, _ORDER[self.kind].split())
         parts = [
             self._source.code(value)
@@ -99,8 +99,8 @@ class CannedOptimizer:
             name = default if node is None else str(node.value)
             return name if name in _V1_DEFAULTS else ""
         if self._canned.is_v1:
-            is_known = optimizers.is_optimizer(self._source, node)
-            return optimizers.kind(self._source, node) if is_known else ""
+            is_known = optimizer_code.is_optimizer(self._source, node)
+            return optimizer_code.kind(self._source, node) if is_known else ""
         short = self._source.called(node)
         module, _, name = short.rpartition(".")
         is_of_keras = module.removeprefix("keras.") in ("optimizers", "optimizers.legacy")

@@ -1,4 +1,4 @@
-"""What an estimator's arguments and its RunConfig say: what is carried, left out or refused."""
+"""Reads an estimator's arguments and its RunConfig: each is carried over, left out or refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEFT_OUT = {
 
 
 def check(source: Source, site: Site, known: Collection[str]) -> None:
-    """Refuses what is not carried of an estimator's arguments and config; notes what is left out.
+    """Refuses arguments of an estimator and its config that are not carried; notes those left out.
 
     Args:
         known: arguments that are carried, or make no difference.

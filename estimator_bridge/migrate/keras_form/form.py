@@ -12,10 +12,10 @@ from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
     canned_estimators,
     canned_site,
-    checks,
     layers,
     modes,
-    optimizers,
+    optimizer_code,
+    program_checks,
     rules,
     sites,
     straightening,
@@ -31,7 +31,7 @@ from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
-"""What the new program calls the modes."""
+"""The names of the modes in the new program."""
 
 
 def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
@@ -59,7 +59,7 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     text = _of_tables(program, site, name) if site.canned is None else _of_canned(program, site)
     program.check()
     new_source = text()
-    checks.check(new_source, name)
+    program_checks.check(new_source, name)
     program.notes += _unused_flags(new_source)
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
     lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in notes]
@@ -137,7 +137,7 @@ def _model(
             return None, None, {}
         function = inner
     keys = _params(program, site)
-    parts = modes.take_apart(program, function, functools.partial(optimizers.trains, program))
+    parts = modes.take_apart(program, function, functools.partial(optimizer_code.trains, program))
     model = ModelWriter(program, parts, [*values], [*keys]).write()
     nodes = {**values, **keys}
     return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
@@ -298,12 +298,12 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
                     and inner.func is up
                     and layers.read(program, inner) is not None
                 )
-                or optimizers.is_optimizer(program, up)
+                or optimizer_code.is_optimizer(program, up)
                 or (
                     program.called(up)
                     in ("variable_scope", "name_scope", "group", "get_collection")
-                    or optimizers.wraps_for_tpu(program, up)
-                    or optimizers.is_global_step(program, up)
+                    or optimizer_code.wraps_for_tpu(program, up)
+                    or optimizer_code.is_global_step(program, up)
                 )
             )
         call = up
@@ -333,7 +333,7 @@ def _drop_v1(program: Source) -> None:
     for node in ast.walk(program.tree):
         if isinstance(node, ast.Expr) and program.called(node.value) in _V1:
             program.drop(node)
-        if isinstance(node, ast.stmt) and optimizers.is_cross_shard(program, node):
+        if isinstance(node, ast.stmt) and optimizer_code.is_cross_shard(program, node):
             program.done.update(ast.walk(node))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from estimator_bridge.migrate.keras_form import modes, optimizers
+from estimator_bridge.migrate.keras_form import modes, optimizer_code
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     bound_in,
@@ -98,9 +98,9 @@ class InlinedCall:
         if called & {*_CONFIGS} and "TPUEstimator" not in called:
             return True
         if any(
-            optimizers.is_optimizer(source, node)
-            or optimizers.minimized(source, node)
-            or optimizers.of_gradients(node)
+            optimizer_code.is_optimizer(source, node)
+            or optimizer_code.minimized(source, node)
+            or optimizer_code.of_gradients(node)
             for statement in self._body
             for node in _outside_of_functions(statement)
         ):

@@ -69,7 +69,7 @@ def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
 
 
 def _followed(source: Source, node: ast.expr) -> ast.expr:
-    """Returns what a name is assigned once in its function; another node as it is."""
+    """Returns the value that a name is assigned once in its function; another node as it is."""
     if isinstance(node, ast.Name) and source.function(node.id) is None:
         return source.value_of(node) or node
     return node

@@ -112,7 +112,7 @@ def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | No
 
 
 def rule_kind(name: str) -> str:
-    """Returns what Keras names layers of a class by: "batch_normalization" for example."""
+    """Returns the default name of a Keras layer, "batch_normalization" for example."""
     return "".join(
         f"_{each.lower()}" if each.isupper() and number and name[number - 1].islower() else each
         for number, each in enumerate(name)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from estimator_bridge.migrate.keras_form import config_arguments, input_functions, rules, serving
+from estimator_bridge.migrate.keras_form import (
+    config_arguments,
+    input_functions,
+    rules,
+    serving_receivers,
+)
 from estimator_bridge.migrate.keras_form.sites import Site, followed, names_of_estimator
 from estimator_bridge.migrate.keras_form.source import (
     Source,
@@ -17,7 +22,7 @@ from estimator_bridge.migrate.keras_form.source import (
 Text = Callable[[], str]
 
 _DEFAULT_STEPS = "100"
-"""What an EvalSpec without `steps` evaluates."""
+"""The batches that an EvalSpec without `steps` evaluates."""
 
 _TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 
@@ -139,7 +144,7 @@ class CallWriter:
         )
         if "hooks" in evaluation:
             config_arguments.refuse(source, evaluation["hooks"], "hooks")
-        export = serving.final_export(source, site, evaluation.get("exporters"))
+        export = serving_receivers.final_export(source, site, evaluation.get("exporters"))
         data = input_functions.dataset(source, site, train["input_fn"], "train_batch_size")
         test = input_functions.dataset(source, site, evaluation["input_fn"], "eval_batch_size")
         hooks = train.get("hooks")
@@ -218,7 +223,7 @@ class CallWriter:
             source, call, by_name, "export_dir_base serving_input_receiver_fn", others
         )
         receiver = by_name["serving_input_receiver_fn"]
-        serving.check_receiver(source, call, receiver)
+        serving_receivers.check_receiver(source, call, receiver)
         source.replace(
             call,
             lambda: (

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from estimator_bridge.migrate.keras_form import optimizers, rules
+from estimator_bridge.migrate.keras_form import optimizer_code, rules
 from estimator_bridge.migrate.keras_form.class_body import (
     Body,
     ClassText,
@@ -269,7 +269,7 @@ class ModelWriter:
             node
             for each in [*items, *([train_op] if train_op is not None else [])]
             for node in ast.walk(each if not isinstance(each, Bind) else each.value)
-            if optimizers.is_optimizer(source, node)
+            if optimizer_code.is_optimizer(source, node)
         ]
         alone = len(optimizer_calls) == 1
         items = self._optimizers(items, optimizer_calls, alone)
@@ -278,14 +278,14 @@ class ModelWriter:
             for each in [*items, train_op]
             if isinstance(each, ast.AST)
             for node in ast.walk(each)
-            if optimizers.minimized(source, node)
+            if optimizer_code.minimized(source, node)
         ]
         applied = [
             node
             for each in [*items, train_op]
             if isinstance(each, ast.AST)
             for node in ast.walk(each)
-            if optimizers.of_gradients(node)
+            if optimizer_code.of_gradients(node)
         ]
         plain = [
             node
@@ -295,9 +295,9 @@ class ModelWriter:
             if source.called(node) == "gradients"
         ]
         for call in calls:
-            optimizers.write_minimize(source, call, alone)  # type: ignore[arg-type]
+            optimizer_code.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
-            optimizers.write_gradients(source, call, alone)  # type: ignore[arg-type]
+            optimizer_code.write_gradients(source, call, alone)  # type: ignore[arg-type]
         if not optimizer_calls or not (calls or applied):
             source.problem(
                 *(
@@ -313,7 +313,7 @@ class ModelWriter:
         )
         body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
-        of_losses = optimizers.computing_losses(source, items, [*calls, *applied, *plain])
+        of_losses = optimizer_code.computing_losses(source, items, [*calls, *applied, *plain])
         for item in of_losses:
             body.write([item])
         on_tape = len(body.lines)
@@ -338,7 +338,7 @@ class ModelWriter:
 
     def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
         """Returns whether an item only assigns the global step, which nothing needs any more."""
-        if not isinstance(item, ast.Assign) or not optimizers.is_global_step(
+        if not isinstance(item, ast.Assign) or not optimizer_code.is_global_step(
             self._source, item.value
         ):
             return False
@@ -358,7 +358,10 @@ class ModelWriter:
     def _is_consumed(self, node: ast.AST) -> bool:
         """Returns whether a name is an argument of a call that is written without it."""
         for up in self._source.above(node):
-            if optimizers.minimized(self._source, up) or self._source.called(up) in rules.SCHEDULES:
+            if (
+                optimizer_code.minimized(self._source, up)
+                or self._source.called(up) in rules.SCHEDULES
+            ):
                 return True
             if isinstance(up, ast.Call) and isinstance(up.func, ast.Attribute):
                 if up.func.attr in ("apply_gradients",):
@@ -371,7 +374,7 @@ class ModelWriter:
         for item in items:
             if isinstance(item, ast.FunctionDef):
                 self._unwrap_inside(item)
-            if isinstance(item, ast.stmt) and optimizers.is_cross_shard(self._source, item):
+            if isinstance(item, ast.stmt) and optimizer_code.is_cross_shard(self._source, item):
                 continue
             if isinstance(item, ast.With) and "UPDATE_OPS" in ast.unparse(item.items[0]):
                 kept += self._without_wrappers(item.body)
@@ -383,7 +386,7 @@ class ModelWriter:
 
     def _unwrap_inside(self, function: ast.FunctionDef) -> None:
         for each in ast.walk(function):
-            if isinstance(each, ast.stmt) and optimizers.is_cross_shard(self._source, each):
+            if isinstance(each, ast.stmt) and optimizer_code.is_cross_shard(self._source, each):
                 if not self._source.is_dropped(each):
                     self._source.drop(each)
 
@@ -402,7 +405,7 @@ class ModelWriter:
             if (
                 isinstance(item, ast.Assign)
                 and set(bound_in(item)) & inside
-                and not optimizers.is_global_step(source, item.value)
+                and not optimizer_code.is_global_step(source, item.value)
             ):
                 self._schedules(item)
                 helper.contextualize(item, in_init=True)
@@ -413,14 +416,14 @@ class ModelWriter:
             assert isinstance(call, ast.Call)
             self._schedules(call)
             helper.contextualize(call, in_init=True)
-            code = lambda call=call: optimizers.written(source, call)  # noqa: E731
+            code = lambda call=call: optimizer_code.written(source, call)  # noqa: E731
             last = number == len(optimizer_calls) - 1
             if alone:
                 self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"
                 source.done.add(call)
                 source.done.add(call.func)
                 continue
-            name = text.attribute(optimizers.kind(source, call).lower())
+            name = text.attribute(optimizer_code.kind(source, call).lower())
             text.init.append(lambda name=name, code=code: f"    self.{name} = {code()}\n")  # type: ignore[misc]
             source.done.update((call, call.func))
             source.replace(call, f"self.{name}")

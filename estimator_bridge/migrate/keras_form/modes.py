@@ -1,4 +1,4 @@
-"""What a model_fn does in each mode: the statements that all modes share, and those of one."""
+"""Takes a model_fn apart: the statements that all modes share, and those of each mode."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
 
 
 _OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
-"""What has variables that no layer of the model has: they would not be saved."""
+"""Objects with variables outside of the model's layers, which would not be saved."""
 
 
 def stays(short: str) -> bool:
@@ -657,7 +657,7 @@ WRITERS: dict[str, Writer] = {
     "placeholder": _placeholder,
     "string_split": _string_split,
 }
-"""What replaces a call, by the name of its function below `tensorflow`."""
+"""The writers of what replaces a call, by the name of its function below `tensorflow`."""
 
 for _name_of_optimizer in _TABLE_OPTIMIZERS:
     for _prefix in ("tpu.experimental.", "tpu_embedding."):

@@ -1,4 +1,4 @@
-"""Where a program makes its estimator, and with which arguments."""
+"""Finds the calls by which a program makes its estimator, and their arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ESTIMATOR = (
 
 @dataclasses.dataclass
 class Site:
-    """Where a program makes its estimator.
+    """The call by which a program makes its estimator.
 
     Attributes:
         call: of the class.

@@ -21,7 +21,7 @@ _STOCK = ("estimator", "tensorflow_estimator")
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Problem:
-    """What keeps a program from being written: the line, the rule's id, the code and a way out."""
+    """A reason why a program cannot be written: the line, the rule's id, the code and a way out."""
 
     line: int
     rule: str
@@ -129,7 +129,7 @@ class Source:
         return None
 
     def value_of(self, name: ast.Name) -> ast.expr | None:
-        """Returns what a name is assigned in its function; None if that is not one value."""
+        """Returns the value that a name is assigned in its function; None if there are several."""
         function = self.function_of(name)
         bindings = [
             node
@@ -186,7 +186,7 @@ class Source:
             self.notes.append((statement.lineno, why))
 
     def replacement(self, start: int, end: int) -> New | None:
-        """Returns what replaces a span; None if it stays."""
+        """Returns the replacement of a span; None if it stays."""
         return self._edits.get((start, end))
 
     def is_dropped(self, node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
-from estimator_bridge.migrate.keras_form import inlining, optimizers
+from estimator_bridge.migrate.keras_form import inlining, optimizer_code
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
@@ -92,7 +92,7 @@ def _is_bound_once(source: Source, name: str) -> bool:
 def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
     """Leaves out what only wraps an optimizer for a TPU, where it is not a statement of its own."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and optimizers.wraps_for_tpu(source, node):
+        if isinstance(node, ast.Call) and optimizer_code.wraps_for_tpu(source, node):
             if not isinstance(node.args[0], ast.Name):
                 return _replaced(source, [node], lambda call: source.code(call.args[0]))  # type: ignore[attr-defined]
     for statement, name in _wrappers(source):
@@ -132,7 +132,7 @@ def _only_wraps(source: Source, function: ast.FunctionDef) -> bool:
         and all(isinstance(each, (ast.If, ast.Return)) for each in statements)
         and all(
             isinstance(each, ast.Name)
-            or (optimizers.wraps_for_tpu(source, each) and isinstance(each.args[0], ast.Name))  # type: ignore[union-attr, arg-type]
+            or (optimizer_code.wraps_for_tpu(source, each) and isinstance(each.args[0], ast.Name))  # type: ignore[union-attr, arg-type]
             for each in returned
         )
         and all(names_in(each) >= {parameter} for each in returned if each is not None)
@@ -212,7 +212,7 @@ def _object_of(node: ast.AST | None, method: str) -> ast.expr | None:
 def name_losses(source: Source) -> list[tuple[str, int]] | None:
     """Gives a name to a loss that is computed in the call that minimizes it."""
     for node in ast.walk(source.tree):
-        loss = optimizers.loss_of(source, node)
+        loss = optimizer_code.loss_of(source, node)
         if loss is None or isinstance(loss, ast.Name):
             continue
         statement = source.statement_of(node)

@@ -202,7 +202,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
         "multi_head=MultiHead multi_label_head=MultiLabelHead",
     ),
-    ("distribute", ".strategies:", "MirroredStrategy OneDeviceStrategy"),
+    ("distribute", ".distribute:", "MirroredStrategy OneDeviceStrategy"),
     ("metrics", ".streaming_metrics:", "streaming_covariance streaming_pearson_correlation"),
     ("metrics", ".streaming_metrics:", "streaming_accuracy streaming_auc streaming_precision"),
     ("metrics", ".streaming_metrics:", "streaming_false_negatives streaming_false_positives"),

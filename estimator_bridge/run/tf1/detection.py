@@ -116,7 +116,7 @@ def _chain(node: ast.AST) -> list[str]:
 
 
 def _is_of_tf1(names: list[str]) -> bool:
-    """Whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
+    """Returns whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
     if names[0] == "contrib":
         return True
     # Not before it is needed: a source without such names is read quickly.

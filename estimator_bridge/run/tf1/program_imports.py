@@ -22,7 +22,7 @@ _ROOT = "tensorflow"
 
 @contextlib.contextmanager
 def seen_by_programs(view: TF1View) -> Iterator[None]:
-    """While it is open, modules of programs that import `tensorflow` get `view`.
+    """Gives modules of programs that import `tensorflow` the `view`, in the context.
 
     Programs are all modules but those of the standard library, of installed packages and of the
     bridge.
@@ -76,7 +76,7 @@ class _Libraries:
         self._known: dict[str, bool] = {}
 
     def have(self, variables: Mapping[str, Object] | None) -> bool:
-        """Whether the module with these global variables is of a library."""
+        """Returns whether the module with these global variables is of a library."""
         path = (variables or {}).get("__file__")
         if not isinstance(path, str):
             return (variables or {}).get("__name__") != "__main__"

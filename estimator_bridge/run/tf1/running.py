@@ -14,7 +14,7 @@ from tf2_engine import tf_compat
 
 @contextlib.contextmanager
 def as_tf1() -> Iterator[None]:
-    """While it is open, programs see TensorFlow 1; what TensorFlow 2 changed is off from then on.
+    """Shows programs TensorFlow 1 in the context; what TensorFlow 2 changed is off from then on.
 
     `disable_v2_behavior` holds for the process: it cannot be undone.
     """
@@ -27,7 +27,7 @@ def as_tf1() -> Iterator[None]:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """While it is open, programs see the names of TensorFlow 1; nothing outlasts it."""
+    """Shows programs the names of TensorFlow 1, in the context alone."""
     with tf_compat.names_of_tf1(), seen_by_programs(TF1View()):
         yield
 
@@ -40,7 +40,7 @@ def as_needed(
     view: Callable[[], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """While it is open, a program sees TensorFlow 1 if it is to, or if it needs that.
+    """Shows a program TensorFlow 1 in the context, if it is to or needs to see that.
 
     Yields whether it does. Where it does not, and fails for a name of TensorFlow 1, `tell` gets
     what to do about it, before the error.
@@ -74,7 +74,7 @@ def as_needed(
 
 
 def remedy_for(error: BaseException) -> str | None:
-    """Returns what to do if a program failed for a name of TensorFlow 1; None if it did not."""
+    """Returns the advice for a program that failed for a name of TensorFlow 1, or None."""
     name = detection.missing_name(error)
     if name is None:
         return None

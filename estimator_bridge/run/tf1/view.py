@@ -12,7 +12,7 @@ from estimator_bridge.run.tf1 import contrib_names
 from tf2_engine.types import Object
 
 VERSION = "1.15.5"
-"""What programs read as `tf.__version__`: the last release that had the names of the view."""
+"""The value of `tf.__version__` for programs: the last release that had the names of the view."""
 
 _ROOT = "tensorflow"
 _CONTRIB = f"{_ROOT}.contrib"

@@ -16,8 +16,8 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime import tasks
-from estimator_bridge.runtime.estimator import arguments
-from estimator_bridge.runtime.loop import inference, training
+from estimator_bridge.runtime.estimator import estimator_arguments
+from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
@@ -63,11 +63,11 @@ class Estimator:
         warm_start_from: Object = None,
     ) -> None:
         _check_members(type(self))
-        config = arguments.read_config(config, model_dir)
-        self._model_fn = arguments.checked_model_fn(model_fn, params)
+        config = estimator_arguments.read_config(config, model_dir)
+        self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
         self._config = config
         self._params = copy.deepcopy({} if params is None else params)
-        self._strategies = arguments.read_strategies(self._config)
+        self._strategies = estimator_arguments.read_strategies(self._config)
         self._cluster = tasks.cluster_of(self._config)
         if self._cluster is not None:
             self._check_cluster(self._cluster)
@@ -100,7 +100,9 @@ class Estimator:
         def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             batch = {"features": features, "labels": labels}
             config, params = copy.deepcopy(config), self.params
-            return arguments.call(self._model_fn, **batch, mode=mode, config=config, params=params)
+            return estimator_arguments.call(
+                self._model_fn, **batch, mode=mode, config=config, params=params
+            )
 
         return public
 
@@ -147,9 +149,9 @@ class Estimator:
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
-        listeners = arguments.checked_listeners(saving_listeners)
+        listeners = estimator_arguments.checked_listeners(saving_listeners)
         try:
-            loss = training.train(job, schedule, listeners)
+            loss = training_session.train(job, schedule, listeners)
         except KeyboardInterrupt as interrupt:
             # Where in the insides it came matters to nobody.
             raise interrupt.with_traceback(None) from None
@@ -247,7 +249,9 @@ class Estimator:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
             NotTrained: there is no checkpoint.
         """
-        functions = {experimental_mode: arguments.checked_receiver_fn(serving_input_receiver_fn)}
+        functions = {
+            experimental_mode: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
+        }
         dtypes = self._table_dtypes(table_dtype, experimental_mode)
         return self._export(
             *(export_dir_base, functions, assets_extra, as_text, checkpoint_path),
@@ -263,8 +267,10 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """The old name of `export_saved_model`; by default it keeps attributes of default value."""
-        functions = {ModeKeys.PREDICT: arguments.checked_receiver_fn(serving_input_receiver_fn)}
+        """Exports as `export_saved_model` does; by default keeps attributes of default value."""
+        functions = {
+            ModeKeys.PREDICT: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
+        }
         return self._export(
             export_dir_base, functions, assets_extra, as_text, checkpoint_path, strip_default_attrs
         )
@@ -313,7 +319,7 @@ class Estimator:
         # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
-        checked = arguments.checked_hooks(hooks)
+        checked = estimator_arguments.checked_hooks(hooks)
         cluster = self._cluster if on_engine else None
         return EstimatorJob(build, self._config, checked, checkpoint, strategy, cluster)
 
@@ -326,8 +332,10 @@ class Estimator:
         self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
     ) -> Object:
         """Calls an input_fn, or the model_fn on a batch, with `items` added to the params."""
-        params = arguments.with_items(self._params, items)
-        return arguments.call(function, mode=mode, config=self.config, params=params, **batch)
+        params = estimator_arguments.with_items(self._params, items)
+        return estimator_arguments.call(
+            function, mode=mode, config=self.config, params=params, **batch
+        )
 
     def _call_model(
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
@@ -342,7 +350,7 @@ class Estimator:
         )
 
     def _serve_if_told(self) -> None:
-        """In a worker or parameter server serves until the chief ends, and ends the process."""
+        """Serves until the chief ends, in a worker or parameter server, and ends the process."""
         if self._cluster is not None and self._cluster.only_serves:
             self._cluster.serve()
             raise SystemExit(0)
@@ -354,8 +362,8 @@ class Estimator:
     def _runs_on_engine(self, mode: str) -> bool:
         return False
 
-    def _schedule(self, steps: int | None, max_steps: int | None) -> training.Schedule:
-        return training.Schedule(steps, max_steps)
+    def _schedule(self, steps: int | None, max_steps: int | None) -> training_session.Schedule:
+        return training_session.Schedule(steps, max_steps)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         return self._call_model(features, labels, mode, {})

@@ -1,4 +1,4 @@
-"""How many cores a TPUEstimator emulates, and how many replicas of a model they make."""
+"""Computes the cores that a TPUEstimator emulates, and the replicas of a model on them."""
 
 from __future__ import annotations
 

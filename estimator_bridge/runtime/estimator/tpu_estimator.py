@@ -15,12 +15,12 @@ from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator import arguments, core_counts
+from estimator_bridge.runtime.estimator import core_counts, estimator_arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input import model_parallelism
 from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
-from estimator_bridge.runtime.loop.training import Schedule, report_interval
+from estimator_bridge.runtime.loop.training_session import Schedule, report_interval
 from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
@@ -175,7 +175,9 @@ class TPUEstimator(Estimator):
         if mode != ModeKeys.TRAIN and input_mode == InputPipelineConfig.PER_SHARD_V1:
             # Stock calls the input_fn core by core in training alone.
             input_mode = InputPipelineConfig.PER_HOST_V1
-        return CoreLayout(count, input_mode, self._batch_axis, arguments.core_devices(strategy))
+        return CoreLayout(
+            count, input_mode, self._batch_axis, estimator_arguments.core_devices(strategy)
+        )
 
     def _runs_on_engine(self, mode: str) -> bool:
         return self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
@@ -216,7 +218,7 @@ class TPUEstimator(Estimator):
             workers = self._core_workers(self._cluster, mode)
             cores = dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
         input_size, model_size = self._call_sizes(mode, cores)
-        arguments.check_takes_params(input_fn)
+        estimator_arguments.check_takes_params(input_fn)
         calls = itertools.count()
 
         tpu_config = self._config.tpu_config

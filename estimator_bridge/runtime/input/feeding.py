@@ -23,7 +23,7 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """How a global batch is spread over the cores of one host, which are emulated."""
+    """The layout of a global batch over the emulated cores of one host."""
 
     count: int
     input_mode: int  # a member of InputPipelineConfig

@@ -143,7 +143,7 @@ def _small_tables(
 
 
 def _initialized(session: Session) -> list[Object]:
-    """Returns what the saver of the program restored: it may leave variables out."""
+    """Returns the variables that the program's saver restored: it may leave some out."""
     variables: list[Variable] = tf.global_variables()
     missing = set(session.run(tf.report_uninitialized_variables(variables)))
     kept = [each for each in variables if each.op.name.encode() not in missing]

@@ -111,7 +111,7 @@ def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorJob:
-    """What an estimator trains, evaluates or predicts with."""
+    """The model, the config and the hooks of one call that trains, evaluates or predicts."""
 
     build: Callable[[], ModelStep]  # in the default graph, in the scope of the strategy
     config: RunConfig

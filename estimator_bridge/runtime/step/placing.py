@@ -1,4 +1,4 @@
-"""Where ops run in a cluster: each core's on its worker, variables of the model on the servers.
+"""Places ops in a cluster: each core's on its worker, variables of the model on the servers.
 
 The tables are not placed here: the engine's driver does that, and all that it adds to a step.
 """

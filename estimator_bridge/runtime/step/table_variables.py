@@ -23,7 +23,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of variables, by name
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """Which variables are the tables of an embedding spec, and which are their slots."""
+    """The variables that are the tables of an embedding spec, and those that are their slots."""
 
     shapes: Shapes = dataclasses.field(default_factory=dict)  # of tables, names without a scope
     strategy: str = "div"  # or "mod": how checkpoints of several hosts spread the rows

@@ -1,4 +1,4 @@
-"""What Adam's bias correction may be off by where a side computes the powers of betas anew.
+"""Bounds the error of Adam's bias correction where a side computes the powers of betas anew.
 
 The legacy Adam multiplies beta into a variable in each step, which rounds t times in t steps; Keras
 takes the power of the step. The rate has sqrt(1 - beta_2^t) / (1 - beta_1^t), and 1 - power has the

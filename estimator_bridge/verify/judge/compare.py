@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.findings import Difference, Divergence, Outcome, Series
-from estimator_bridge.verify.judge import data, outcomes, scope
+from estimator_bridge.verify.judge import input_data, outcomes, scope
 from estimator_bridge.verify.judge.free_run import FreeComparison
 from estimator_bridge.verify.judge.lockstep import LockstepComparison
 from estimator_bridge.verify.judge.lookups import features_of, occurrences
@@ -49,7 +49,7 @@ def compare(
         steps=steps.steps,
         series=sorted(steps.series.values(), key=lambda series: series.order),
         config=_differences(*(scope.compared_config(*settings))),
-        batches=data.compare_training(a, b),
+        batches=input_data.compare_training(a, b),
         outcomes=compared,
         only=(sorted(steps.only[0]), sorted(steps.only[1])),
         remarks=steps.remarks,
@@ -92,7 +92,7 @@ def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
 def _carried(
     a: Recording, b: Recording, steps: StepComparison, perturbed: Recording | None
 ) -> outcomes.Carried:
-    """Returns what the training leaves for what follows it."""
+    """Returns the tolerances that the training leaves to the outcomes after it."""
     variables = {
         name: one.points[-1].allowed
         for (group, name), one in steps.series.items()

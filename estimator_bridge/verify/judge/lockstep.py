@@ -11,9 +11,9 @@ from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
 from estimator_bridge.verify.judge import bias_correction, elements, lookups, scope
-from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_steps
 from estimator_bridge.verify.judge.lookups import RecordedIds
-from estimator_bridge.verify.judge.network import Network
+from estimator_bridge.verify.judge.network_rounding import Network
 from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
@@ -103,7 +103,7 @@ class LockstepComparison(StepComparison):
         )
 
     def finish(self) -> None:
-        """Judges what all steps show together, and what they let be seen."""
+        """Judges all steps together, and the smallest differences that they would have shown."""
         for name, (ours, theirs) in self._network.jumps.items():
             series = self.series[GRADIENTS, name]
             if ours > theirs + 3 * math.sqrt(theirs) and series.first is None:
@@ -155,7 +155,7 @@ class LockstepComparison(StepComparison):
         return allowed
 
     def _remember_inputs(self, pair: StepPair, ids: Ids) -> None:
-        """Keeps what a step updates tables from; nothing, until the next look, if it is unknown."""
+        """Keeps the inputs of a step's updates; none, until the next look, if they are unknown."""
         if len(self.steps) == 1:
             return
         known = {key: each for key, each in ids.items() if each is not None}
@@ -279,7 +279,7 @@ def _of_start(a: Array, b: Array) -> Residual:
 
 
 def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
-    """Returns what one table is updated from."""
+    """Returns the inputs of one table's update."""
     return ShadowInputs(
         step.position,
         {key: ids for key, ids in step.ids.items() if key in features},

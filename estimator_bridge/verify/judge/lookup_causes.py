@@ -1,4 +1,4 @@
-"""Names what is wrong with lookups, where tables agree and activations do not."""
+"""Diagnoses lookups, where tables agree and activations do not."""
 
 from __future__ import annotations
 

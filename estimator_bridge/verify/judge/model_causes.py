@@ -1,4 +1,4 @@
-"""Names what differs in the model around the tables, where activations and the loss agree."""
+"""Diagnoses the model around the tables, where activations and the loss agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far rounding moves what a model computes: measured, array by array and scale by scale.
+"""Measures how far rounding moves the arrays of a model, one by one and scale by scale.
 
 Side A runs once more from the same states, with activations whose last bits are changed. What that
 moves in an array is the measure of what rounding may move there, and in no other array. Elements
@@ -60,7 +60,7 @@ class _Scale:
 
 
 class Noise:
-    """What changed bits move in one array.
+    """The effect of changed bits on one array.
 
     Args:
         has_jumps: whether rows are samples, of which a threshold in the model may move single

@@ -1,4 +1,4 @@
-"""Compares what followed two trainings: metrics, predictions, exports and served answers.
+"""Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
 
 What is computed from equal variables and equal data by the same ops has to be equal to the bit.
 By other ops it may be off by its own rounding. Where the training has left differences within its
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.verify.findings import Batches, Outcome
-from estimator_bridge.verify.judge import data
+from estimator_bridge.verify.judge import input_data
 from estimator_bridge.verify.judge.elements import magnitude
+from estimator_bridge.verify.judge.evaluation_metrics import compare_metrics
 from estimator_bridge.verify.judge.lookups import features_of
-from estimator_bridge.verify.judge.metrics import compare_metrics
 from estimator_bridge.verify.judge.sample_differences import SampleDifferences
 from estimator_bridge.verify.judge.tolerance import allowed
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
@@ -33,7 +33,7 @@ CARRIED = "carried on from the training"
 
 @dataclasses.dataclass(frozen=True)
 class Carried:
-    """What a training leaves for what follows it.
+    """The tolerances that a training leaves to the evaluations and predictions after it.
 
     Attributes:
         of_outputs: returns the tolerance for outputs of magnitudes like those of some arrays, where
@@ -99,7 +99,7 @@ def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Returns what failed on a side after its training, by the names of outcomes.
+    """Returns the failures of a side after its training, by the names of outcomes.
 
     The name "" is that of the program as a whole, if it failed elsewhere.
     """
@@ -127,7 +127,7 @@ class _Pair:
 
     def data(self) -> Batches:
         """Compares the data."""
-        return data.compare_of_outcome(self.a, self.b, self.name)
+        return input_data.compare_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
         """Returns the tolerance of an output of a magnitude, and what it comes from."""

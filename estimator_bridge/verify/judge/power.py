@@ -25,7 +25,7 @@ float32 constants and rates that are computed in another way are up to a hundred
 
 
 class Power:
-    """What the steps of one array let be seen.
+    """The smallest differences of one array that its steps would have shown.
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its allowance.

@@ -1,4 +1,4 @@
-"""What remains of the difference of two arrays, and how much is allowed, element by element."""
+"""Computes the residual of two arrays and its tolerance, element by element."""
 
 from __future__ import annotations
 

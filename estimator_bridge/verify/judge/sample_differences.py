@@ -1,4 +1,4 @@
-"""How far apart the samples of an output are on two sides, chunk by chunk."""
+"""Measures the distances of an output's samples on two sides, chunk by chunk."""
 
 from __future__ import annotations
 

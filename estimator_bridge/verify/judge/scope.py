@@ -1,4 +1,4 @@
-"""Says what a comparison leaves out, and why; and what failed on one side alone."""
+"""Lists the parts that a comparison leaves out, and why; and calls that failed on one side."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Con
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what failed on one side alone after the training, with the error in front."""
+    """Yields the calls after the training that failed on one side alone, the error in front."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     for side, other in (("A", "B"), ("B", "A")):
         for name, error in failed[side].items():
@@ -49,7 +49,7 @@ def failures(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def not_compared(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what is left out, with the reasons."""
+    """Yields the parts that are left out, with the reasons."""
     steps = max(len(a.numbers()) - 1, 0)
     yield f"Steps of training after the first {steps}."
     yield "Initial values: both sides begin with the same."
@@ -73,7 +73,7 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _of_both(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what the recordings themselves have left out; once, where both did."""
+    """Yields the parts that the recordings themselves have left out; once, where both did."""
     left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
     for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
         for what in of_side:
@@ -90,7 +90,7 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what a failure leaves out, and the kinds of outcomes that the program has none of."""
+    """Yields the parts that a failure leaves out, and the kinds of outcomes that are missing."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     errors = {**failed["B"], **failed["A"]}
     for name, error in errors.items():

@@ -23,7 +23,7 @@ _ROUNDINGS_OF_RATE = 4
 
 
 class ShadowInputs(NamedTuple):
-    """What a step updates a table from.
+    """The inputs of a table's update in one step.
 
     Attributes:
         position: of the step, from 0.

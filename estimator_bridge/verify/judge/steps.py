@@ -11,7 +11,7 @@ from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge import elements, lookups, scope
-from estimator_bridge.verify.judge.cores import ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record import recording
@@ -74,7 +74,7 @@ class StepComparison(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> None:
-        """Judges what all steps show together."""
+        """Judges all steps together."""
 
     def _state_of(self, pair: StepPair) -> StepPair:
         """Returns the step of which each side goes on."""

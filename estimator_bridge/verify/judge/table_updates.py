@@ -45,7 +45,7 @@ class TableUpdates:
         after: tuple[Values, Values],
         steps: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
     ) -> Iterator[tuple[str, Residual]]:
-        """Yields what remains of each variable once the effect of the gradients is taken away.
+        """Yields the residual of each variable once the effect of the gradients is taken away.
 
         Args:
             before: the variables on both sides before the steps, by side A's names.

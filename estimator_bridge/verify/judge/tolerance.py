@@ -93,7 +93,7 @@ class Tolerance:
 
 
 def _scale_of(name: PairedName) -> str:
-    """Returns what arrays of one scale have in common: they take rounding errors from each other.
+    """Returns the key of arrays of one scale, which take rounding errors from each other.
 
     Gradients are sums of one another's; variables of a network are weights, or slots of one name.
     """

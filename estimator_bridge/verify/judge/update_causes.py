@@ -1,4 +1,4 @@
-"""Names what is wrong with the updates of tables, from the rows and slots of one step."""
+"""Diagnoses the updates of tables, from the rows and slots of one step."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
-    """Returns what each side updates a table from; None where that is not known."""
+    """Returns the inputs of a table's update on each side; None where they are not known."""
     ids = {key: evidence.ids.get(key) for key in table["features"]}
     known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
     if len(known) < len(ids):

@@ -1,4 +1,4 @@
-"""Tells what a side does in an update: what fits its rows, a rule with one thing changed.
+"""Finds the update rule of a side: the one that fits its rows, with one thing changed.
 
 One side follows the rule of the table, the other does not. Each guess is the rule with another
 setting, or with other gradients; that which makes the rows and slots of the other side, within the
@@ -67,7 +67,7 @@ class Update:
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
-        """Returns what a guess makes of the rows; None is the rule itself."""
+        """Returns the rows after an update by a guess; None is the rule itself."""
         table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
         with np.errstate(all="ignore"):
             return TableShadow(table).advance(self.before, steps)

@@ -107,7 +107,7 @@ def _read(stored: Mapping[str, Array], key: str) -> Array:
 
 
 def _encoded(array: Array) -> tuple[dict[str, Object], bytes]:
-    """Returns what is needed to read an array back, and its bytes."""
+    """Returns the description of an array, for reading it back, and its bytes."""
     shape = list(array.shape)
     if is_list(array):
         parts = [_encoded(part) for part in array]

@@ -32,7 +32,7 @@ Arguments = dict[str, Object]
 """The arguments of a call by name."""
 
 PART = re.compile(r"/part_\d+$")
-"""What the names of the parts of a partitioned variable end with."""
+"""The end of the names of a partitioned variable's parts."""
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
@@ -91,7 +91,7 @@ def _remaining_signature(function: Function) -> inspect.Signature:
 
 
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns what a training goes on with instead of a value.
+"""Returns the value that a training continues with in place of a captured one.
 
 It is called with the step, from 0, group, name and value, and whether rows may be more or fewer.
 """

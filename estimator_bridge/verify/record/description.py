@@ -26,7 +26,7 @@ from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
-from tf2_engine.keras.columns import Embedding
+from tf2_engine.keras.columns import TableColumn
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Graph, Message, Object, Op, Variable
@@ -171,7 +171,7 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
 
 
 def _table_of_model(
-    table: Object, columns: Sequence[Embedding], steps: Sequence[int]
+    table: Object, columns: Sequence[TableColumn], steps: Sequence[int]
 ) -> TableDescription:
     """Returns a table of an engine whose features are columns of `tf2_engine.keras`."""
     name, optimizer = table.plan.name, table.plan.optimizer

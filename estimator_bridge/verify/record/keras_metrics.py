@@ -1,4 +1,4 @@
-"""Captures what a `TableModel` computes its metrics from, and computes them once more.
+"""Captures the inputs of a `TableModel`'s metrics, and computes the metrics once more.
 
 That is what its `test_step` gives `update_metrics(...)`, and `mean_loss.update_state(loss)`, by the
 names that `migrate --form keras` writes. A model without them has no such values.
@@ -33,7 +33,7 @@ class KerasMetricValues:
 
     @contextlib.contextmanager
     def attached(self, model: Object) -> Iterator[None]:
-        """Captures what a model gives its metrics, in evaluations that are traced meanwhile."""
+        """Captures the arguments of a model's metrics, in evaluations that are traced meanwhile."""
         self._model, self._structure = model, None
         with contextlib.ExitStack() as stack:
             if callable(getattr(model, _UPDATE, None)):
@@ -71,11 +71,11 @@ class KerasMetricValues:
         return call
 
     def begin(self) -> None:
-        """Forgets what was captured before an evaluation."""
+        """Drops the values captured before an evaluation."""
         self._capture.flush()
 
     def batches(self) -> list[Values]:
-        """Returns what was captured since `begin`, batch by batch."""
+        """Returns the values captured since `begin`, batch by batch."""
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:

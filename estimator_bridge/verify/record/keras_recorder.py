@@ -176,7 +176,7 @@ class KerasRecorder:
 
 
 class _Observer:
-    """Captures what a model computes while it trains."""
+    """Captures the values that a model computes while it trains."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

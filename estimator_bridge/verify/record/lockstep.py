@@ -1,4 +1,4 @@
-"""What a side goes on with that does not run freely: the variables of another recording.
+"""Gives a side that runs in lockstep the variables of another recording.
 
 After every recorded step a side that follows another one takes over its variables, so that the
 next step of both begins from one state, and each step can be judged by itself.
@@ -94,7 +94,7 @@ class Perturbation:
         return {n: perturbed(n, value, self.ulps.get(n, 0)) for n, value in values.items()}
 
     def substitute(self, number: int, group: str, name: str, value: Array, is_open: bool) -> Array:
-        """Returns what the training goes on with instead of a captured value.
+        """Returns the value that the training continues with in place of a captured one.
 
         Args:
             number: of the step, from 0.

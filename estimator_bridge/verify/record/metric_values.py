@@ -1,4 +1,4 @@
-"""Captures what the metrics of an evaluation are computed from, and computes them once more."""
+"""Captures the inputs of an evaluation's metrics, and computes the metrics once more."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class MetricValues:
         return self._capture.tensor(_METRICS, name + _CORE.format(core) * bool(core), tensor)
 
     def begin(self) -> None:
-        """Forgets what was captured before an evaluation."""
+        """Drops the values captured before an evaluation."""
         self._capture.flush()
 
     def batches(self) -> list[Values]:
-        """Returns what was captured since `begin`, batch by batch; of several cores joined."""
+        """Returns the values captured since `begin`, batch by batch; of several cores joined."""
         return [_joined(step.get(_METRICS, {})) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
@@ -149,7 +149,7 @@ def _ops_of(metric: Object) -> tuple[Nest, Op]:
 
 
 def _joined(step: Values) -> Values:
-    """Joins what several cores have captured, as the metrics of a step are computed of all."""
+    """Joins the values captured by several cores, as the metrics of a step are computed of all."""
     joined: dict[str, list[Array]] = {}
     for name in sorted(step, key=lambda name: (name.partition(" (core ")[0], len(name), name)):
         joined.setdefault(name.partition(" (core ")[0], []).append(step[name])

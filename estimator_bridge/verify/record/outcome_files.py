@@ -20,7 +20,7 @@ EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""What the metrics of an evaluation were computed from, batch by batch; and computed once more."""
+"""The inputs of an evaluation's metrics, batch by batch; and the metrics computed once more."""
 OWN, OTHER = "own: ", "other: "
 """Before the names of metrics that are computed once more: from the side's values, or side A's."""
 METRIC_VARIABLE = "variable: "
@@ -28,7 +28,7 @@ METRIC_VARIABLE = "variable: "
 
 
 class About(TypedDict, total=False):
-    """What an outcome was computed from, and how it went.
+    """The description of an outcome: the values that it was computed from, and how the call went.
 
     Attributes:
         variables: digests of the model's variables by name.
@@ -70,7 +70,7 @@ class OutcomeWriter:
         write_arrays(self._directory / f"{name}{f'+{number:06d}' * bool(number)}.npz", values)
 
     def about(self, name: str, about: About) -> None:
-        """Writes what an outcome was computed from."""
+        """Writes the description of an outcome."""
         _write_json(self._directory / f"about-{name}.json", about)
 
     def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
@@ -93,14 +93,14 @@ class OutcomeWriter:
 
 
 class Outcomes:
-    """Reads what an `OutcomeWriter` wrote."""
+    """Reads the outcomes that an `OutcomeWriter` wrote."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
 
     @property
     def left_out(self) -> list[str]:
-        """What was not recorded, and why."""
+        """The outcomes that were not recorded, and why."""
         return list(_read_json(self._directory / "left-out.json", []))
 
     def names(self) -> list[str]:
@@ -134,7 +134,7 @@ class Outcomes:
         return read_arrays(path) if path.exists() else {}
 
     def about(self, name: str) -> About:
-        """Returns what an outcome was computed from; {} where that is not known."""
+        """Returns the description of an outcome; {} where there is none."""
         return _read_json(self._directory / f"about-{name}.json", {})
 
     def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:

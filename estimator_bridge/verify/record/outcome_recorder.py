@@ -1,4 +1,4 @@
-"""Records what follows a training: evaluations, predictions and exports, and their inputs."""
+"""Records the outcomes of a training: evaluations, predictions and exports, and their inputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MAX_ERROR = 300
 
 
 class TrainingRecorder(Protocol):
-    """What records the training; see `recorder.Recorder`."""
+    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
 
     writer: RecordingWriter
     replayed: Recording | None
@@ -70,10 +70,10 @@ class MetricsOfModel(Protocol):
     """The losses of an evaluation and what its metrics are computed from; see `MetricValues`."""
 
     def begin(self) -> None:
-        """Forgets what was captured before an evaluation."""
+        """Drops the values captured before an evaluation."""
 
     def batches(self) -> list[Values]:
-        """Returns what was captured since `begin`, batch by batch."""
+        """Returns the values captured since `begin`, batch by batch."""
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
         """Returns the metrics of recorded batches; none if they cannot be computed."""

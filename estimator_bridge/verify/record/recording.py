@@ -25,7 +25,7 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""What follows the name of a gradient whose rows are captured, and are recorded summed."""
+"""The end of the name of a gradient whose rows are captured, and are recorded summed."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
 """The kinds of what follows a training; the last are the answers of exported models."""
@@ -122,7 +122,7 @@ class _OfSome(TypedDict, total=False):
 
 
 class SideDescription(_OfSome):
-    """What is known of one side, as docs/verify.md lists it under `sides`.
+    """The description of one side, as docs/verify.md lists it under `sides`.
 
     Attributes:
         computed: of a Keras model: variables of the legacy program in whose place it computes
@@ -169,7 +169,7 @@ class RecordingWriter:
         self._counts: collections.Counter[str] = collections.Counter()
 
     def settings(self, settings: SideDescription) -> None:
-        """Writes what is known of the side."""
+        """Writes the description of the side."""
         _write_json(self.directory / "settings.json", settings)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
@@ -268,14 +268,14 @@ class StepReader:
 
 
 class Recording:
-    """Reads what a `RecordingWriter` wrote."""
+    """Reads the recording that a `RecordingWriter` wrote."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
 
     @property
     def settings(self) -> SideDescription:
-        """What is known of the side."""
+        """The description of the side."""
         return json.loads((self.directory / "settings.json").read_text())
 
     @property
@@ -383,7 +383,7 @@ class Recording:
 
     @property
     def outcomes(self) -> outcome_files.Outcomes:
-        """What followed the training: evaluations, predictions, exports and their answers."""
+        """The outcomes after the training: evaluations, predictions, exports and their answers."""
         return outcome_files.Outcomes(self.directory)
 
 

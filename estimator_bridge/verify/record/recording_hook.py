@@ -20,7 +20,7 @@ _LOADS = "LoadTPUEmbedding"
 
 
 class StepRecorder(Protocol):
-    """What records the steps of a training; see `recorder.Recorder`."""
+    """The recorder of a training's steps, as the hook uses it; see `recorder.Recorder`."""
 
     begin_from: str | None
     capture: Capture
@@ -37,7 +37,7 @@ class StepRecorder(Protocol):
         """Steps of training to come."""
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes what describes the side, and which variables are trained."""
+        """Writes the description of the side, and which variables are trained."""
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
         """Returns the variables with which a side goes on after a step."""

@@ -20,7 +20,7 @@ _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
 class InputRecord(Protocol):
-    """Where the batches of input_fns are written to, and which ones are given instead."""
+    """The record of input_fns: their batches are written to it, or given from another one."""
 
     def begin(self) -> int:
         """Returns the number, from 0, of the input that begins."""

@@ -23,7 +23,7 @@ _PLURALS = {
 
 
 def explained(findings: Findings) -> list[str]:
-    """Returns what the curves of a page do: where they leave 0, and where they jump, and why."""
+    """Returns the caption of a page's curves: where they leave 0, and where they jump, and why."""
     left: list[str] = []
     jumps: list[tuple[float, str]] = []
     for stage in STAGES:

@@ -41,7 +41,7 @@ def bullets(items: Iterable[str]) -> str:
 
 
 def folded(summary: str, body: str, kind: str = "") -> str:
-    """Returns what is shown when a reader opens it; on paper it is left out."""
+    """Returns a part that is shown when a reader opens it, and left out on paper."""
     opening = f'<details class="{kind}">' if kind else "<details>"
     return f"{opening}<summary>{escaped(summary)}</summary>{body}</details>"
 

@@ -61,7 +61,7 @@ def page(findings: Findings, title: str = "the program") -> str:
 
 
 def claim(findings: Findings) -> str:
-    """Returns what is examined, and how far, in a sentence that is true whatever the verdict."""
+    """Returns the scope of the comparison, in a sentence that is true whatever the verdict."""
     a, b = (_named(letter, side) for letter, side in zip("AB", findings.settings, strict=True))
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
@@ -139,7 +139,7 @@ def _causes(findings: Findings) -> str:
 
 
 def _cause(texts: Sequence[str]) -> str:
-    """Returns what was seen of a cause; of many tables the first."""
+    """Returns the evidence of a cause; of many tables the first."""
     shown = "".join(f"<dd>{escaped(one)}</dd>" for one in texts[:_MAX_OF_CAUSE])
     rest = texts[_MAX_OF_CAUSE:]
     if not rest:
@@ -174,7 +174,7 @@ def _method(findings: Findings) -> str:
 
 
 def _fed(findings: Findings) -> str:
-    """Returns what side B was trained on, in a sentence."""
+    """Returns the batches that side B was trained on, in a sentence."""
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
         return "Side B is a checkpoint: its last step is compared, and whatever it was given."

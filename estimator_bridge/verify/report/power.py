@@ -1,4 +1,4 @@
-"""What a comparison would have seen, in words."""
+"""Words the power of a comparison: the differences that it would have shown."""
 
 from __future__ import annotations
 

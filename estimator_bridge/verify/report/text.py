@@ -76,7 +76,7 @@ def verdict(findings: Findings) -> str:
 
 
 def compared(findings: Findings) -> str:
-    """Returns what was compared, in words."""
+    """Returns the scope of the comparison, in words."""
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
@@ -87,7 +87,7 @@ def compared(findings: Findings) -> str:
 
 
 def _first_difference(findings: Findings) -> str:
-    """Returns what is first in the order of a program: data, steps, what follows them."""
+    """Returns the first difference in the order of a program: data, steps, outcomes."""
     first = findings.first
     if not findings.batches.equal:
         return str(findings.batches)
@@ -105,7 +105,7 @@ def _role_and_name(series: Series) -> str:
 
 
 def role(series: Series) -> str:
-    """Returns what an array is."""
+    """Returns the role of an array, in words."""
     return "variable" if series.role == DENSE else series.role
 
 

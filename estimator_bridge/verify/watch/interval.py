@@ -1,10 +1,10 @@
-"""What a job did from one look at its variables to the next."""
+"""Holds the steps of a watched job between two looks at its variables."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from estimator_bridge.verify.judge.cores import Ids
+from estimator_bridge.verify.judge.joined_cores import Ids
 from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.record.recording import (
@@ -43,7 +43,7 @@ class Interval:
         return self.steps[-1].number
 
     def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
-        """Returns what each step updates a table from; None where that is not known."""
+        """Returns the inputs of a table's update in each step; None where they are not known."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)

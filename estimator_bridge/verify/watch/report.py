@@ -1,4 +1,4 @@
-"""What was found by watching a job: a table to print, and values for JSON."""
+"""Reports the result of watching a job: as a table to print, and as values for JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Kept:
 
 @dataclasses.dataclass
 class WatchReport:
-    """What a job did.
+    """The findings about a watched job.
 
     Attributes:
         settings: of the job; None if it failed before its training.

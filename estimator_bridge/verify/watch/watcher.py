@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.cores import Ids, ids_of_step, joined_step
+from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
     Recording,
@@ -14,7 +14,7 @@ from estimator_bridge.verify.record.recording import (
     TableDescription,
     Values,
 )
-from estimator_bridge.verify.watch import of_arrays, of_tables
+from estimator_bridge.verify.watch import array_invariants, table_invariants
 from estimator_bridge.verify.watch.interval import Interval
 from estimator_bridge.verify.watch.violation import Violation
 
@@ -38,7 +38,7 @@ class Watcher:
         self.notes: list[str] = []
 
     def check(self) -> Iterator[Violation]:
-        """Yields what does not hold in the steps that were recorded since the last call."""
+        """Yields the violations in the steps that were recorded since the last call."""
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
@@ -54,13 +54,13 @@ class Watcher:
                 self._before, self._since = step.values[VARIABLES], []
 
     def check_next_batch(self) -> Iterator[Violation]:
-        """Yields what is wrong with the ids of the step that was not made: it may have failed."""
+        """Yields the violations by the ids of the step that was not made: it may have failed."""
         if self._before is None or self._since:
             return
         missing = [Step(self._number + 1, {})]
         interval = Interval(self.steps, self._before, missing, self._ids(1))
         for table in self._recording.settings["tables"]:
-            yield from of_tables.check_ids(interval, table)
+            yield from table_invariants.check_ids(interval, table)
 
     def _ids(self, steps: int) -> list[Ids]:
         """Returns the ids of the steps that follow those that were checked."""
@@ -73,24 +73,24 @@ class Watcher:
         settings = self._recording.settings
         interval = Interval(self.steps, before, self._since, self._ids(len(self._since)))
         self.steps += len(self._since)
-        yield from of_arrays.check_finite(interval)
-        yield from of_arrays.check_global_step(interval)
+        yield from array_invariants.check_finite(interval)
+        yield from array_invariants.check_global_step(interval)
         for table in settings["tables"]:
             yield from self._checked_table(interval, table)
 
     def _checked_table(self, interval: Interval, table: TableDescription) -> Iterator[Violation]:
-        yield from of_tables.check_ids(interval, table)
-        yield from of_tables.check_slots(interval, table)
-        yield from of_tables.check_limits(interval, table)
+        yield from table_invariants.check_ids(interval, table)
+        yield from table_invariants.check_slots(interval, table)
+        yield from table_invariants.check_limits(interval, table)
         inputs = interval.inputs(table)
         if table["rule"] is None:
             self._note(table, "the model's own optimizer trains it")
         elif inputs is None:
             self._note(table, "its ids are of a form that is not known")
         else:
-            yield from of_tables.check_lookups(interval, table)
-            yield from of_tables.check_untouched(interval, table, inputs)
-            yield from of_tables.check_update(interval, table, inputs)
+            yield from table_invariants.check_lookups(interval, table)
+            yield from table_invariants.check_untouched(interval, table, inputs)
+            yield from table_invariants.check_update(interval, table, inputs)
 
     def _note(self, table: TableDescription, reason: str) -> None:
         text = f"Table {table['name']}: {reason}, so that lookups and updates are not checked."

@@ -84,7 +84,7 @@ class HostCores(EngineCores):
 
 
 def _in_replica_context() -> bool:
-    """Whether one of several replicas is calling, inside `strategy.run`."""
+    """Returns whether one of several replicas is calling, inside `strategy.run`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 

@@ -26,7 +26,7 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def supports(table: TablePlan) -> bool:
-    """Whether the native ops can do everything that a table needs.
+    """Returns whether the native ops can do everything that a table needs.
 
     They do not update rows that are in no batch (Adam with lazy_adam=False), nor look up values
     that are computed from rows (FrequencyEstimator with weighted=True, and quantization).

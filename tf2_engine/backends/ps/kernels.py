@@ -137,7 +137,7 @@ class ServerKernels(KernelSet):
     def _gradients_of(
         self, core: int, tables: Sequence[TablePlan], pieces: Sequence[Sent]
     ) -> dict[int, tuple[Tensor, Tensor]]:
-        """Returns what a core sends to each server: ids of occurrences, and their gradients."""
+        """Returns the parts of a core for each server: ids of occurrences and their gradients."""
         messages = {}
         with self.on_core(core):
             ids, gradients = {}, {}

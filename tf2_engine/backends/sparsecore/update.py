@@ -15,7 +15,7 @@ from tf2_engine.types import Tensor
 
 
 class OpRule(NamedTuple):
-    """How an optimizer is said to the op.
+    """The description of an optimizer for the op.
 
     Attributes:
         op: the part of the op's name.

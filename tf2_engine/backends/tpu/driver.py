@@ -62,7 +62,7 @@ class TpuDriver(ReplicaDriver):
         return TpuCores(self._topology, count, hosts)
 
     def initialized(self) -> bool | None:
-        """Whether the TPU is configured for embeddings; None in a `tf.Graph`, which cannot ask."""
+        """Returns whether the TPU is configured for embeddings; None in a `tf.Graph`."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return None

@@ -70,7 +70,7 @@ class Topology:
 
 
 def is_tpu(strategy: Strategy) -> bool:
-    """Whether a strategy runs on a TPU, or on something that stands in for one."""
+    """Returns whether a strategy runs on a TPU, or on something that stands in for one."""
     return isinstance(strategy, STRATEGIES)
 
 

@@ -1,4 +1,4 @@
-"""What goes between the hosts and a TPU: the ids of batches, and the rows and slots of tables."""
+"""Moves data between the hosts and a TPU: the ids of batches, and rows and slots of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tf.contrib` had and TensorFlow has no more, as far as TPUEstimator programs use it.
+"""Replaces the parts of `tf.contrib` that TPUEstimator programs use and TensorFlow dropped.
 
 Which name comes from where is in `contrib_names`.
 """

@@ -43,7 +43,7 @@ def add_arg_scope(function: _Function) -> _Function:
 def arg_scope(
     list_ops_or_scope: Sequence[Callable[..., Object]] | Scope, **kwargs: Object
 ) -> Iterator[Scope]:
-    """While it is open, functions have other default arguments; yields all of them.
+    """Gives functions other default arguments in the context; yields all of them.
 
     Args:
         list_ops_or_scope: functions, or a scope that was yielded before, to open it again.
@@ -88,7 +88,7 @@ def current_arg_scope() -> Scope:
 
 
 def has_arg_scope(func: Callable[..., Object]) -> bool:
-    """Whether a function takes arguments from scopes."""
+    """Returns whether a function takes arguments from scopes."""
     return hasattr(func, "_key_op")
 
 

@@ -21,7 +21,7 @@ _CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 
 
 class _Ending(NamedTuple):
-    """What follows the convolution: a normalizer or biases, and the activation."""
+    """The ops after a convolution: a normalizer or biases, and the activation."""
 
     activation_fn: Activation | None
     normalizer_fn: Callable[..., Tensor] | None

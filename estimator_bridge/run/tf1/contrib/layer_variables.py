@@ -1,4 +1,4 @@
-"""What all layers do with their variables and their outputs."""
+"""Makes the variables of layers, and collects their outputs."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class _Metric(NamedTuple):
 
 
 def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> Iterator[Outcome]:
-    """Yields what metrics were computed from, where that differs, and every metric."""
+    """Yields the inputs of metrics, where they differ, and every metric."""
     seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
     number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
     if all(number) and number[0] != number[1]:
@@ -230,7 +230,7 @@ class _Judge:
         return any(_apart(*pair) <= rounding for pair in pairs)
 
     def _fault(self, metric: _Metric, rounding: float) -> Fault:
-        """Returns what is wrong with a metric, whatever the values; no note if nothing is."""
+        """Returns the fault of a metric, whatever the values; no note if there is none."""
         for side, reported, again in (
             ("A", metric.a, metric.again_a),
             ("B", metric.b, metric.again_b),

@@ -184,7 +184,7 @@ def checked_weights(
 def checked_losses(
     loss_fn: Callable[..., Tensor], labels: Tensor, logits: Tensor, features: Nest, width: int
 ) -> Tensor:
-    """Returns what a program's loss function gives: a loss for each example, [..., width]."""
+    """Returns the result of a program's loss function: a loss for each example, [..., width]."""
     optional = {"features": features} if "features" in argument_names(loss_fn) else {}
     with tf.name_scope(None, "call_loss_fn", [labels, logits, *tf.nest.flatten(features)]):
         losses = loss_fn(labels=labels, logits=logits, **optional)

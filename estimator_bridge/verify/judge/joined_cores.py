@@ -1,4 +1,4 @@
-"""Joins what several cores recorded of one step, and the batches that they shared."""
+"""Joins the recordings of one step by several cores, and the batches that they shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signal finds of a `Trainer`: whether its step waits for the input, and how to save."""
+"""Ends a `Trainer` on a signal: after its step, or while it waits for its input; and saves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.training.checkpoints import Checkpoints
-from tf2_engine.training.specs import ModeKeys
+from tf2_engine.training.trainer_specs import ModeKeys
 from tf2_engine.types import Nest
 
 
@@ -72,14 +72,14 @@ class TrainerSteps(interruptions.SavedSteps):
         self._has_begun = True
 
     def must_stop(self) -> bool:
-        """Whether a signal has asked for the end."""
+        """Returns whether a signal has asked for the end."""
         if self.stop_requested == signal.SIGTERM:
             log.warning("SIGTERM: the training stops after this step and saves.")
         return self.stop_requested is not None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """While it is open, a step runs."""
+        """Marks the context as a step that runs."""
         self._is_running = True
         try:
             with self._cancellation.possible():
@@ -89,7 +89,7 @@ class TrainerSteps(interruptions.SavedSteps):
             self._done += 1
 
     def waits(self) -> bool:
-        """Whether the step that runs waits for its input."""
+        """Returns whether the step that runs waits for its input."""
         return self._arrivals.number() == self._done
 
     def rescue(self, still_waits: interruptions.Condition) -> bool:
@@ -101,7 +101,7 @@ class TrainerSteps(interruptions.SavedSteps):
         self._cancellation.cancel()
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         return self._checkpoints.state()
 
 
@@ -121,6 +121,6 @@ class TrainerReading(interruptions.ReadingSteps):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """While it is open, a step runs."""
+        """Marks the context as a step that runs."""
         with super().step(), self._cancellation.possible():
             yield

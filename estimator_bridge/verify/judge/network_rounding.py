@@ -1,4 +1,4 @@
-"""Judges what the model computes, and what its own optimizer makes of the gradients."""
+"""Judges the outputs of the model, and its variables' updates by its own optimizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.judge import elements
-from estimator_bridge.verify.judge.cores import joined_steps
+from estimator_bridge.verify.judge.joined_cores import joined_steps
 from estimator_bridge.verify.judge.noise import FACTOR, Noise
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
@@ -35,7 +35,7 @@ _CANCELLED = 1024.0
 
 
 class Network:
-    """What rounding may do to the arrays of a model, as a perturbed run shows.
+    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run shows it.
 
     Args:
         a: side A.
@@ -173,7 +173,7 @@ class Network:
         return np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
 
     def _measure(self, state: Values | None, one: Step, other: Step) -> None:
-        """Adds what the perturbed run has moved in a step."""
+        """Adds the differences of the perturbed run in a step."""
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
             for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
                 if not name.endswith(SUMMED_ROWS):

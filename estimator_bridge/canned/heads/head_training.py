@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import checks
+from estimator_bridge.canned.heads import head_checks
 from estimator_bridge.canned.result_names import MetricKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Op, Tensor, Variable
@@ -49,7 +49,7 @@ def make_train_op(
     Raises:
         InvalidInput: there are both, or neither; or the optimizer is none of Keras.
     """
-    checks.check_list("update_ops", update_ops)
+    head_checks.check_list("update_ops", update_ops)
     check_one_way_to_train(optimizer, train_op_fn)
     # The names of the optimizer's slots begin with this scope.
     with tf.name_scope(""), tf.name_scope("training"):
@@ -58,7 +58,7 @@ def make_train_op(
             train_op = train_op_fn(loss)
         else:
             check_keras_optimizer(optimizer)
-            checks.check_trainable(variables)
+            head_checks.check_trainable(variables)
             train_op = optimizer.get_updates(per_replica(loss, reduction), variables)[0]
         return train_op if update_ops is None else tf.group(train_op, *update_ops)
 

@@ -1,4 +1,4 @@
-"""What a program tells a trainer: modes, the result of a model_fn, and where and how to train."""
+"""Defines what programs give a trainer: modes, a model_fn's result, where and how to train."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ModelSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """Where and how a model is trained; defaults are those of estimators.
+    """The configuration of a training; defaults are those of estimators.
 
     Attributes:
         model_dir: the directory of checkpoints and event files.
@@ -120,7 +120,7 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """Which trainable variables and tables are initialized from another model's checkpoint.
+    """The trainable variables and tables that are initialized from another model's checkpoint.
 
     Attributes:
         ckpt_to_initialize_from: a checkpoint with objects, or the directory of some.

@@ -95,7 +95,7 @@ def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
 
 
 _UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
-"""What says how gradients are computed and placed, not what they are."""
+"""Arguments that say how gradients are computed and placed, and change no value of them."""
 
 
 def minimized(source: Source, node: ast.AST) -> ast.Call | None:

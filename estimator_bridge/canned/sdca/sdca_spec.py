@@ -10,11 +10,11 @@ from estimator_bridge import errors
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.graph_heads import GraphHead
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.linear_layer import KERAS_NAME, V1_NAME, layer_for_sdca
+from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, layer_for_sdca
 from estimator_bridge.canned.model_checks import check_new_columns
 from estimator_bridge.canned.sdca.ascent import Ascent, UpdateWeightsHook
 from estimator_bridge.canned.sdca.examples import read_examples
-from estimator_bridge.canned.sdca.settings import LinearSDCA
+from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine.types import Nest, Object, Tensor
 

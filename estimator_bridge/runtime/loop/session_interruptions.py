@@ -1,4 +1,4 @@
-"""What a signal finds of a training in a session: whether it waits for its input, and how to save.
+"""Ends a training in a session on a signal: after its step, or while it waits for its input.
 
 A step is ended only if no op of it but those of the input has run: two counters in the session
 tell, one of batches that have arrived and one of steps that are done, beside the number of steps
@@ -63,7 +63,7 @@ class Progress:
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Whether a step that runs, or is about to, has not got its batch yet.
+        """Returns whether a step that runs, or is about to, has not got its batch yet.
 
         A model whose input is no dataset and no queue does not tell.
 
@@ -81,7 +81,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """How the watching thread saves: as the hooks do, but for the state of the input.
+    """Saves from the watching thread: as the hooks do, but for the state of the input.
 
     The path is that of checkpoints without their step.
     """
@@ -106,7 +106,7 @@ class Saving:
         return False
 
     def is_saved(self, step: int) -> bool:
-        """Whether there is a checkpoint of a step."""
+        """Returns whether there is a checkpoint of a step."""
         return os.path.exists(f"{self.path}-{step}.index")
 
 
@@ -178,7 +178,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._saving = Saving(number, path, step.scaffold, step.before_save)
 
     def state(self) -> str:
-        """Returns what is saved, for people."""
+        """Returns whether and where the last step is saved, in words."""
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
             return "nothing is saved since the last checkpoint"
@@ -193,7 +193,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:
-        """Whether the step that runs waits for its input."""
+        """Returns whether the step that runs waits for its input."""
         if self._session is None or self._progress is None:
             return False
         try:

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.loop.interruptions import StopHook, stop_on_signals
+from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
@@ -28,7 +28,7 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """When a training ends, and what hooks and reports see of it.
+    """The schedule of a training: when it ends, and the loops that hooks and reports see.
 
     It ends after a number of steps, at a global step, or, without either, with the input. Reports
     of progress are for hooks that count their calls; None is the interval of the config.

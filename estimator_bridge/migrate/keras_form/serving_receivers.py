@@ -1,4 +1,4 @@
-"""What servers send: functions that make receivers, as specs and functions to features."""
+"""Turns functions that make serving receivers into specs, and functions from those to features."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _write_several(
     features: ast.expr,
     call: ast.Call,
 ) -> bool:
-    """Does so for a receiver function whose placeholders have names of their own."""
+    """Writes specs and the function for receivers whose placeholders have names of their own."""
     names = [each.id for each in received.values if isinstance(each, ast.Name)]
     keys = [each.value for each in received.keys if isinstance(each, ast.Constant)]
     if len(names) != len(received.values) or len(keys) != len(names):

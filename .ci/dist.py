@@ -105,6 +105,7 @@ def main() -> None:
 def build(folder: pathlib.Path) -> list[pathlib.Path]:
     """Builds the wheel and the source distribution of the files that git tracks."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(date()), "PYTHONHASHSEED": "0"}
+    folder = folder.resolve()  # since one of the builds runs in a folder of its own
     with tempfile.TemporaryDirectory() as copied:
         source = pathlib.Path(copied, "source")
         copy_tracked(source)

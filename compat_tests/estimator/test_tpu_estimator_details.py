@@ -119,9 +119,9 @@ def test_functions_are_told_of_the_cores(
                 context.device_for_replica(2)
             with pytest.raises(errors.InvalidInput, match="host 1"):
                 context.tpu_host_placement_function(1)
-        # One core makes the predictions, of all that an input_fn gives at once.
-        used = batch_size if mode == Modes.PREDICT else used
-        assert len(models) == (1 if mode == Modes.PREDICT else 2), mode
+        # Cores split a batch of a prediction; where there is nothing to split, one core makes it.
+        makes_all = mode == Modes.PREDICT and used == batch_size
+        assert len(models) == (1 if makes_all else 2), mode
         for params, shape in models:
             assert (params["batch_size"], shape) == (used, [used, 1]), mode
             assert params["use_tpu"] is True
@@ -216,11 +216,12 @@ def test_params_may_be_hparams(tmp_path: pathlib.Path) -> None:
 # --- Predictions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("last", [1, 7])
-def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(("last", "cores"), [(1, 1), (7, 2), (1, 2)])
+def test_models_see_batches_of_one_size(last: int, cores: int, tmp_path: pathlib.Path) -> None:
     """The last batch is padded to a static shape for the model, and cut for the caller.
 
-    This holds for dense, sparse and ragged features, also in nests.
+    This holds for dense, sparse and ragged features, also in nests. Predictions are in the order of
+    the input, however many cores make them.
     """
     shapes: list[Any] = []
 
@@ -241,24 +242,49 @@ def test_models_see_batches_of_one_size(last: int, tmp_path: pathlib.Path) -> No
         size = params["batch_size"]
         # As models on TPUs are written: of the size that they were told.
         total = tf.reshape(features["dense"], [size, 1]) + tf.reshape(ragged, [size, 1])
-        predictions = {"total": total + tf.reshape(sparse, [size, 1]), "all": tf.reshape(size, [])}
+        predictions = {"total": total + tf.reshape(sparse, [size, 1])}
+        if cores == 1:
+            predictions["all"] = tf.reshape(size, [])
         return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
 
     job = estimator.tpu.TPUEstimator(
         model_fn,
-        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
+        config=estimator.tpu.RunConfig(
+            model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=cores)
+        ),
         train_batch_size=8,
         predict_batch_size=8,
     )
     samples = list(job.predict(input_fn, predict_keys=["total"]))
 
-    assert shapes == [[8], 8]
+    # tf.sparse.split leaves the number of rows open.
+    assert shapes == [[8 // cores], 8 if cores == 1 else None] * cores
     assert [float(each["total"][0]) for each in samples] == [3.0 * n + 1 for n in range(16 + last)]
     assert [set(each) for each in samples] == [{"total"}] * len(samples)
     batches = list(job.predict(input_fn, yield_single_examples=False))
     assert [len(batch["total"]) for batch in batches] == [8, 8, last]
-    with pytest.raises(errors.InvalidInput, match="yield_single_examples=False"):
-        next(job.predict(input_fn))
+    if cores == 1:
+        with pytest.raises(errors.InvalidInput, match="yield_single_examples=False"):
+            next(job.predict(input_fn))
+
+
+def test_a_scalar_of_several_cores_is_refused(tmp_path: pathlib.Path) -> None:
+    """Predictions of cores are concatenated, which a scalar cannot be; the error names it."""
+
+    def model_fn(features: Any, mode: str) -> Any:
+        predictions = {"value": features, "sum": tf.reduce_sum(features)}
+        return estimator.tpu.TPUEstimatorSpec(mode, predictions=predictions)
+
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=estimator.tpu.RunConfig(
+            model_dir=str(tmp_path), tpu_config=estimator.tpu.TPUConfig(num_shards=2)
+        ),
+        train_batch_size=4,
+        predict_batch_size=4,
+    )
+    with pytest.raises(errors.InvalidInput, match=r"predictions\['sum'\] is a scalar"):
+        next(job.predict(lambda params: tf.data.Dataset.from_tensors(tf.ones(4))))
 
 
 def test_a_batch_that_is_too_large_fails(tmp_path: pathlib.Path) -> None:

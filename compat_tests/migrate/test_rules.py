@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from compat_tests.migrate import rule_program
@@ -9,7 +11,7 @@ from compat_tests.support import migrate_rules
 from compat_tests.support.migrate_rules import Example
 from estimator_bridge import errors
 from estimator_bridge.migrate import selection
-from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
 
@@ -81,6 +83,14 @@ def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str
     """An unknown rule in `--only` or `--skip` is named."""
     with pytest.raises(errors.InvalidInput, match=words):
         selection.of_names(only, skip, LISTED["tf2"].rules())
+
+
+def test_refusals_have_one_order() -> None:
+    """Those of one line and rule, too, whatever the order in which they were collected."""
+    refusals = [Blocker(7, "rule", code, "why") for code in ("one", "two", "three", "four")]
+    texts = {str(Refused("it", order)) for order in itertools.permutations(refusals)}
+
+    assert len(texts) == 1
 
 
 def test_classes_select_all_their_rules() -> None:

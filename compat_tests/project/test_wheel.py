@@ -215,9 +215,12 @@ def test_two_builds_have_the_same_bytes(
 
 
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="the same files on both versions")
-def test_what_is_built_runs_by_itself(tmp_path: pathlib.Path) -> None:
+def test_what_is_built_runs_by_itself(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What `make dist` builds has all files and types; the wheel runs where no source is."""
-    wheel, sources = _dist().build(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    wheel, sources = _dist().build(pathlib.Path("build"))  # as make names it: relative
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
     with zipfile.ZipFile(wheel) as archive:

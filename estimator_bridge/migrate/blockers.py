@@ -61,7 +61,7 @@ class Refused(errors.Untranslatable):
 
     def __init__(self, subject: str, blockers: Iterable[Blocker], to: str = "TensorFlow 2") -> None:
         self.subject = subject
-        self.blockers = sorted(set(blockers), key=lambda each: (each.file, each.line, each.rule))
+        self.blockers = sorted(set(blockers), key=lambda each: (each.file, each.line, str(each)))
         super().__init__(
             f"{subject} cannot be carried to {to}:\n"
             + "\n".join(f"  {each}" for each in self.blockers)

@@ -138,13 +138,6 @@ DIFFERENCES: tuple[Difference, ...] = (
         "cores are emulated",
     ),
     Difference(
-        "tpu/tpu_estimator_integration_test.py",
-        "test_complete_flow_with_[pe]*",
-        "hands a model_fn of predictions the batch size of a core",
-        "hands it that of the batch",
-        "one core makes all predictions, in the order of the input",
-    ),
-    Difference(
         "tpu/tpu_estimator_export_test.py",
         "test_export_tpu_savedmodel_export_to_cpu_false",
         "exports a graph for TPUs alone",

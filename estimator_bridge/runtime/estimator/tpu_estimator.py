@@ -191,10 +191,11 @@ class TPUEstimator(Estimator):
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
-        """Returns the device of the worker of each core; one core makes the predictions of all."""
-        workers = workers_of_cores(self._cores(mode).count, len(cluster.workers))
+        """Returns the device of the worker of each core that takes part."""
+        cores = self._cores(mode)
+        workers = workers_of_cores(cores.count, len(cluster.workers))
         of_cores = [cluster.workers[worker] for worker in workers]
-        return of_cores[:1] if mode == ModeKeys.PREDICT else of_cores
+        return of_cores[: cores.for_predictions().count] if mode == ModeKeys.PREDICT else of_cores
 
     def _check_cluster(self, cluster: Cluster) -> None:
         if not self._use_tpu:
@@ -283,9 +284,7 @@ class TPUEstimator(Estimator):
                 f"{name.replace('_', ' ')} {size} must be divisible by number of replicas "
                 f"{cores.count}, which is TPUConfig.num_shards. Change one of them."
             )
-        input_size, model_size = cores.input_batch_size(size), cores.model_batch_size(size)
-        # One core makes the predictions of all.
-        return input_size, input_size if mode == ModeKeys.PREDICT else model_size
+        return cores.input_batch_size(size), cores.model_batch_size(size)
 
     def _read_spec(self, on_engine: bool) -> LegacySpec | None:
         """Returns the embedding spec as read; None where columns look up by themselves."""

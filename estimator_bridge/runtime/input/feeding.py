@@ -51,16 +51,19 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Returns the layout of predictions: one core makes them, in the order of the input.
+        """Returns the layout of predictions: cores that split a batch, or one that makes them all.
 
-        As in stock it raises WrongType for a `batch_axis`: padding is along the first axis.
+        One has the order of the input where each core would read batches of its own, and nothing
+        to add where each has the whole batch. As in stock it raises WrongType for a `batch_axis`:
+        padding is along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
                 f"`batch_axis`={self.batch_axis} is not possible in predictions; leave it out, or "
                 "use InputPipelineConfig.PER_HOST_V2, which has no use for it."
             )
-        return dataclasses.replace(self, count=1)
+        splits = self.input_mode == InputPipelineConfig.PER_HOST_V1
+        return self if splits else dataclasses.replace(self, count=1)
 
 
 class SessionStartHook(tf.train.SessionRunHook):

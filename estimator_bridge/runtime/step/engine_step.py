@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.input.feature_splitting import Notify, split_features
+from estimator_bridge.runtime.input.feature_splitting import Notify, split_batch, split_features
 from estimator_bridge.runtime.input.feeding import (
     CoreLayout,
     SessionStartHook,
@@ -32,6 +32,7 @@ from estimator_bridge.runtime.step.devices import (
     arithmetic_of,
     make_device,
 )
+from estimator_bridge.runtime.step.host_functions import join_cores
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.runtime.step.tables_of_step import TablesOfStep, keep
@@ -51,7 +52,7 @@ class EngineSettings:
     cores: CoreLayout
     engine: Engine
     notify: Notify
-    predict_batch_size: int  # samples that a batch of a prediction is padded to
+    predict_batch_size: int  # samples that a batch of a prediction, of all cores, is padded to
     core_batch_size: int  # samples of a core, for devices that need to know them beforehand
 
 
@@ -64,10 +65,12 @@ def build_engine_step(
         tell_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
-    ((features, _),), hooks = read_per_core(input_fn, settings.cores, settings.legacy)
+    at_once = dataclasses.replace(settings.cores, count=1)
+    ((features, _),), hooks = read_per_core(input_fn, at_once, settings.legacy)
     size = settings.predict_batch_size
     features, num_samples = pad_batch(features, size)
-    step = _build(mode, [(features, None)], hooks, model_fn, settings)
+    batches = [(part, None) for part in split_batch(features, settings.cores.count)]
+    step = _build(mode, batches, hooks, model_fn, settings)
     predictions = cut_predictions(step.predictions, size, num_samples)
     return dataclasses.replace(step, predictions=predictions)
 
@@ -277,6 +280,11 @@ def _step(
     if mode == ModeKeys.EVAL and len(specs) > 1:
         loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
         step = dataclasses.replace(step, loss=loss)
+    if mode == ModeKeys.PREDICT and len(specs) > 1:
+        predictions = join_cores(
+            "TPUEstimatorSpec.predictions", [spec.predictions for spec in specs]
+        )
+        step = dataclasses.replace(step, predictions=predictions)
     return step
 
 

@@ -26,12 +26,8 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
-        per_core = [getattr(spec, field)[1] for spec in specs]
-        if isinstance(tensors, Mapping):
-            tensors = {k: _joined(field, k, [core[k] for core in per_core]) for k in tensors}
-        else:
-            columns = enumerate(zip(*per_core, strict=True))
-            tensors = [_joined(field, position, column) for position, column in columns]
+        where = f"TPUEstimatorSpec.{field}[1]"
+        tensors = join_cores(where, [getattr(spec, field)[1] for spec in specs])
     graph = tf.get_default_graph()
     before = len(graph.get_operations())
     result = call_host_fn((function, tensors))
@@ -44,11 +40,32 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
     return result
 
 
-def _joined(field: str, key: str | int, tensors: Sequence[Tensor]) -> Tensor:
+def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
+    """Returns the tensors of all cores, concatenated along their first axis.
+
+    Args:
+        where: what the tensors are, for the error.
+        per_core: of each core a Tensor, or a dict or list of Tensors.
+
+    Raises:
+        InvalidInput: a tensor is a scalar.
+    """
+    first = per_core[0]
+    if isinstance(first, Mapping):
+        return {
+            key: _joined(f"{where}[{key!r}]", [core[key] for core in per_core]) for key in first
+        }
+    if isinstance(first, (list, tuple)):
+        columns = enumerate(zip(*per_core, strict=True))
+        return [_joined(f"{where}[{position}]", column) for position, column in columns]
+    return _joined(where, per_core)
+
+
+def _joined(where: str, tensors: Sequence[Tensor]) -> Tensor:
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
     if values[0].shape.rank == 0:
         raise errors.InvalidInput(
-            f"TPUEstimatorSpec.{field}[1][{key!r}] is a scalar; the tensors of {len(values)} cores "
-            "are concatenated along their first axis. Give it one: tf.reshape(value, [1])."
+            f"{where} is a scalar; the tensors of {len(values)} cores are concatenated along their "
+            "first axis. Give it one: tf.reshape(value, [1])."
         )
     return tf.concat(values, 0)

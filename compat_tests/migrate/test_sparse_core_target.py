@@ -115,7 +115,9 @@ def test_an_example_whose_optimizer_would_be_lost_is_refused(
     line = next(n for n, text in enumerate(source.split("\n"), 1) if "MomentumParameters(" in text)
     command = ["migrate", "--form", "tf2", "--target", "sparsecore", str(tmp_path / "train.py")]
     assert main.main(command) == 2
-    assert f", line {line}: [sparsecore-optimizer-lost] MomentumParameters" in capsys.readouterr().err
+    assert (
+        f", line {line}: [sparsecore-optimizer-lost] MomentumParameters" in capsys.readouterr().err
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["train.py"]
 
 

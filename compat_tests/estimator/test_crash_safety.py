@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import jobs, killed, killed_beside
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support import fresh, legacy_checkpoints
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import install
 
@@ -28,10 +26,9 @@ LIVES = [
 
 def run(program: str, *arguments: Any) -> Any:
     """Runs a program of `compat_tests.programs`; returns the completed process."""
-    return subprocess.run(
-        [sys.executable, "-m", f"compat_tests.programs.{program}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
+    return fresh.module(
+        f"compat_tests.programs.{program}",
+        *arguments,
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},  # for `Trainer`
     )
 

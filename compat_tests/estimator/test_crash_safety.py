@@ -17,7 +17,8 @@ from estimator_bridge import errors, estimator
 from estimator_bridge.run import install
 
 LIVES = [
-    pytest.param("step", 5),
+    pytest.param("step", 3),
+    pytest.param("step", 5, marks=pytest.mark.full),
     pytest.param("iterator", 5, marks=pytest.mark.full),
     pytest.param("step", 50, marks=pytest.mark.soak),
     pytest.param("iterator", 50, marks=pytest.mark.soak),

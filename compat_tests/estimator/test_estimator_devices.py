@@ -41,16 +41,14 @@ def same(a: Any, b: Any) -> None:
     assert difference == 0, where
 
 
+# In the quick tier `verify` compares both, in test_verify_power.py.
+@pytest.mark.full
 @pytest.mark.parametrize(
     "cores, options",
     [
         (2, {"optimizer": parameters.AdamParameters(0.01)}),
-        pytest.param(1, {}, marks=pytest.mark.full),
-        pytest.param(
-            2,
-            {"spec_options": {"pipeline_execution_with_tensor_core": True}},
-            marks=pytest.mark.full,
-        ),
+        (1, {}),
+        (2, {"spec_options": {"pipeline_execution_with_tensor_core": True}}),
     ],
     ids=["adam, two cores", "one core", "pipelined"],
 )

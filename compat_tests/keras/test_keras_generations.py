@@ -25,8 +25,8 @@ HERE = str(ROOT)
 OLD = tf.__version__.startswith("2.15")
 KERAS_3 = "tf.keras of 2.21"
 GENERATIONS = [
-    "tf.keras of 2.15" if OLD else KERAS_3,
-    # Half a minute each; the other tests of the layer are in Keras 2 anyway.
+    # Keras 2 takes half a minute each time; the other tests of the layer are in it anyway.
+    pytest.param("tf.keras of 2.15", marks=pytest.mark.full) if OLD else KERAS_3,
     pytest.param("tf_keras", marks=pytest.mark.full),
 ]
 

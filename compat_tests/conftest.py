@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,6 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_collection_finish() -> None:
+    """Takes what is there before the first test out of what the garbage collector looks at.
+
+    It stays until the end: TensorFlow, the suite, and thousands of tests of the other tiers.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 BEHAVIOR = (

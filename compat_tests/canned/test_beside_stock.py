@@ -22,12 +22,13 @@ pytestmark = pytest.mark.stock
 
 OURS = {1: estimator, 2: v2}
 
+QUICK = (2, "DNNLinearCombined", "Classifier", "plain")
 PROGRAMS = [
     pytest.param(
         version,
         *rest,
         id="-".join((f"v{version}", *rest)),
-        marks=() if rest == ("DNNLinearCombined", "Classifier", "plain") else pytest.mark.full,
+        marks=() if (version, *rest) == QUICK else pytest.mark.full,
     )
     for version, *parts in itertools.product((1, 2), census.FAMILIES, census.TASKS, census.SETTINGS)
     for rest in [tuple(parts)]

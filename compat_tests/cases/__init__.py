@@ -22,7 +22,8 @@ def every(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
     rows = (
         dict(zip(factors, levels, strict=True)) for levels in itertools.product(*factors.values())
     )
-    return [row for row in rows if not set(pairs_of(row)) & set(refused)]
+    refused = frozenset(refused)
+    return [row for row in rows if refused.isdisjoint(pairs_of(row))]
 
 
 def pairwise(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
@@ -36,7 +37,8 @@ def pairwise(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
         factors: for each factor its levels.
         refused: as in `every`.
     """
-    missing = dict.fromkeys(pair for pair in _pairs(factors) if pair not in set(refused))
+    refused = frozenset(refused)
+    missing = dict.fromkeys(pair for pair in _pairs(factors) if pair not in refused)
     used: collections.Counter[tuple[str, Any]] = collections.Counter()
     rows = []
     while missing:
@@ -45,7 +47,7 @@ def pairwise(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
             gains = {}
             for level in factors[factor]:
                 pairs = set(pairs_of(_ordered({**row, factor: level}, factors)))
-                if not pairs & set(refused):
+                if not pairs & refused:
                     gains[level] = len(missing.keys() & pairs), -used[factor, level]
             row[factor] = max(gains, key=gains.__getitem__)
         rows.append(_ordered(row, factors))
@@ -71,6 +73,14 @@ def in_turn(
         level = min(times, key=times.__getitem__)
         met.update((level, other) for other in row.items())
         yield {**row, factor: level}
+
+
+def sharing(combinations: Iterable[Any], *names: str) -> list[tuple[Any, ...]]:
+    """Returns the combinations in groups with the same values of these attributes, in order."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for one in combinations:
+        groups.setdefault(tuple(getattr(one, name) for name in names), []).append(one)
+    return [tuple(groups[key]) for key in sorted(groups)]
 
 
 def pairs_of(row: Mapping[str, Any]) -> list[Pair]:

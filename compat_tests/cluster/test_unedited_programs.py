@@ -27,7 +27,8 @@ pytestmark = pytest.mark.full
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     """Starts tasks."""
-    started = Nursery()
+    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
     yield started
     started.close()
 

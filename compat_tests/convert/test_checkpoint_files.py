@@ -6,8 +6,6 @@ import itertools
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support import fresh, legacy_checkpoints
 from estimator_bridge import convert as conversions
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, Writer, index_file, object_graph
@@ -364,9 +362,7 @@ except errors.CannotWrite as error:
 def convert_in_a_process(old: str, new: str, before: str) -> tuple[int, str]:
     """Converts in another process, after more code; returns its status, 7 for CannotWrite."""
     code = IN_A_PROCESS.format(before=f"progress = None\n{before}")
-    done = subprocess.run(
-        [sys.executable, "-c", code, old, new], capture_output=True, text=True, check=False
-    )
+    done = fresh.code(code, old, new)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from compat_tests.support.engine_checkpoints import (
     EACH,
     PLACEMENTS,
@@ -163,12 +162,6 @@ def test_a_process_without_us_reads_ours(tmp_path: pathlib.Path) -> None:
     for name, kinds in filled.items():
         np.save(tmp_path / f"{name[:5].replace('/', '_')}.npy", kinds["parameters"])
 
-    done = subprocess.run(
-        [sys.executable, "-c", READER, save(engine, tmp_path), str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = fresh.code(READER, save(engine, tmp_path), tmp_path, cwd=tmp_path)
 
     assert "READ" in done.stdout, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""Thirty sparse steps of every optimizer under every common setting, against the references."""
+"""Many sparse steps of every optimizer under every common setting, against the references."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases import optimizers as cases
+from compat_tests.cases import sharing
 from compat_tests.cases.optimizers import Combination, OptimizerCase, SparseIds
 from compat_tests.conftest import Array, Engine, Runner
 from compat_tests.references.inputs import sparse
@@ -50,20 +51,18 @@ def together(combinations: list[Combination], *also: str) -> Iterator[Any]:
     Args:
         also: further factors by which engines are told apart.
     """
-
-    def key(combination: Combination) -> tuple[Any, ...]:
-        return tuple(getattr(combination, name) for name in ("mode", "cores", "driver", *also))
-
-    for shared in sorted({key(combination) for combination in combinations}):
-        group = tuple(combination for combination in combinations if key(combination) == shared)
+    for group in sharing(combinations, "mode", "cores", "driver", *also):
         for place, combination in enumerate(group):
             yield pytest.param(group, place, id=str(combination))
 
 
+QUICK_STEPS = 10
+
+
 @pytest.mark.parametrize("group, place", together(cases.quick()))
 def test_rows_follow_the_reference(group: tuple[Combination, ...], place: int) -> None:
-    """After each of thirty sparse steps every row and slot is where the reference has it."""
-    check(group, place)
+    """After each of ten sparse steps every row and slot is where the reference has it."""
+    check(group, place, QUICK_STEPS)
 
 
 @pytest.mark.full
@@ -71,17 +70,17 @@ def test_rows_follow_the_reference(group: tuple[Combination, ...], place: int) -
 def test_rows_follow_the_reference_under_all_settings(
     group: tuple[Combination, ...], place: int
 ) -> None:
-    """Rows and slots are the reference's in every combination of settings, not just every pair."""
+    """After each of thirty they are, in every combination of settings, not just every pair."""
     check(group, place)
 
 
-def check(group: tuple[Combination, ...], place: int) -> None:
+def check(group: tuple[Combination, ...], place: int, count: int = cases.NUM_STEPS) -> None:
     """Compares the activations, rows and slots of one table with the reference, step by step.
 
     Once against a reference that starts anew from the engine's rows before each step, and once
     against one that runs along from the beginning.
     """
-    record, combination = train(group), group[place]
+    record, combination = train(group, count=count), group[place]
     name = table_name(place)
     case = combination.case
     whole = reference(combination, cases.initial_weights(case, place), None)
@@ -91,7 +90,7 @@ def check(group: tuple[Combination, ...], place: int) -> None:
             record.tables[0][name][kind], values.astype(np.float32), f"{combination}, start, {kind}"
         )
 
-    for number, step in enumerate(cases.steps(case, place, combination.cores)):
+    for number, step in enumerate(cases.steps(case, place, combination.cores, count)):
         before, after = record.tables[number][name], record.tables[number + 1][name]
         where = (
             f"{combination.optimizer}, {combination.mode}, {combination.cores} cores, "
@@ -176,8 +175,10 @@ def reference(
 
 
 @functools.lru_cache(maxsize=1)
-def train(group: tuple[Combination, ...], driver: str | None = None) -> Record:
-    """Trains one table per combination, all in one engine, for thirty steps.
+def train(
+    group: tuple[Combination, ...], driver: str | None = None, count: int = cases.NUM_STEPS
+) -> Record:
+    """Trains one table per combination, all in one engine, for some steps.
 
     Args:
         driver: instead of that of the combinations.
@@ -191,7 +192,8 @@ def train(group: tuple[Combination, ...], driver: str | None = None) -> Record:
 
     record = Record([engine.read()], [])
     batches = zip(
-        *(cases.steps(row.case, place, cores) for place, row in enumerate(group)), strict=True
+        *(cases.steps(row.case, place, cores, count) for place, row in enumerate(group)),
+        strict=True,
     )
     for number, of_tables in enumerate(batches):
         runner.write(step_variable, float(number))

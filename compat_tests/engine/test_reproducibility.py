@@ -112,8 +112,9 @@ def tables_of(*setups: Setup) -> list[Any]:
 
 
 QUICK = [
-    Setup("function"),
-    Setup("graph"),
+    # Every optimizer is in one of the two; on native ops all of them are in a graph.
+    Setup("function", kinds=cases.KINDS[::2]),
+    Setup("graph", kinds=cases.KINDS[1::2]),
     # That a batch waits between functions is nothing that an optimizer could notice.
     Setup("two functions", 2, "host", ("SGD", "Adagrad", "Adam")),
     Setup("graph", 2, "native"),
@@ -121,7 +122,7 @@ QUICK = [
 ]
 FULL = [
     *[Setup(mode, 2, driver) for mode in MODES[1:] for driver in cases.DRIVERS],
-    Setup("two functions"),
+    *[Setup(mode) for mode in MODES[1:]],
 ]
 
 

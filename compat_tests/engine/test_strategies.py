@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 
 HERE = str(ROOT)
@@ -32,7 +30,7 @@ ROUNDING = 8 * 2.0**-24 * 10
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """What the loops came to, by strategy and quantity."""
     path = str(tmp_path_factory.mktemp("loops") / "results.npz")
-    subprocess.run([sys.executable, "-c", PROGRAM, path], check=True, cwd=HERE)
+    fresh.code(PROGRAM, path, check=True, cwd=HERE)
     with np.load(path) as stored:
         return dict(stored)
 

@@ -6,8 +6,6 @@ import functools
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 from typing import Any
 
@@ -17,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses
+from compat_tests.support import fresh
 from compat_tests.support.base_jobs import Terminate, make
 from estimator_bridge import errors, estimator
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
@@ -208,12 +207,7 @@ def test_sigterm_ends_the_process_after_the_checkpoint(tmp_path: pathlib.Path) -
         "job.train(houses.data, steps=100, hooks=[base_jobs.Terminate(4)])\n"
         "print('went on')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
-    )
+    done = fresh.code(program, tmp_path, env={**os.environ, "TF_USE_LEGACY_KERAS": "1"})
 
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert "went on" not in done.stdout

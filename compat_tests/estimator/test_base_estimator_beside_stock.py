@@ -22,7 +22,11 @@ if HAS_STOCK:
 @pytest.mark.stock
 def test_training_is_stocks_to_the_bit(tmp_path: pathlib.Path) -> None:
     """After 20 steps every variable, metric, prediction and file name is stock's; so are events."""
-    config = {"save_summary_steps": 5, "save_checkpoints_steps": 10}
+    config = {
+        "save_summary_steps": 5,
+        "save_checkpoints_steps": 10,
+        "checkpoint_save_graph_def": True,
+    }
     pair = [
         make(tmp_path, kind, name, config=config)
         for kind, name in ((stock.ESTIMATOR.Estimator, "stock"), (Estimator, "bridge"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-import subprocess
-import sys
+import shutil
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import houses, jobs
+from compat_tests.support import fresh
 from compat_tests.support.base_jobs import STEPS, make, run_signature, several_outputs, started
 from estimator_bridge import errors
 from estimator_bridge.legacy.warm_start import WarmStartSettings
@@ -20,10 +20,22 @@ from estimator_bridge.legacy.warm_start import WarmStartSettings
 # --- Export -------------------------------------------------------------------------------
 
 
-def test_exported_predictions_are_those_of_predict(tmp_path: pathlib.Path) -> None:
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: Any) -> Any:
+    """Returns a trained job and its folder."""
+    folder = tmp_path_factory.mktemp("source")
+    return make(folder).train(houses.data, steps=STEPS), folder
+
+
+def trained(source: Any, tmp_path: pathlib.Path, **options: Any) -> Any:
+    """Returns a job that goes on from a copy of the trained one."""
+    shutil.copytree(source[1] / "job", tmp_path / "job")
+    return make(tmp_path, **options)
+
+
+def test_exported_predictions_are_those_of_predict(source: Any, tmp_path: pathlib.Path) -> None:
     """An exported model predicts the same as `predict`, from serialised or parsed samples."""
-    job = make(tmp_path, outputs=several_outputs)
-    job.train(houses.data, steps=STEPS)
+    job = trained(source, tmp_path, outputs=several_outputs)
     expected = [sample["price"] for sample in job.predict(lambda: houses.data(2))]
 
     path = job.export_saved_model(str(tmp_path / "exported"), houses.serving_receiver)
@@ -41,13 +53,12 @@ def test_exported_predictions_are_those_of_predict(tmp_path: pathlib.Path) -> No
         np.testing.assert_allclose(answer, expected, rtol=0, atol=rounding)
 
 
-def test_an_export_needs_only_tensorflow(tmp_path: pathlib.Path) -> None:
+def test_an_export_needs_only_tensorflow(source: Any, tmp_path: pathlib.Path) -> None:
     """A fresh process that imports TensorFlow alone serves the model, after its sources are gone.
 
     The vocabulary file travels as an asset.
     """
-    job = make(tmp_path)
-    job.train(houses.data, steps=STEPS)
+    job = trained(source, tmp_path)
     expected = [float(sample["price"][0]) for sample in job.predict(lambda: houses.data(1))]
     path = os.fsdecode(job.export_saved_model(tmp_path / "exported", houses.serving_receiver))
     os.remove(tmp_path / "streets.txt")
@@ -65,11 +76,7 @@ def test_an_export_needs_only_tensorflow(tmp_path: pathlib.Path) -> None:
         "ours = ('tf2_engine', 'estimator_bridge')\n"
         "assert not any(name.startswith(ours) for name in sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program, path, str(tmp_path / "examples")],
-        capture_output=True,
-        text=True,
-    )
+    done = fresh.code(program, path, tmp_path / "examples", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert os.listdir(os.path.join(path, "assets")) == ["streets.txt"]
@@ -78,10 +85,11 @@ def test_an_export_needs_only_tensorflow(tmp_path: pathlib.Path) -> None:
     )
 
 
-def test_all_modes_are_exported_with_one_set_of_variables(tmp_path: pathlib.Path) -> None:
+def test_all_modes_are_exported_with_one_set_of_variables(
+    source: Any, tmp_path: pathlib.Path
+) -> None:
     """Each mode is a graph with its own tag and signature; the training graph can be trained."""
-    job = make(tmp_path)
-    job.train(houses.data, steps=STEPS)
+    job = trained(source, tmp_path)
     path = job.experimental_export_all_saved_models(
         str(tmp_path / "exported"),
         {
@@ -109,10 +117,9 @@ def test_all_modes_are_exported_with_one_set_of_variables(tmp_path: pathlib.Path
     }
 
 
-def test_extra_assets_text_and_one_mode(tmp_path: pathlib.Path) -> None:
+def test_extra_assets_text_and_one_mode(source: Any, tmp_path: pathlib.Path) -> None:
     """Extra files are added at their paths, the graph may be text, and the mode may be chosen."""
-    job = make(tmp_path)
-    job.train(houses.data, steps=1)
+    job = trained(source, tmp_path)
     (tmp_path / "note.txt").write_text("a note")
     path = pathlib.Path(
         os.fsdecode(
@@ -133,13 +140,12 @@ def test_extra_assets_text_and_one_mode(tmp_path: pathlib.Path) -> None:
     assert reader.get_tensor("global_step") == 0
 
 
-def test_a_failed_export_leaves_nothing(tmp_path: pathlib.Path) -> None:
+def test_a_failed_export_leaves_nothing(source: Any, tmp_path: pathlib.Path) -> None:
     """A failed export raises an error and leaves no part of a directory."""
     base = tmp_path / "exported"
-    job = make(tmp_path)
     with pytest.raises(errors.NotTrained, match="no checkpoint"):
-        job.export_saved_model(str(base), houses.serving_receiver)
-    job.train(houses.data, steps=1)
+        make(tmp_path).export_saved_model(str(base), houses.serving_receiver)
+    job = trained(source, tmp_path)
     other = make(tmp_path, prefix="renamed")
     with pytest.raises(errors.InvalidInput, match="renamed/"):
         other.export_saved_model(str(base), houses.serving_receiver)
@@ -156,10 +162,11 @@ def test_a_failed_export_leaves_nothing(tmp_path: pathlib.Path) -> None:
     assert not base.exists() or os.listdir(base) == []
 
 
-def test_exports_of_one_second_get_their_own_directories(tmp_path: pathlib.Path) -> None:
+def test_exports_of_one_second_get_their_own_directories(
+    source: Any, tmp_path: pathlib.Path
+) -> None:
     """Two exports in immediate succession have different names in ascending order."""
-    job = make(tmp_path)
-    job.train(houses.data, steps=1)
+    job = trained(source, tmp_path)
     first, second = (
         int(os.path.basename(job.export_saved_model(tmp_path / "e", houses.serving_receiver)))
         for _ in range(2)
@@ -168,13 +175,6 @@ def test_exports_of_one_second_get_their_own_directories(tmp_path: pathlib.Path)
 
 
 # --- Warm start -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: Any) -> Any:
-    """Returns a trained job and its folder."""
-    folder = tmp_path_factory.mktemp("source")
-    return make(folder).train(houses.data, steps=STEPS), folder
 
 
 EMBEDDING = "input_layer/street_embedding/embedding_weights"

@@ -71,7 +71,10 @@ def make(model_dir: str, optimizer: Any, num_shards: int | None) -> Any:
     )
 
 
-@pytest.mark.parametrize("num_shards", [pytest.param(1, marks=pytest.mark.full), 2, 4])
+@pytest.mark.parametrize(
+    "num_shards",
+    [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(4, marks=pytest.mark.full)],
+)
 def test_cores_share_a_batch(
     one_core: tuple[Any, Any], num_shards: int, tmp_path: pathlib.Path
 ) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import random
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,12 +12,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.programs import jobs, killed, killed_beside
-from compat_tests.support import legacy_checkpoints
+from compat_tests.support import fresh, legacy_checkpoints
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import install
 
 LIVES = [
-    pytest.param("step", 5),
+    pytest.param("step", 3),
+    pytest.param("step", 5, marks=pytest.mark.full),
     pytest.param("iterator", 5, marks=pytest.mark.full),
     pytest.param("step", 50, marks=pytest.mark.soak),
     pytest.param("iterator", 50, marks=pytest.mark.soak),
@@ -28,10 +27,9 @@ LIVES = [
 
 def run(program: str, *arguments: Any) -> Any:
     """Runs a program of `compat_tests.programs`; returns the completed process."""
-    return subprocess.run(
-        [sys.executable, "-m", f"compat_tests.programs.{program}", *map(str, arguments)],
-        capture_output=True,
-        text=True,
+    return fresh.module(
+        f"compat_tests.programs.{program}",
+        *arguments,
         env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},  # for `Trainer`
     )
 

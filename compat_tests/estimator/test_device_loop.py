@@ -46,11 +46,12 @@ def _step(session: Any) -> int:
 def trained(
     model_dir: pathlib.Path,
     iterations: int | str,
-    input_fn: Any = clicks.input_fn,
+    input_fn: Any = tiny.input_fn,
     **arguments: Any,
 ) -> tuple[Any, Recorder]:
-    """Returns a trained job, and the records of its hook."""
-    job = jobs.make(str(model_dir), tpu_options={"iterations_per_loop": iterations})
+    """Returns a trained job of one table, and the records of its hook."""
+    options = {"iterations_per_loop": iterations}
+    job = tiny.make(estimator, str(model_dir), [tiny.column()], use_tpu=True, tpu_options=options)
     recorder = Recorder()
     job.train(input_fn, hooks=[recorder], **arguments)
     return job, recorder
@@ -85,9 +86,11 @@ def test_max_steps_end_a_loop_early(tmp_path: pathlib.Path) -> None:
 
 def test_the_length_of_a_loop_changes_no_number(tmp_path: pathlib.Path) -> None:
     """Seven steps in loops of one and of three end in the same variables, to the bit."""
-    base, _ = trained(tmp_path / "one", 1, steps=7)
+    base = jobs.make(str(tmp_path / "one"), tpu_options={"iterations_per_loop": 1})
+    base.train(clicks.input_fn, steps=7)
     start = jobs.continue_from(jobs.first_checkpoint(base), str(tmp_path / "three"))
-    job, _ = trained(pathlib.Path(start), 3, steps=7)
+    job = jobs.make(start, tpu_options={"iterations_per_loop": 3})
+    job.train(clicks.input_fn, steps=7)
 
     assert jobs.largest_difference(jobs.saved(base), jobs.saved(job))[0] == 0.0
 
@@ -120,26 +123,36 @@ def test_hooks_fetch_from_the_last_step_of_a_loop(tmp_path: pathlib.Path) -> Non
     np.testing.assert_array_equal(seen, expected)
 
 
+def looped(model_dir: pathlib.Path, **config: Any) -> Any:
+    """Returns a job with loops of three steps.
+
+    Args:
+        **config: of RunConfig.
+    """
+    options = {"iterations_per_loop": 3}
+    job = tiny.make(estimator, str(model_dir), [tiny.column()], use_tpu=True, tpu_options=options)
+    job._config = job._config.replace(**config)
+    return job
+
+
 def test_checkpoints_are_written_between_loops(tmp_path: pathlib.Path) -> None:
     """With a checkpoint every 4 steps and loops of 3 the first end at or after it is saved."""
-    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
-    job._config = job._config.replace(save_checkpoints_steps=4)
+    job = looped(tmp_path, save_checkpoints_steps=4)
     saved: list[int] = []
 
     class Listener(tf.train.CheckpointSaverListener):
         def after_save(self, session: Any, global_step_value: Any) -> None:
             saved.append(int(global_step_value))
 
-    job.train(clicks.input_fn, steps=13, saving_listeners=[Listener()])
+    job.train(tiny.input_fn, steps=13, saving_listeners=[Listener()])
 
     assert saved == [0, 6, 12, 13]
 
 
 def test_summaries_are_written_between_loops(tmp_path: pathlib.Path) -> None:
     """With summaries every step and loops of 3 the loss is recorded at the ends of loops."""
-    job = jobs.make(str(tmp_path), tpu_options={"iterations_per_loop": 3})
-    job._config = job._config.replace(save_summary_steps=1)
-    job.train(clicks.input_fn, steps=9)
+    job = looped(tmp_path, save_summary_steps=1)
+    job.train(tiny.input_fn, steps=9)
 
     steps = [
         event.step
@@ -159,12 +172,6 @@ def test_the_host_call_runs_inside_of_loops(
 ) -> None:
     """In each loop the host call runs in the first step and every k-th after it."""
     called: list[int] = []
-    inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
-
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        spec = inner(features, labels, mode, params)
-        # Batch number n of the input_fn below is all n.
-        return spec._replace(host_call=(host_fn, [features["number"][:1]]))
 
     def host_fn(number: Any) -> Any:
         def record(value: Any) -> Any:
@@ -174,28 +181,39 @@ def test_the_host_call_runs_inside_of_loops(
         return tf.py_func(record, [number], tf.int64)
 
     def input_fn(params: dict[str, Any]) -> Any:
-        size = params["batch_size"]
+        # Batch number n is all n.
+        numbered = tiny.inputs("a", number=lambda number: tf.fill([tiny.BATCH], number))
+        return numbered(params)
 
-        def make(number: Any) -> Any:
-            features, labels = clicks.batch_of(number, size)
-            return {**features, "number": tf.fill([size], number)}, labels
-
-        return tf.data.Dataset.range(100).map(make)
-
-    job = jobs.make(
+    columns = [tiny.column()]
+    job = tiny.make(
+        estimator,
         str(tmp_path),
+        columns,
+        use_tpu=True,
         tpu_options={"iterations_per_loop": 4, "experimental_host_call_every_n_steps": every},
     )
+    inner = job._model_fn
+
+    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
+        spec = inner(features, labels, mode, params)
+        return spec._replace(host_call=(host_fn, [features["number"][:1]]))
+
     job._model_fn = model_fn
     job.train(input_fn, steps=7)
 
     assert called == expected
 
 
+def five_batches(params: Any) -> Any:
+    """Returns a dataset that ends."""
+    return tiny.input_fn(params).take(5)
+
+
 def test_an_input_that_ends_inside_a_loop_ends_the_training(tmp_path: pathlib.Path) -> None:
     """With five batches in loops of three, hooks see one loop, and all five steps are saved."""
-    job, recorder = trained(tmp_path, 3, clicks.short_input_fn, steps=100)
-    whole, _ = trained(tmp_path / "whole", 1, clicks.short_input_fn, steps=100)
+    job, recorder = trained(tmp_path, 3, five_batches, steps=100)
+    whole, _ = trained(tmp_path / "whole", 1, five_batches, steps=100)
 
     assert (recorder.before, recorder.after, recorder.ends) == ([0, 3], [3], 1)
     assert job.latest_checkpoint().endswith("model.ckpt-5")
@@ -210,14 +228,14 @@ def test_an_input_that_ends_in_the_first_loop_has_made_steps(
     tf.logging.set_verbosity(tf.logging.INFO)
     try:
         with caplog.at_level(logging.INFO):
-            job, recorder = trained(tmp_path, 100, clicks.short_input_fn, steps=100)
+            job, recorder = trained(tmp_path, 100, five_batches, steps=100)
     finally:
         tf.logging.set_verbosity(verbosity)
 
     assert recorder.after == []
     assert job.latest_checkpoint().endswith("model.ckpt-5")
     assert "Training made no steps" not in caplog.text
-    # Of whatever size: Keras draws the weights of its layers without regard to the graph's seed.
+    # Of whatever size.
     assert re.search(r"Loss for final step: \d", caplog.text)
 
 
@@ -225,7 +243,7 @@ def test_an_input_that_ends_in_the_first_loop_has_made_steps(
 def test_a_loop_may_be_given_in_seconds(tmp_path: pathlib.Path) -> None:
     """A loop of an hour makes all steps at once; one of a second ends, and the next begins."""
     _, hour = trained(tmp_path / "hour", "1h", steps=5)
-    slow_batches = lambda params: clicks.input_fn(params).map(_slowly)  # noqa: E731
+    slow_batches = lambda params: tiny.input_fn(params).map(_slowly)  # noqa: E731
     _, second = trained(tmp_path / "second", "1s", slow_batches, steps=8)
 
     assert hour.after == [5]
@@ -272,8 +290,9 @@ def test_an_evaluation_of_unknown_length_is_a_call_per_step(tmp_path: pathlib.Pa
 
 def test_without_the_engine_a_step_is_a_call(tmp_path: pathlib.Path) -> None:
     """With use_tpu=False there is no loop, as in stock."""
-    job = jobs.make(str(tmp_path), use_tpu=False, tpu_options={"iterations_per_loop": 3})
+    options = {"iterations_per_loop": 3}
+    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=False, tpu_options=options)
     recorder = Recorder()
-    job.train(clicks.input_fn, steps=4, hooks=[recorder])
+    job.train(tiny.input_fn, steps=4, hooks=[recorder])
 
     assert recorder.after == [1, 2, 3, 4]

@@ -32,14 +32,24 @@ def logged_warnings(caplog: pytest.LogCaptureFixture) -> Any:
     return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("trained_with", [True, False])
-def test_activations_are_those_of_the_references(
-    trained_with: bool, tmp_path: pathlib.Path
-) -> None:
+WITH_SLOTS: dict[str, Any] = {
+    "optimizer": parameters.AdagradParameters(0.1),
+    "model_optimizer": lambda: tf.train.AdagradOptimizer(0.1),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["trained on", "trained off"])
+def trained(request: Any, tmp_path_factory: Any) -> Any:
+    """Returns a job that was trained with use_tpu on or off, and has slots."""
+    model_dir = str(tmp_path_factory.mktemp("trained") / "job")
+    job = dicts.make(model_dir, use_tpu=request.param, **WITH_SLOTS)
+    return job.train(dicts.input_fn, steps=3)
+
+
+def test_activations_are_those_of_the_references(trained: Any) -> None:
     """Both settings look up the references' activations, whichever of them trained the tables."""
-    dicts.make(str(tmp_path), use_tpu=trained_with).train(dicts.input_fn, steps=2)
     for use_tpu in (False, True):
-        job = dicts.make(str(tmp_path), use_tpu=use_tpu)
+        job = dicts.make(trained.model_dir, use_tpu=use_tpu, **WITH_SLOTS)
         predictions = list(job.predict(dicts.short_input_fn, yield_single_examples=False))
         assert len(predictions) == 3
         for number, batch in enumerate(predictions):
@@ -89,14 +99,14 @@ def _expected(saved: dict[str, np.ndarray], number: int) -> dict[str, tuple[Any,
 
 
 def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
-    """Five steps with either setting, or in turn, give the same tables: it is gradient descent."""
+    """Three steps with either setting, or in turn, give the same tables: it is gradient descent."""
     base = dicts.make(str(tmp_path / "base"), use_tpu=True)
-    base.train(dicts.input_fn, steps=5)
+    base.train(dicts.input_fn, steps=3)
     start = jobs.first_checkpoint(base)
     without = dicts.make(jobs.continue_from(start, str(tmp_path / "no")), use_tpu=False)
-    without.train(dicts.input_fn, steps=5)
+    without.train(dicts.input_fn, steps=3)
     turns = jobs.continue_from(start, str(tmp_path / "turns"))
-    for number, use_tpu in enumerate((False, True, False, True, False)):
+    for number, use_tpu in enumerate((False, True, False)):
         later = lambda params, n=number: dicts.input_fn(params).skip(n)  # noqa: E731
         in_turn = dicts.make(turns, use_tpu=use_tpu)
         in_turn.train(later, steps=1)
@@ -113,7 +123,7 @@ def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
                 np.atleast_1d(value),
                 np.atleast_1d(values[name]),
                 n_terms=MOST_TERMS,
-                steps=5,
+                steps=3,
                 scale=4.0,
                 where=name,
             )
@@ -123,17 +133,10 @@ def test_a_job_switches_and_keeps_its_tables(tmp_path: pathlib.Path) -> None:
 _OTHERS = {"dense/kernel", "dense/bias", "global_step"}
 
 
-@pytest.mark.parametrize("trained_with", [True, False])
-def test_evaluation_switches(trained_with: bool, tmp_path: pathlib.Path) -> None:
+def test_evaluation_switches(trained: Any) -> None:
     """A checkpoint of either setting, with slots of either kind, has the same metrics with both."""
-    options = {
-        "optimizer": parameters.AdagradParameters(0.1),
-        "model_optimizer": lambda: tf.train.AdagradOptimizer(0.1),
-    }
-    trained = dicts.make(str(tmp_path), use_tpu=trained_with, **options)
-    trained.train(dicts.input_fn, steps=3)
     results = [
-        dicts.make(str(tmp_path), use_tpu=use_tpu, **options).evaluate(
+        dicts.make(trained.model_dir, use_tpu=use_tpu, **WITH_SLOTS).evaluate(
             dicts.short_input_fn, checkpoint_path=trained.latest_checkpoint()
         )
         for use_tpu in (True, False)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import clicks, jobs
+from compat_tests.programs import clicks, jobs, tiny
 from estimator_bridge import estimator
 from estimator_bridge.legacy import parameters
 from tf2_engine.backends import HostDriver
@@ -53,6 +53,13 @@ class RecordingDriver(HostDriver):
     def send_gradients(self, *arguments: Any) -> Any:
         self.calls.append("send_gradients")
         return super().send_gradients(*arguments)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: Any) -> Any:
+    """Returns a job of six steps."""
+    job = jobs.make(str(tmp_path_factory.mktemp("whole") / "job"))
+    return job.train(clicks.input_fn, steps=6)
 
 
 def test_every_mode_goes_through_the_verbs_of_a_driver(tmp_path: pathlib.Path) -> None:
@@ -129,10 +136,8 @@ def test_programs_find_table_variables(tmp_path: pathlib.Path) -> None:
         assert f"{table}/part_0" not in seen["trainable"]
 
 
-def test_training_resumes_where_it_stopped(tmp_path: pathlib.Path) -> None:
+def test_training_resumes_where_it_stopped(whole: Any, tmp_path: pathlib.Path) -> None:
     """Two trainings of three steps, on the data of each, end with the values of six steps."""
-    whole = jobs.make(str(tmp_path / "whole"))
-    whole.train(clicks.input_fn, steps=6)
     start = jobs.continue_from(jobs.first_checkpoint(whole), str(tmp_path / "parts"))
     parts = jobs.make(start)
 
@@ -147,35 +152,35 @@ def test_training_resumes_where_it_stopped(tmp_path: pathlib.Path) -> None:
     assert jobs.largest_difference(jobs.saved(whole), jobs.saved(parts))[0] == 0.0
 
 
+def of_one_table(model_dir: pathlib.Path, **options: Any) -> Any:
+    """Returns a small job."""
+    return tiny.make(estimator, str(model_dir), [tiny.column()], use_tpu=True, **options)
+
+
 def test_max_steps_is_the_step_to_stop_at(tmp_path: pathlib.Path) -> None:
     """`max_steps` counts from the beginning of the job; a second call does nothing."""
-    job = jobs.make(str(tmp_path))
-    job.train(clicks.input_fn, max_steps=3)
-    job.train(clicks.input_fn, max_steps=3)
+    job = of_one_table(tmp_path)
+    job.train(tiny.input_fn, max_steps=3)
+    job.train(tiny.input_fn, max_steps=3)
 
     assert job.latest_checkpoint().endswith("model.ckpt-3")
 
 
-def test_evaluation_reads_the_checkpoint(tmp_path: pathlib.Path) -> None:
+def test_evaluation_reads_the_checkpoint(whole: Any) -> None:
     """Evaluation uses every batch until the input ends and returns the evaluated step."""
-    job = jobs.make(str(tmp_path))
-    job.train(clicks.input_fn, steps=4)
+    metrics = whole.evaluate(clicks.short_input_fn)
+    first = whole.evaluate(clicks.short_input_fn, steps=2, name="first")
 
-    whole = job.evaluate(clicks.short_input_fn)
-    first = job.evaluate(clicks.short_input_fn, steps=2, name="first")
-
-    assert set(whole) == {"accuracy", "loss", "global_step"}
-    assert whole["global_step"] == 4
-    assert whole["loss"] != first["loss"]
-    assert (tmp_path / "eval_first").is_dir()
-    old = job.evaluate(clicks.short_input_fn, checkpoint_path=jobs.first_checkpoint(job))
-    assert old["global_step"] == 0
+    assert set(metrics) == {"accuracy", "loss", "global_step"}
+    assert metrics["global_step"] == 6
+    assert metrics["loss"] != first["loss"]
+    assert pathlib.Path(whole.model_dir, "eval_first").is_dir()
+    before = jobs.first_checkpoint(whole)
+    assert whole.evaluate(clicks.short_input_fn, checkpoint_path=before)["global_step"] == 0
 
 
-def test_predictions_come_in_order_to_the_last_sample(tmp_path: pathlib.Path) -> None:
+def test_predictions_come_in_order_to_the_last_sample(whole: Any) -> None:
     """Samples of a partial last batch are predicted too, and all keep their order."""
-    job = jobs.make(str(tmp_path))
-    job.train(clicks.input_fn, steps=4)
 
     def few(params: dict[str, Any]) -> Any:
         def part(step: Any) -> Any:
@@ -192,12 +197,12 @@ def test_predictions_come_in_order_to_the_last_sample(tmp_path: pathlib.Path) ->
 
         return tf.data.Dataset.range(3).map(part)
 
-    some = [float(sample["p"][0]) for sample in job.predict(few)]
-    every = [float(sample["p"][0]) for sample in job.predict(clicks.short_input_fn)]
+    some = [float(sample["p"][0]) for sample in whole.predict(few)]
+    batches = list(whole.predict(clicks.short_input_fn, yield_single_examples=False))
+    every = np.concatenate([batch["p"][:, 0] for batch in batches])
 
     assert len(some) == 2 * jobs.BATCH + 5
     np.testing.assert_allclose(some, every[: len(some)], rtol=1e-6)
-    batches = list(job.predict(clicks.short_input_fn, yield_single_examples=False))
     assert [len(batch["p"]) for batch in batches] == [jobs.BATCH] * 5
 
 
@@ -302,8 +307,8 @@ def test_hooks_and_listeners_are_called(tmp_path: pathlib.Path) -> None:
         def after_save(self, session: Any, global_step_value: Any) -> None:
             calls.append(f"saved {global_step_value}")
 
-    jobs.make(str(tmp_path), tpu_options=one_step).train(
-        clicks.input_fn, steps=2, hooks=[Hook()], saving_listeners=[Listener()]
+    of_one_table(tmp_path, tpu_options=one_step).train(
+        tiny.input_fn, steps=2, hooks=[Hook()], saving_listeners=[Listener()]
     )
 
     assert calls == ["begin", "saved 0", "after_run", "after_run", "saved 2", "end"] or calls == [
@@ -318,14 +323,14 @@ def test_hooks_and_listeners_are_called(tmp_path: pathlib.Path) -> None:
 
 def test_progress_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     """Loss, step and global_step/sec are logged, and one line says which engine runs where."""
-    job = jobs.make(str(tmp_path))
+    job = of_one_table(tmp_path)
     job._config = job._config.replace(log_step_count_steps=2)
     verbosity = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.INFO)
     try:
         with caplog.at_level(logging.INFO):
-            job.train(clicks.input_fn, steps=5)
-            job.evaluate(clicks.short_input_fn)
+            job.train(tiny.input_fn, steps=5)
+            job.evaluate(tiny.input_fn, steps=2)
     finally:
         tf.logging.set_verbosity(verbosity)
 

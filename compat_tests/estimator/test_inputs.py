@@ -5,8 +5,6 @@ Oracle: stock's `split_inputs`, where TensorFlow has it; else the values written
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cases.legacy import Case, Feature
-from compat_tests.support import batches, legacy_specs
+from compat_tests.support import batches, fresh, legacy_specs
 from compat_tests.support.paths import ROOT
 from estimator_bridge.legacy.spec import EmbeddingConfigSpec
 from estimator_bridge.runtime.input.feature_splitting import CoreInput, split_batch, split_features
@@ -213,10 +211,7 @@ with tf.Session() as session:
     print(session.run([core.features['sequence_seq_length_'] for core in cores]))
     print(session.run([core.ids['sequence'].values for core in cores]))
 """
-    root = ROOT
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False
-    )
+    ran = fresh.code(script, cwd=ROOT)
     assert ran.stdout.replace(", dtype=int32", "") == (
         "[array([2]), array([2])]\n[array([1, 2]), array([3, 4, 5])]\n"
     ), ran.stderr

@@ -265,29 +265,18 @@ def judge(
     assert moved > 0.01
 
 
-QUICK = ("SGD",)
-
-
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.full
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_bridge_trains_as_stock_on_a_tpu(
     name: str,
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After 200 steps from one checkpoint all variables and slots are where stock's are."""
-    compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
+    """After 200 steps from one checkpoint all variables and slots are where stock's are.
 
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(set(OPTIMIZERS) - set(QUICK)))
-def test_the_bridge_trains_as_stock_on_a_tpu_with_every_optimizer(
-    name: str,
-    tmp_path: pathlib.Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Variables and slots are stock's with every optimizer that stock has, and common settings."""
+    With every optimizer that stock has, and common settings.
+    """
     compare(tmp_path, capsys, monkeypatch, name, OPTIMIZERS[name])
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.references import tolerance
+from compat_tests.support import fresh
 from compat_tests.support.base_jobs import run_signature, signatures
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
@@ -46,10 +45,25 @@ def served(path: bytes) -> np.ndarray:
     ("name", "options"),
     [
         ("no TPU", {"use_tpu": False}),
-        ("Adagrad", {}),
-        ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
-        ("mod", {"spec_options": {"partition_strategy": "mod"}}),
-        ("pipelined", {"spec_options": {"pipeline_execution_with_tensor_core": True}}),
+        (
+            "all together",
+            {
+                "optimizer": parameters.AdamParameters(0.01),
+                "spec_options": {
+                    "partition_strategy": "mod",
+                    "pipeline_execution_with_tensor_core": True,
+                },
+            },
+        ),
+        *(
+            pytest.param(*each, marks=pytest.mark.full)
+            for each in (
+                ("Adagrad", {}),
+                ("Adam", {"optimizer": parameters.AdamParameters(0.01)}),
+                ("mod", {"spec_options": {"partition_strategy": "mod"}}),
+                ("pipelined", {"spec_options": {"pipeline_execution_with_tensor_core": True}}),
+            )
+        ),
     ],
 )
 def test_the_exported_model_predicts_what_predict_does(
@@ -86,11 +100,7 @@ def test_a_fresh_process_serves_the_tables(tmp_path: pathlib.Path) -> None:
         "serve = tf.saved_model.load(sys.argv[1]).signatures['serving_default']\n"
         "print(serve(examples=tf.constant(examples))['p'].numpy().ravel().tolist())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program, path, str(tmp_path / "examples.npy")],
-        capture_output=True,
-        text=True,
-    )
+    done = fresh.code(program, path, tmp_path / "examples.npy", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     results = np.array([float(value) for value in done.stdout.strip("[]\n").split(",")])
@@ -146,7 +156,7 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("strategy", ["div", "mod"])
+@pytest.mark.parametrize("strategy", [pytest.param("div", marks=pytest.mark.full), "mod"])
 def test_config_dicts_are_looked_up_in_the_exported_model(
     strategy: str, tmp_path: pathlib.Path
 ) -> None:
@@ -186,21 +196,22 @@ def test_what_of_an_export_is_not_for_tpus(
 ) -> None:
     """A line says that there is no TPU graph, unless none is requested; no graph is an error."""
     caplog.set_level(logging.INFO, "tensorflow")
+    directory = str(tmp_path / "job")
+    jobs.make(directory).train(clicks.input_fn, steps=1)
     for number, (to_tpu, to_cpu) in enumerate(((True, True), (False, True), (True, False))):
         caplog.clear()
-        job = jobs.make(str(tmp_path / str(number)), export_to_tpu=to_tpu, export_to_cpu=to_cpu)
-        job.train(clicks.input_fn, steps=1)
+        job = jobs.make(directory, export_to_tpu=to_tpu, export_to_cpu=to_cpu)
         for _ in range(2):
             path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
         lines = [line for line in caplog.messages if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
         assert set(signatures(path)) == {"serving_default"}
-    job = jobs.make(str(tmp_path / "2"), export_to_tpu=False, export_to_cpu=False)
+    job = jobs.make(directory, export_to_tpu=False, export_to_cpu=False)
     with pytest.raises(errors.InvalidInput, match="export_to_cpu"):
         job.export_saved_model(tmp_path / "none", clicks_served.receiver)
     with pytest.raises(errors.InvalidInput, match="export_saved_model_api_version"):
-        jobs.make(str(tmp_path / "2"), export_saved_model_api_version=3)
-    assert jobs.make(str(tmp_path / "2"), export_saved_model_api_version=2) is not None
+        jobs.make(directory, export_saved_model_api_version=3)
+    assert jobs.make(directory, export_saved_model_api_version=2) is not None
 
 
 @pytest.mark.stock

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.estimator.test_tpu_estimator_details import Modes, wrapped
-from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.programs import clicks, clicks_served, jobs, tiny
 from compat_tests.support.base_jobs import Terminate
 from estimator_bridge import estimator
 from estimator_bridge.legacy.warm_start import WarmStartSettings
@@ -24,6 +24,13 @@ if HAS_STOCK:
 
 
 # --- Hooks and scaffolds ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: Any) -> Any:
+    """Returns a job that was trained with use_tpu=True."""
+    job = jobs.make(str(tmp_path_factory.mktemp("source") / "job"))
+    return job.train(clicks.input_fn, steps=4)
 
 
 class Counting(tf.train.SessionRunHook):
@@ -39,6 +46,11 @@ class Counting(tf.train.SessionRunHook):
         self._calls.append(f"{self._name} ends")
 
 
+def two_batches(params: Any) -> Any:
+    """Returns a dataset that ends."""
+    return tiny.input_fn(params).take(2)
+
+
 @pytest.mark.parametrize("use_tpu", [True, False])
 def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None:
     """training_hooks, evaluation_hooks and prediction_hooks of the spec run in their modes."""
@@ -51,18 +63,19 @@ def test_every_mode_has_its_hooks(use_tpu: bool, tmp_path: pathlib.Path) -> None
             prediction_hooks=(Counting("prediction", calls),),
         )
 
-    job = wrapped(jobs.make(str(tmp_path), use_tpu=use_tpu), around)
-    job.train(clicks.input_fn, steps=1, hooks=[Counting("caller", calls)])
+    job = tiny.make(estimator, str(tmp_path), [tiny.column()], use_tpu=use_tpu)
+    wrapped(job, around)
+    job.train(tiny.input_fn, steps=1, hooks=[Counting("caller", calls)])
     assert calls == ["caller begins", "training begins", "caller ends", "training ends"]
     calls.clear()
-    job.evaluate(clicks.short_input_fn, hooks=[Counting("caller", calls)])
+    job.evaluate(two_batches, hooks=[Counting("caller", calls)])
     assert calls == ["caller begins", "evaluation begins", "caller ends", "evaluation ends"]
     calls.clear()
-    assert list(job.predict(clicks.short_input_fn, hooks=[Counting("caller", calls)]))
+    assert list(job.predict(two_batches, hooks=[Counting("caller", calls)]))
     assert calls == ["caller begins", "prediction begins", "caller ends", "prediction ends"]
 
 
-def test_a_programs_own_saver_holds_the_tables(tmp_path: pathlib.Path) -> None:
+def test_a_programs_own_saver_holds_the_tables(source: Any, tmp_path: pathlib.Path) -> None:
     """`scaffold_fn` with `Saver(tf.global_variables())` saves and restores tables and slots."""
 
     def scaffold_fn() -> Any:
@@ -71,15 +84,13 @@ def test_a_programs_own_saver_holds_the_tables(tmp_path: pathlib.Path) -> None:
     def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
         return inner(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
 
-    plain = jobs.make(str(tmp_path / "plain"))
-    plain.train(clicks.input_fn, steps=4)
-    start = jobs.continue_from(jobs.first_checkpoint(plain), str(tmp_path / "own"))
+    start = jobs.continue_from(jobs.first_checkpoint(source), str(tmp_path / "own"))
     for _ in range(2):
         with_saver = wrapped(jobs.make(start), around)
         with_saver.train(_from_step(with_saver), steps=2)
 
-    assert jobs.largest_difference(jobs.saved(plain), jobs.saved(with_saver))[0] == 0.0
-    assert with_saver.evaluate(clicks.short_input_fn) == plain.evaluate(clicks.short_input_fn)
+    assert jobs.largest_difference(jobs.saved(source), jobs.saved(with_saver))[0] == 0.0
+    assert with_saver.evaluate(clicks.short_input_fn) == source.evaluate(clicks.short_input_fn)
 
 
 def _from_step(job: Any) -> Any:
@@ -87,14 +98,12 @@ def _from_step(job: Any) -> Any:
     return lambda params: clicks.input_fn(params).skip(done)
 
 
-def test_a_table_starts_from_a_checkpoint(tmp_path: pathlib.Path) -> None:
+def test_a_table_starts_from_a_checkpoint(source: Any, tmp_path: pathlib.Path) -> None:
     """`tf.train.init_from_checkpoint` in `scaffold_fn` reaches a table by stock's name."""
-    base = jobs.make(str(tmp_path / "base"))
-    base.train(clicks.input_fn, steps=3)
     place = "dense_features/place_embedding/embedding_weights"
 
     def scaffold_fn() -> Any:
-        tf.train.init_from_checkpoint(base.latest_checkpoint(), {"items": "items", place: place})
+        tf.train.init_from_checkpoint(source.latest_checkpoint(), {"items": "items", place: place})
         return tf.train.Scaffold()
 
     def around(inner: Any, features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -103,7 +112,7 @@ def test_a_table_starts_from_a_checkpoint(tmp_path: pathlib.Path) -> None:
     job = wrapped(jobs.make(str(tmp_path / "job")), around)
     job.train(clicks.input_fn, steps=1)
 
-    trained, first = jobs.saved(base), jobs.saved(job, jobs.first_checkpoint(job))
+    trained, first = jobs.saved(source), jobs.saved(job, jobs.first_checkpoint(job))
     for name in ("items", place):
         np.testing.assert_array_equal(first[name], trained[name])
         assert np.all(first[f"{name}/Adagrad"] == np.float32(0.1))
@@ -174,30 +183,34 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
 # --- Warm start ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: Any) -> Any:
-    """Returns a job that was trained with use_tpu=True."""
-    job = jobs.make(str(tmp_path_factory.mktemp("source") / "job"))
-    return job.train(clicks.input_fn, steps=4)
-
-
-@pytest.mark.parametrize("use_tpu", [True, False])
-def test_tables_are_warm_started(source: Any, use_tpu: bool, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    "use_tpu, is_exported",
+    [
+        (True, False),
+        (False, True),
+        pytest.param(True, True, marks=pytest.mark.full),
+        pytest.param(False, False, marks=pytest.mark.full),
+    ],
+)
+def test_tables_are_warm_started(
+    source: Any, use_tpu: bool, is_exported: bool, tmp_path: pathlib.Path
+) -> None:
     """A warm start from a directory or a SavedModel restores tables and weights, and no slots.
 
     A job without a TPU restores the tables of one with a TPU.
     """
-    exported = source.export_saved_model(tmp_path / "exported", clicks_served.receiver)
+    path = source.model_dir
+    if is_exported:
+        path = source.export_saved_model(tmp_path / "exported", clicks_served.receiver)
     trained = jobs.saved(source)
-    for number, path in enumerate((source.model_dir, exported)):
-        job = jobs.make(str(tmp_path / str(number)), use_tpu=use_tpu, warm_start_from=path)
-        job.train(clicks.input_fn, steps=1)
-        first = jobs.saved(job, jobs.first_checkpoint(job))
-        for name in (*TABLES, "dense/kernel", "dense/bias"):
-            np.testing.assert_array_equal(first[name], trained[name], err_msg=name)
-        if use_tpu:
-            assert np.all(first["items/Adagrad"] == np.float32(0.1))
-        assert first["global_step"] == 0
+    job = jobs.make(str(tmp_path / "job"), use_tpu=use_tpu, warm_start_from=path)
+    job.train(clicks.input_fn, steps=1)
+    first = jobs.saved(job, jobs.first_checkpoint(job))
+    for name in (*TABLES, "dense/kernel", "dense/bias"):
+        np.testing.assert_array_equal(first[name], trained[name], err_msg=name)
+    if use_tpu:
+        assert np.all(first["items/Adagrad"] == np.float32(0.1))
+    assert first["global_step"] == 0
 
 
 def test_settings_reach_tables_and_slots(source: Any, tmp_path: pathlib.Path) -> None:

@@ -157,8 +157,8 @@ def test_nothing_to_train_is_nothing_to_evaluate(tmp_path: pathlib.Path) -> None
     "options",
     [
         {},
-        {"throttle_secs": 3600},
-        {"every": 3, "max_steps": 6},
+        pytest.param({"throttle_secs": 3600}, marks=pytest.mark.full),
+        pytest.param({"every": 3, "max_steps": 6}, marks=pytest.mark.full),
         {"max_steps": None, "input_fn": words.short_input_fn},
     ],
 )

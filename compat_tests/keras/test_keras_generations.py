@@ -18,14 +18,15 @@ import tensorflow as tf
 
 from compat_tests.programs import keras_models as program
 from compat_tests.references.tolerance import allowed
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 
 HERE = str(ROOT)
 OLD = tf.__version__.startswith("2.15")
 KERAS_3 = "tf.keras of 2.21"
 GENERATIONS = [
-    "tf.keras of 2.15" if OLD else KERAS_3,
-    # Half a minute each; the other tests of the layer are in Keras 2 anyway.
+    # Keras 2 takes half a minute each time; the other tests of the layer are in it anyway.
+    pytest.param("tf.keras of 2.15", marks=pytest.mark.full) if OLD else KERAS_3,
     pytest.param("tf_keras", marks=pytest.mark.full),
 ]
 
@@ -242,12 +243,8 @@ def served(folder: pathlib.Path, names: list[str], work: pathlib.Path) -> dict[s
     encoded = [each.hex() for each in program.examples(program.data())]
     np.savez(work / "given.npz", examples=np.array(encoded))
     arguments = [str(folder), json.dumps(names), str(work / "given.npz")]
-    subprocess.run(
-        [sys.executable, "-c", LOADER, *arguments, str(work / "answers.npz")],
-        check=True,
-        cwd=work,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-    )
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    fresh.code(LOADER, *arguments, work / "answers.npz", check=True, cwd=work, env=environment)
     with np.load(work / "answers.npz") as answers:
         assert answers["ours"].size == 0
         return dict(answers)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import pathlib
-import subprocess
 import sys
 import textwrap
 from typing import Any
 
 import pytest
 
-from compat_tests.support.paths import EXAMPLES as PROGRAMS
+from compat_tests.support import examples, fresh
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import adopt, migrate
@@ -180,8 +179,7 @@ def test_classes_are_those_of_the_programs_api(source: str, used: str) -> None:
     new = adopt(source)
 
     assert new.source.rstrip().endswith(f"estimator.{used}")
-    ran = [sys.executable, "-c", new.source]
-    assert subprocess.run(ran, capture_output=True, check=False).returncode == 0
+    fresh.code(new.source, check=True)
 
 
 @pytest.mark.parametrize(
@@ -306,17 +304,11 @@ def test_hostile_nesting_is_refused(deep: str) -> None:
         adopt(f"import tensorflow as tf\nx = {deep}\n", "deep.py")
 
 
-EXAMPLES = [
-    path for path in sorted(PROGRAMS.glob("*/train.py")) if "TPUEstimator(" in path.read_text()
-]
-"""Those that the tf2 form is for; others train canned estimators."""
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", examples.EXAMPLES, ids=lambda path: path.parent.name)
 @pytest.mark.parametrize("rewrite", [adopt, migrate])
 def test_a_program_is_migrated_once(rewrite: Any, path: pathlib.Path) -> None:
     """A program that was migrated already stays as it is."""
-    once = rewrite(path.read_text()).source
+    once = examples.rewritten(rewrite, path).source
 
     assert rewrite(once).source == once
 

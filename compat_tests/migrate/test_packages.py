@@ -107,7 +107,14 @@ def _encoded() -> dict[str, bytes]:
     return {name: text.encode() for name, text in MODULES.items()}
 
 
-@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if form.takes_modules])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(name, marks=() if name == "bridge" else pytest.mark.full)
+        for name, form in FORMS.items()
+        if form.takes_modules
+    ],
+)
 def test_a_package_in_place_is_migrated_once_and_undone(folder: pathlib.Path, form: str) -> None:
     """The second migration changes nothing; `--undo` restores every byte."""
     arguments = ["migrate", "--form", form, "--in_place", "job"]

@@ -17,17 +17,12 @@ from collections.abc import Callable
 
 import pytest
 
-from compat_tests.support.paths import EXAMPLES as PROGRAMS
+from compat_tests.support.examples import EXAMPLES, rewritten
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import Rewritten, adopt, migrate, tf2_rules
 from estimator_bridge.migrate.forms import LISTED
 from tf2_engine import training
-
-EXAMPLES = [
-    path for path in sorted(PROGRAMS.glob("*/train.py")) if "TPUEstimator(" in path.read_text()
-]
-"""Those that the tf2 form is for; others train canned estimators."""
 
 PROGRAM = '''\
 """A program."""
@@ -241,7 +236,7 @@ def test_what_a_new_program_takes_from_the_bridge_exists(
     rewrite: Callable[[str], Rewritten], path: pathlib.Path
 ) -> None:
     """All names that a new program imports from the bridge exist, and `install` works first."""
-    nodes = [*ast.walk(ast.parse(rewrite(path.read_text()).source))]
+    nodes = [*ast.walk(ast.parse(rewritten(rewrite, path).source))]
     imports = [each for each in nodes if isinstance(each, ast.ImportFrom)]
     ours = [each for each in imports if str(each.module).startswith(("estimator_br", "tf2_engine"))]
     names: dict[str, object] = {}
@@ -320,7 +315,7 @@ def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
     It is not much longer, and has no block that does nothing.
     """
     old = path.read_text()
-    new = migrate(old).source
+    new = rewritten(migrate, path).source
 
     assert len(new.splitlines()) <= len(old.splitlines()) + 60
     assert not re.search(r"^ *pass$", new, re.MULTILINE)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge.cli import main as cli
 from tf2_engine import errors, soft_tpu
@@ -98,12 +99,22 @@ def test_a_change_makes_another_library(
 
 
 TWO = """
-import pathlib, sys
+import os, pathlib, sys
 from tf2_engine.native import build
 build.SOURCES = pathlib.Path(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-print(build.library("tiny.cc"))
+gate, opener = os.pipe()
+children = []
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        os.close(opener)
+        os.read(gate, 1)  # returns when nobody can write
+        print(build.library("tiny.cc"), flush=True)
+        os._exit(0)
+    children.append(child)
+os.close(opener)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
@@ -112,25 +123,9 @@ def test_processes_that_start_together_compile_once(
 ) -> None:
     """Of two processes that find nothing one compiles, for a second; the other waits for it."""
     monkeypatch.setenv("SECONDS_MORE", "1")
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO, str(sources)],
-            cwd=HERE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    paths = [process.communicate()[0].strip() for process in started]
+    paths = fresh.code(TWO, sources, cwd=HERE, check=True).stdout.split()
 
+    assert len(paths) == 2
     assert paths[0] == paths[1]
     assert pathlib.Path(paths[0]).exists()
     assert log.read_text().split() == ["compiled"]
@@ -241,14 +236,7 @@ for _ in range(2):
 def test_without_native_ops_one_line_says_so(changes: dict[str, str], reason: str) -> None:
     """Two engines run on TensorFlow's ops, and the log says why, once."""
     environment = {k: v for k, v in os.environ.items() if k not in ("CXX", loading.SETTING)}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        cwd=HERE,
-        env={**environment, **changes},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = fresh.code(WITHOUT, cwd=HERE, env={**environment, **changes}, check=True)
     lines = done.stdout.splitlines()
     messages = [line for line in lines if line.startswith("LOG tf2_engine")]
 

@@ -16,6 +16,7 @@ from compat_tests.cases.optimizers import Combination
 from compat_tests.conftest import Engine, Runner
 from compat_tests.engine import test_lookup, test_optimizers
 from compat_tests.references.tolerance import assert_close
+from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from tf2_engine import OPTIMIZERS, SGD, Adagrad, EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.backends import HostDriver
@@ -26,11 +27,14 @@ HERE = str(ROOT)
 
 
 def groups() -> Iterator[Any]:
-    """Returns the groups of the quick tier; one core in a graph and two in functions are quick."""
+    """Returns the groups of the quick tier; here those of one core in a graph are quick.
+
+    In test_optimizers all are, on either ops, and are held to the references.
+    """
     rows = cases.quick()
     for mode, cores in sorted({(row.mode, row.cores) for row in rows}):
         group = tuple(row for row in rows if (row.mode, row.cores) == (mode, cores))
-        marks = [] if (mode, cores) in (("graph", 1), ("function", 2)) else [pytest.mark.full]
+        marks = [] if (mode, cores) == ("graph", 1) else [pytest.mark.full]
         yield pytest.param(group, id=f"{mode}-{cores}", marks=marks)
 
 
@@ -351,16 +355,7 @@ print(digest.hexdigest())
 
 def test_threads_do_not_matter() -> None:
     """With one thread and with five, activations, rows and slots are the same to the bit."""
-    digests = [
-        subprocess.run(
-            [sys.executable, "-c", THREADS, str(threads)],
-            cwd=HERE,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for threads in (1, 5)
-    ]
+    digests = [fresh.code(THREADS, threads, cwd=HERE, check=True).stdout for threads in (1, 5)]
 
     assert len(digests[0].strip()) == 64
     assert digests[0] == digests[1]

@@ -147,14 +147,21 @@ def make_model_fn(
     return model_fn
 
 
-def run_config(estimator: Any, model_dir: str, **tpu_options: Any) -> Any:
-    """Returns a RunConfig that saves at the start and the end of a training."""
+def run_config(
+    estimator: Any, model_dir: str, *, save_graph: bool = False, **tpu_options: Any
+) -> Any:
+    """Returns a RunConfig that saves at the start and the end of a training.
+
+    Args:
+        save_graph: saves the graph beside the values, too, which takes a while.
+    """
     return estimator.tpu.RunConfig(
         model_dir=model_dir,
         tf_random_seed=1,
         save_checkpoints_steps=100_000,
         save_summary_steps=0,
         log_step_count_steps=None,
+        checkpoint_save_graph_def=save_graph,
         tpu_config=estimator.tpu.TPUConfig(
             per_host_input_for_training=estimator.tpu.InputPipelineConfig.PER_HOST_V2,
             **tpu_options,

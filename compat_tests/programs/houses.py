@@ -104,6 +104,7 @@ def run_config(estimator: Any, model_dir: Any, **options: Any) -> Any:
             "tf_random_seed": 1,
             "save_checkpoints_steps": 100_000,
             "log_step_count_steps": None,
+            "checkpoint_save_graph_def": False,
             **options,
         }
     )

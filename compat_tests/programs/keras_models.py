@@ -339,11 +339,14 @@ def checkpoints(keras: Any) -> dict[str, Any]:
     """Saves and restores models over arithmetics, before and after the variables exist."""
     results: dict[str, Any] = {}
     features = next(iter(dataset(GLOBAL_BATCH)))[0]
-    for saved, restored, built in itertools.product(("tpu", "keras"), ("tpu", "keras"), (0, 1)):
+    models = {}
+    for saved in ("tpu", "keras"):
+        optimizer = keras.optimizers.Adagrad(RATE)
+        models[saved] = make_model(keras, "subclass", optimizer, arithmetic=saved)
+        train(tf.distribute.get_strategy(), models[saved], optimizer, "eager")
+    for saved, restored, built in itertools.product(models, models, (0, 1)):
         with tempfile.TemporaryDirectory() as folder:
-            optimizer = keras.optimizers.Adagrad(RATE)
-            model = make_model(keras, "subclass", optimizer, arithmetic=saved)
-            train(tf.distribute.get_strategy(), model, optimizer, "eager")
+            model = models[saved]
             path = tf.train.Checkpoint(model=model).save(f"{folder}/checkpoint")
             other = make_model(
                 keras, "subclass", keras.optimizers.Adagrad(RATE), arithmetic=restored

@@ -110,6 +110,7 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
             keep_checkpoint_max=2,
             save_summary_steps=0,
             log_step_count_steps=None,
+            checkpoint_save_graph_def=False,
             tpu_config=estimator.tpu.TPUConfig(iterations_per_loop=2 if pipelined else 1),
         ),
         train_batch_size=BATCH,

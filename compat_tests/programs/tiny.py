@@ -164,6 +164,7 @@ def make(
         tf_random_seed=1,
         save_checkpoints_steps=100_000,
         log_step_count_steps=None,
+        checkpoint_save_graph_def=False,
         tpu_config=estimator.tpu.TPUConfig(
             **{"iterations_per_loop": 2, "per_host_input_for_training": 3, **(tpu_options or {})}
         ),

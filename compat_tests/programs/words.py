@@ -84,7 +84,7 @@ def make(
         config=namespace.tpu.RunConfig(
             model_dir=str(model_dir),
             tpu_config=namespace.tpu.TPUConfig(iterations_per_loop=iterations_per_loop),
-            **run_config,
+            **{"checkpoint_save_graph_def": False, **run_config},
         ),
         train_batch_size=BATCH,
         eval_batch_size=BATCH,

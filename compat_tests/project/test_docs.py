@@ -20,7 +20,7 @@ import tf2_engine
 from compat_tests import known_differences
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, jobs, tiny
-from compat_tests.support import commands, setting_tables
+from compat_tests.support import commands, fresh, setting_tables
 from compat_tests.support.paths import ROOT
 from estimator_bridge import estimator
 from estimator_bridge.cli import main as cli
@@ -319,7 +319,8 @@ def test_the_keras_model_on_the_page_learns(tmp_path: pathlib.Path) -> None:
 def test_the_page_on_canned_estimators_runs(tmp_path: pathlib.Path) -> None:
     """The program of the page on canned estimators trains and evaluates, in its own process."""
     (tmp_path / "page.py").write_text(python_of_canned()[0])
-    accuracy, area = python("page.py", cwd=tmp_path).split()[-2:]
+    ran = fresh.script("page.py", cwd=tmp_path, check=True)
+    accuracy, area = ran.stdout.split()[-2:]
 
     assert 0 <= float(accuracy) <= 1
     assert 0 <= float(area) <= 1

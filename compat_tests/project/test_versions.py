@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+
+from compat_tests.support import fresh
 
 PROGRAM = """
 import logging, sys
@@ -21,9 +21,7 @@ from tf2_engine import tf_compat
 @pytest.mark.parametrize("version, warned", [("2.18.0", True), (tf.__version__, False)])
 def test_an_untested_tensorflow_is_named_once(version: str, warned: bool) -> None:
     """A TensorFlow that is not tested gets one warning that names it and those that are."""
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, version], check=True, capture_output=True, text=True
-    )
+    ran = fresh.code(PROGRAM, version, check=True)
 
     assert ran.stdout.count(f"TensorFlow {version}: this project is tested with") == warned
     assert ("2.15 and 2.21" in ran.stdout) == warned

@@ -8,8 +8,6 @@ import functools
 import itertools
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.support import fresh
 from compat_tests.support.serving_inputs import (
     DIM,
     IDS,
@@ -316,13 +315,7 @@ def test_an_export_needs_nothing_but_tensorflow(tmp_path: pathlib.Path) -> None:
             np.testing.assert_array_equal(wanted, rows_of(engine, "users"))
         np.savez(tmp_path / f"{name}.npz", wanted=wanted, **export.inputs)
 
-    loader = subprocess.run(
-        [sys.executable, "-c", LOADER, str(tmp_path), *exports],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    loader = fresh.code(LOADER, tmp_path, *exports, cwd=tmp_path)
 
     lines = [line for line in loader.stdout.splitlines() if line.startswith("REPORT")]
     assert lines, loader.stderr[-2000:]

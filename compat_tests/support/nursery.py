@@ -1,4 +1,4 @@
-"""Starts tasks of clusters as processes: forked from one that has imported TensorFlow.
+"""Starts programs as processes: forked from one that has imported TensorFlow.
 
 A process that has run ops cannot be forked, so the nursery is a process of its own, to which the
 tests talk by lines of JSON. A task starts in milliseconds, however busy the machine is.
@@ -6,6 +6,7 @@ tests talk by lines of JSON. A task starts in milliseconds, however busy the mac
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -56,14 +58,20 @@ class Task:
 class Nursery:
     """Starts tasks, each a Python program; ends with the tests, and its tasks with it."""
 
-    def __init__(self) -> None:
-        environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-        environment.pop("TF_CONFIG", None)
+    def __init__(self, *modules: str, environment: Mapping[str, str] | None = None) -> None:
+        """Starts the nursery.
+
+        Args:
+            modules: what it imports; its tasks have that from the beginning.
+            environment: changes of the environment, for all tasks.
+        """
+        whole = {**os.environ, **(environment or {})}
+        whole.pop("TF_CONFIG", None)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"import {__name__} as nursery; nursery.main()"],
+            [sys.executable, "-c", f"import {__name__} as nursery; nursery.main()", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=whole,
             text=True,
         )
         self._tasks: list[Task] = []
@@ -102,9 +110,8 @@ class Nursery:
 
 def main() -> None:
     """Answers requests until there are no more."""
-    # Forks have what is imported here.
-    importlib.import_module("estimator_bridge.estimator")
-    importlib.import_module("tf2_engine.backends")
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         sys.stdout.write(json.dumps(_answer(*request)) + "\n")
@@ -115,26 +122,66 @@ def _answer(what: str, *request: Any) -> int | None:
     if what == "poll":
         pid, status = os.waitpid(request[0], os.WNOHANG)
         return None if pid == 0 else os.waitstatus_to_exitcode(status)
+    if what == "wait":
+        return os.waitstatus_to_exitcode(os.waitpid(request[0], 0)[1])
     pid = os.fork()
     if pid == 0:
-        _become(*request)
+        (_become_task if what == "start" else _become_new)(*request)
     return pid
 
 
-def _become(program: str, arguments: list[str], log: str, environment: dict[str, str]) -> None:
-    """Runs a program in this process, and ends it as Python would."""
+def _become_task(program: str, arguments: list[str], log: str, environment: dict[str, str]) -> None:
     os.environ.update(environment)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = [program, *arguments]
+    _become(lambda: runpy.run_path(program, run_name="__main__"), log, log)
+
+
+def _become_new(
+    how: str,
+    what: str,
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    logs: list[str],
+) -> None:
+    """Runs code, a module or a script as a new interpreter would; nothing of the suite is left."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "compat_tests"]:
+        del sys.modules[name]
+    sys.argv = ["-c" if how == "code" else what, *arguments]
+    sys.path[0] = os.path.dirname(what) if how == "script" else ""
+    sys.path[1:1] = [path for path in environment.get("PYTHONPATH", "").split(":") if path]
+    _become(functools.partial(WAYS[how], what), *logs)
+
+
+def _run_code(text: str) -> None:
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(compile(text, "<string>", "exec"), main.__dict__)
+
+
+WAYS: dict[str, Callable[[str], Any]] = {
+    "code": _run_code,
+    "module": functools.partial(runpy.run_module, run_name="__main__", alter_sys=True),
+    "script": functools.partial(runpy.run_path, run_name="__main__"),
+}
+
+
+def _become(program: Callable[[], Any], out: str, err: str) -> None:
+    """Runs a program in this process, and ends it as Python would."""
+    for stream, log in ((1, out), (2, err)):
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     code = 1
     try:
-        runpy.run_path(program, run_name="__main__")
+        program()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
     except BaseException:
         traceback.print_exc()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 from estimator_bridge.run import keras_choice
@@ -15,12 +16,14 @@ OF_THE_SUITE = "True"
 
 class _Popen(subprocess.Popen[Any]):
     def __init__(self, args: Any, *more: Any, **options: Any) -> None:
-        if options.get("env") is None:
-            options["env"] = os.environ
-        environment = dict(options["env"])
-        if environment.get(VARIABLE) == OF_THE_SUITE:
-            del environment[VARIABLE]
+        environment = of_programs(options.get("env") or os.environ)
         super().__init__(args, *more, **{**options, "env": environment})
+
+
+def of_programs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns an environment without the suite's own choice."""
+    suites = (VARIABLE, OF_THE_SUITE)
+    return {name: value for name, value in environment.items() if (name, value) != suites}
 
 
 def use_legacy_keras() -> None:

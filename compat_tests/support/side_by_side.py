@@ -158,7 +158,9 @@ def make(
             side.calls_of_functions.append(("input", mode, _public(params), deployed))
         return clicks.input_fn(params)
 
-    config = clicks.run_config(namespace, str(model_dir), iterations_per_loop=LOOP).replace(
+    config = clicks.run_config(
+        namespace, str(model_dir), save_graph=True, iterations_per_loop=LOOP
+    ).replace(
         save_checkpoints_steps=2,
         save_summary_steps=LOOP,
         log_step_count_steps=LOOP,

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +22,7 @@ from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import combine
 from compat_tests.references.tolerance import assert_close, lookup_scale
 from compat_tests.references.training import ReferenceTable, contributions
-from compat_tests.support import fake_tpu
+from compat_tests.support import fake_tpu, fresh
 from compat_tests.support.paths import SUITE
 from tf2_engine import errors, soft_tpu, tf_compat
 
@@ -485,13 +483,8 @@ def test_two_threads_are_enough() -> None:
     """No kernel blocks a thread: eight cores of one process run on two, and on one."""
     program = SUITE / "programs" / "soft_cores.py"
     for threads in ("1", "2"):
-        ran = subprocess.run(
-            [sys.executable, str(program), threads, "8"],
-            capture_output=True,
-            text=True,
-            timeout=150,
-            env={**os.environ, "PYTHONPATH": str(program.parents[2])},
-        )
+        environment = {**os.environ, "PYTHONPATH": str(program.parents[2])}
+        ran = fresh.script(program, threads, 8, env=environment)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.splitlines()[-1] == "20 steps"
 
@@ -539,9 +532,7 @@ def test_it_runs_after_a_graph() -> None:
         "with soft_tpu.SoftTPUStrategy(2).scope(): total = tf.Variable(3.0)\n"
         "print([float(copy) for copy in total.values])"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    ran = fresh.code(program, check=True)
 
     assert ran.stdout.splitlines()[-1] == "[3.0, 3.0]"
 
@@ -561,8 +552,6 @@ def test_ops_that_have_kernels_are_left_alone() -> None:
         "try: soft_tpu.start()\n"
         "except errors.InvalidSpec as error: print(error, soft_tpu.num_waiting())"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    )
+    ran = fresh.code(program, check=True)
 
     assert "has kernels of its own for CrossReplicaSum" in ran.stdout.splitlines()[-1]

@@ -60,7 +60,20 @@ OTHER_CASES = [
 CASES = EVERY_OPTIMIZER + OTHER_CASES
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+def is_quick(case: Case) -> bool:
+    """Returns whether a case is in the quick tier: an optimizer's largest graph, and all of Adam's.
+
+    The others have the same ops, on fewer hosts and cores.
+    """
+    largest = (case.num_hosts, case.cores_per_host) == TOPOLOGIES[-1]
+    return case in OTHER_CASES or largest or case.optimizer == "Adam"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if is_quick(case) else pytest.mark.full) for case in CASES],
+    ids=str,
+)
 def test_graphs_are_those_of_stock(case: Case) -> None:
     """Every op has stock's type, attributes, device and inputs, and there are no others."""
     assert differences(*graphs(case)) == []

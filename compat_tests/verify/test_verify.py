@@ -217,7 +217,7 @@ FAULTS: dict[str, tuple[dict[str, Any], int, str | None, set[str]]] = {
     ),
     "dropped duplicate": ({"fault": with_ids(dropped_duplicates)}, 1, ITEMS, {"dropped duplicate"}),
 }
-QUICK = ("epsilon", "swapped slots", "lost weight")
+QUICK = ("epsilon", "lost weight")
 
 
 @pytest.mark.parametrize(

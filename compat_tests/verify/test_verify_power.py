@@ -13,8 +13,6 @@ from compat_tests.verify.power.faults import FAULTS
 
 QUICK = (
     "Adam's bias",
-    "rate times 3",
-    "mean as sum",
     "cut too early",
     "skipped step",
     "loss",
@@ -74,10 +72,11 @@ def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
 
 
 def quick_pairs() -> list[honest.Pair]:
-    """Returns the pairs of a program that only trains, at the smallest batch."""
+    """Returns the pairs of a program that only trains, at the smallest batch, with one seed."""
     size = min(BATCH_SIZES)
     every = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
-    return [pair for pair in every if pair.program == "small" and pair.a.side == "bridge-ops"]
+    small = [pair for pair in every if pair.program == "small" and pair.a.side == "bridge-ops"]
+    return [pair for pair in small if pair.a.program.seed == small[0].a.program.seed]
 
 
 @pytest.mark.parametrize("pair", quick_pairs(), ids=lambda pair: pair.title)

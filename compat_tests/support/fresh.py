@@ -1,0 +1,84 @@
+"""Runs Python in processes of their own, forked from one that has imported TensorFlow alone.
+
+They are as new as those of `python -c`, without the seconds in which TensorFlow is imported. What
+is about that import, or about what comes before it, needs a process that is started.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from compat_tests.support import own_choice
+from compat_tests.support.nursery import Nursery
+
+
+def code(text: str, *arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs code as `python -c` does; returns status and output.
+
+    Args:
+        **options: of `_run`.
+    """
+    return _run("code", text, arguments, **options)
+
+
+def module(name: str, *arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a module as `python -m` does; returns status and output.
+
+    Args:
+        **options: of `_run`.
+    """
+    return _run("module", name, arguments, **options)
+
+
+def script(
+    path: str | pathlib.Path, *arguments: Any, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a file as `python FILE` does; returns status and output.
+
+    Args:
+        **options: of `_run`.
+    """
+    return _run("script", str(path), arguments, **options)
+
+
+def _run(
+    how: str,
+    what: str,
+    arguments: tuple[Any, ...],
+    *,
+    check: bool = False,
+    cwd: str | pathlib.Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, as `subprocess.run` of text with `capture_output` does.
+
+    Args:
+        check: a status that is not 0 fails, with the end of what was written to stderr.
+        cwd: the folder that it runs in; None is the current one.
+        env: its whole environment; None is that of this process.
+    """
+    environment = own_choice.of_programs(os.environ if env is None else env)
+    words = list(map(str, arguments))
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [os.path.join(folder, name) for name in ("out", "err")]
+        pid = _nursery().ask("run", how, what, words, str(cwd or os.getcwd()), environment, logs)
+        status = _nursery().ask("wait", pid)
+        out, err = (pathlib.Path(log).read_text(errors="replace") for log in logs)
+    done = subprocess.CompletedProcess([what, *words], status, out, err)
+    if check and status:
+        raise AssertionError(f"{done.args} ended with {status}:\n{err[-4000:]}")
+    return done
+
+
+@functools.cache
+def _nursery() -> Nursery:
+    started = Nursery("tensorflow")
+    atexit.register(started.close)
+    return started

@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch, errors, shapes, structure, tf_compat
+from tf2_engine.graph_mode import run_after
 from tf2_engine.specs import EngineSpec
 from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
@@ -65,6 +66,9 @@ class PackedBatch(NamedTuple):
     offsets: Tensor
     weights: Tensor
     sizes: Tensor
+
+
+_DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
 
 
 class _OfLayout:
@@ -123,8 +127,9 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         )
     layout: Layout = getattr(features, "layout", ())
     order = _order(spec, layout)
-    _check_whole(features, layout)
-    tensors = _tensors(features, layout)
+    # Keras 3 has placeholders of float32 when it builds a model under a strategy.
+    packed = PackedBatch(*map(tf.cast, features, _DTYPES))
+    tensors = _tensors(*_completed(packed, layout))
     ids, of_ids = zip(*(tensors[position] for position in order), strict=True)
     nest = structure.pack(spec.structure, ids)
     has_weights = any(weight is not None for weight in of_ids)
@@ -156,15 +161,34 @@ def _order(spec: EngineSpec, layout: Layout) -> list[int]:
     return [positions[name] for name in names]
 
 
-def _check_whole(packed: PackedBatch, layout: Layout) -> None:
-    expected = (sum(feature.num_sizes for feature in layout),)
-    if tuple(packed.sizes.shape) != expected:
-        raise errors.InvalidInput(
-            f"The packed batch was batched or split after it was packed: its sizes have the shape "
-            f"{packed.sizes.shape}, not {expected}. Batch first, then pack; and under a strategy "
-            "pack the batches of replicas: "
-            "`strategy.distribute_datasets_from_function(lambda context: ...)`."
-        )
+def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout]:
+    """Returns a batch that has all of its sizes, and the layout; raises InvalidInput for a part.
+
+    A strategy whose data ends gives some replicas tensors without elements: a batch of no samples,
+    which its function must take, too, and of which no size is known when it is traced.
+    """
+    expected = sum(feature.num_sizes for feature in layout)
+    shape = packed.sizes.shape
+    if shape.rank == 1 and shape[0] == expected:
+        return packed, layout
+    message = (
+        f"The packed batch was batched or split after it was packed: its sizes must have the shape "
+        f"{(expected,)}. Batch first, then pack; under a strategy pack the batches of replicas: "
+        "`strategy.distribute_datasets_from_function(lambda context: ...)`. The shape is"
+    )
+    if shape.rank != 1 or shape[0] not in (None, 0):
+        raise errors.InvalidInput(f"{message} {shape}.")
+    size = tf.size(packed.sizes)
+    is_empty = tf.equal(size, 0)
+    fits = tf.debugging.Assert(is_empty | tf.equal(size, expected), [message, size])
+    with run_after([fits]):
+        sizes = tf.pad(packed.sizes, [[0, expected - size]])
+    sizes.set_shape([expected])
+    # Of no rows the splits are a zero.
+    num_ragged = sum(feature.kind == "ragged" for feature in layout)
+    offsets = tf.pad(packed.offsets, [[0, tf.where(is_empty, num_ragged, 0)]])
+    of_any_size = (feature._replace(shape=(None, *feature.shape[1:])) for feature in layout)
+    return packed._replace(offsets=offsets, sizes=sizes), tuple(of_any_size)
 
 
 class _Piece(NamedTuple):
@@ -233,8 +257,9 @@ def _num_ids(feature: FeatureLayout) -> int | None:
 
 
 def _dense(feature: FeatureLayout, shape: Callable[[], Tensor], values: Tensor) -> Tensor:
-    if len(feature.shape) > 1:
-        values = tf.reshape(values, shape() if None in feature.shape else feature.shape)
+    rest = feature.shape[1:]
+    if rest:
+        values = tf.reshape(values, shape() if None in rest else [-1, *rest])
     values.set_shape(feature.shape)
     return values
 

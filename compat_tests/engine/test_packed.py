@@ -261,4 +261,6 @@ def test_replicas_take_packed_batches(tmp_path: Any) -> None:
     for loop in ("outside", "inside", "fit"):
         assert np.any(results[f"{loop}/nests"] != results["start"]), loop
         np.testing.assert_array_equal(results[f"{loop}/packed"], results[f"{loop}/nests"], loop)
+    assert np.any(results["rest/nests"])
+    np.testing.assert_array_equal(results["rest/packed"], results["rest/nests"])
     assert "distribute_datasets_from_function" in str(results["split"])

@@ -173,6 +173,7 @@ def open_batches() -> tuple[TPUEmbedding, list[Any], list[Any]]:
     return engine, batches, list(dataset.map(engine.pack).prefetch(1))
 
 
+@pytest.mark.full
 def test_sizes_that_only_the_run_can_tell(open_batches: tuple[Any, Any, Any]) -> None:
     """Packed in a pipeline, batches of two sizes have one class; one trace looks both up."""
     engine, batches, packed = open_batches

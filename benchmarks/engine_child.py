@@ -1,6 +1,10 @@
 """The engine on the host as a process that is told what to run.
 
-    python -m benchmarks.engine_child <workload> <function|graph> <native: 0|1> [threads]
+    python -m benchmarks.engine_child <workload> <mode> <native: 0|1> [threads]
+
+The mode is "function", "nest" or "packed": a tf.function for each step, and what its arguments are,
+tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
+come from a pipeline. All but "function" have gradients, and one number of each activation, inside.
 
 Answers every line "train N" or "infer N" with the milliseconds of N steps, and "memory 1" with what
 is resident above TensorFlow's own, in multiples of tables and slots.
@@ -28,7 +32,7 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # what TensorFlow takes for itself
     before = resident()
-    steps = {"function": _function, "graph": _graph}[mode](workload, native, threads)
+    steps = _MODES[mode](workload, native, threads)
     tables = 2 * 4 * workload.tables * workload.rows * workload.dim  # Adagrad has one slot
     serve(steps, lambda: (resident() - before) / tables)
 
@@ -95,6 +99,34 @@ def _function(workload: Workload, native: bool, threads: int) -> dict[str, Step]
     return {"train": lambda i: train(inputs[i], gradients), "infer": lambda i: infer(inputs[i])}
 
 
+def _nest(
+    workload: Workload, native: bool, threads: int, *, packs: bool = False
+) -> dict[str, Step]:
+    embedding = _engine(workload, native)
+    inputs = [_features(workload, list(map(tf.constant, arrays))) for arrays in _inputs(workload)]
+    if packs:
+        inputs = [embedding.pack(features) for features in inputs]
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def train(features: Any) -> Any:
+        embedding.enqueue(features)
+        activations = embedding.dequeue()
+        sent = {name: tf.constant(value) for name, value in _gradients(workload).items()}
+        embedding.apply_gradients(sent)
+        return _one_number_of_each(activations)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def infer(features: Any) -> Any:
+        embedding.enqueue(features, training=False)
+        return _one_number_of_each(embedding.dequeue())
+
+    return {"train": lambda i: train(inputs[i]), "infer": lambda i: infer(inputs[i])}
+
+
+def _packed(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
+    return _nest(workload, native, threads, packs=True)
+
+
 def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     of_batches = _inputs(workload)
     with tf.Graph().as_default():
@@ -131,6 +163,9 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
 def _one_number_of_each(activations: Any) -> Any:
     """Activations stay where they are, but are needed: TensorFlow leaves out what is not."""
     return tf.add_n([value[0, 0] for value in activations.values()])
+
+
+_MODES = {"function": _function, "nest": _nest, "packed": _packed, "graph": _graph}
 
 
 if __name__ == "__main__":

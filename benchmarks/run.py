@@ -54,6 +54,8 @@ class Entry:
 
 ENTRIES = {
     "native-function": Entry("engine_child", ("function", "1")),
+    "native-nest": Entry("engine_child", ("nest", "1")),
+    "native-packed": Entry("engine_child", ("packed", "1")),
     "native-session": Entry("engine_child", ("graph", "1")),
     "tf-function": Entry("engine_child", ("function", "0")),
     "tf-session": Entry("engine_child", ("graph", "0")),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tf2_engine.embedding import TPUEmbedding as TPUEmbedding
     from tf2_engine.optimizers import *  # noqa: F403 - every optimizer, listed there
     from tf2_engine.optimizers import OPTIMIZERS as OPTIMIZERS
+    from tf2_engine.packed import PackedBatch as PackedBatch
     from tf2_engine.quantization import Quantization as Quantization
     from tf2_engine.serving import cpu_embedding_lookup as cpu_embedding_lookup
     from tf2_engine.serving import serving_embedding_lookup as serving_embedding_lookup

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.plan import FeaturePlan
+from tf2_engine.specs import FeatureSpec
 from tf2_engine.types import Ids, Object, Op, Tensor
 
 
@@ -145,7 +146,7 @@ def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
     return RawIds(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
 
 
-def check_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> None:
+def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None) -> None:
     """Refuses ids and weights of dtypes, kinds or lengths that do not fit; names the feature."""
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(

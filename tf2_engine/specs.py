@@ -112,6 +112,11 @@ class FeatureSpec:
             object.__setattr__(self, "output_shape", tuple(self.output_shape))
         _check_types(self)
 
+    @property
+    def where(self) -> str:
+        """How messages name this feature."""
+        return f"Feature {self.name!r} (table {self.table!r})"
+
 
 @dataclasses.dataclass(frozen=True)
 class EngineSpec:

@@ -19,6 +19,7 @@ from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, p
 from tf2_engine.keras.served_tables import served_tables
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
+from tf2_engine.packed import PackedBatch, pack, unpacked
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, whole
@@ -233,14 +234,15 @@ class EmbeddingLayer(Configurable):
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and RaggedTensors as leaves.
+                SparseTensors and RaggedTensors as leaves; or what `pack` returned for it.
             weights: None, or the same with a weight tensor or None per feature; in a dict,
                 features without weights may be left out.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which is used in
                 place of the feature config: features are looked up on the host, and not trained.
 
         Returns:
-            The structure of `features`; for each feature [*output_shape, dim] float32.
+            The structure of `features`, or if these are packed of the feature config; for each
+            feature [*output_shape, dim] float32.
 
         Raises:
             OutOfOrder: the layer was not made under a TPUStrategy, but is called under one.
@@ -248,10 +250,27 @@ class EmbeddingLayer(Configurable):
         """
         return self._look_up(features, weights, serving_config)
 
+    @do_not_convert
+    def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
+        """Returns a batch as four tensors, which the layer takes in its place.
+
+        For the input pipeline; see `TPUEmbedding.pack` of the engine.
+
+        Args:
+            features, weights: as those of `call`; all features, of one replica.
+
+        Raises:
+            InvalidInput, WrongType: the batch does not fit; the message names the feature.
+        """
+        if isinstance(features, Mapping) and isinstance(weights, Mapping):
+            weights = dict.fromkeys(features) | dict(weights)
+        return pack(self._state.configuration.spec, features, weights)
+
     @do_not_convert  # not around `call`, whose signature Keras reads
     def _look_up(
         self, features: Nest, weights: Nest, serving_config: Nest, shapes_only: bool = False
     ) -> Nest:
+        features, weights = unpacked(self._state.configuration.spec, features, weights)
         if tf_compat.in_keras_construction():
             shapes_only = True
             features = tf.nest.map_structure(_with_sparse_restored, features)

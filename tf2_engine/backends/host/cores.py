@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.host.one_process import check_one_process
 from tf2_engine.backends.interface import EngineCall, EngineCores, device_inside_run
+from tf2_engine.packed import PackedBatch
 from tf2_engine.types import Nest, Strategy
 
 _Value = TypeVar("_Value")
@@ -76,7 +77,8 @@ class HostCores(EngineCores):
             return [None] * self.count
         if self._strategy.num_replicas_in_sync > 1:
             return _by_replica(self._strategy, value)
-        if not isinstance(value, (list, tuple)) or len(value) != self.count:
+        is_list = isinstance(value, (list, tuple)) and not isinstance(value, PackedBatch)
+        if not is_list or len(value) != self.count:
             raise errors.InvalidInput(
                 f"`{name}` must be a list with one entry for each of the {self.count} cores."
             )

@@ -1,0 +1,306 @@
+"""Packs a batch of ids into four tensors, and takes it apart again. Pure.
+
+A function of TensorFlow takes its arguments one by one: 26 ragged features with weights are 104
+tensors, which cost more time in Python than their lookup. A packed batch is four. Which part of
+them belongs to which feature is known when a function is traced, from the class of the batch, and
+from the sizes that are among the four.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar, NamedTuple
+
+import tensorflow as tf
+
+from tf2_engine import batch, errors, shapes, structure, tf_compat
+from tf2_engine.graph_mode import run_after
+from tf2_engine.specs import EngineSpec
+from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
+
+
+class FeatureLayout(NamedTuple):
+    """What is known of a feature before a batch runs.
+
+    Attributes:
+        name: of the feature.
+        kind: "dense", "sparse" or "ragged".
+        shape: of the tensor of ids; for ragged ones the number of rows alone. None is a size that
+            only the run can tell, or that does not matter: the last one of a sparse tensor.
+        weighted: whether there are weights.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int | None, ...]
+    weighted: bool
+
+    @property
+    def num_sizes(self) -> int:
+        """How many of the batch's sizes are this feature's."""
+        return 1 + self.weighted + len(self.shape)
+
+
+Layout = tuple[FeatureLayout, ...]
+
+
+class PackedBatch(NamedTuple):
+    """The ids and weights of all features, in the order of the engine's features.
+
+    `TPUEmbedding.pack` makes it: an object of a class whose name and `layout` tell batches of
+    different features, kinds and shapes apart, so that a tf.function traces each of them once.
+
+    Attributes:
+        ids: [num_ids] int64.
+        offsets: int64: row splits of ragged ids, and coordinates of sparse ones, flattened.
+        weights: [num_weights] float32; empty if no feature has weights.
+        sizes: int64; of each feature the number of ids, that of weights if it has some, and the
+            shape of the tensor of ids, or the number of rows if it is ragged.
+    """
+
+    ids: Tensor
+    offsets: Tensor
+    weights: Tensor
+    sizes: Tensor
+
+
+_DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
+
+
+class _OfLayout:
+    """The attributes of a packed batch's class that are not tensors."""
+
+    __slots__ = ()
+    layout: ClassVar[Layout] = ()
+
+
+def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
+    """Returns a batch packed, after the checks of ids that `TPUEmbedding.enqueue` makes."""
+    ids = [
+        batch.as_tensor(each) for each in structure.flatten(spec.structure, features, "features")
+    ]
+    flat_weights: Sequence[Ids | None] = [None] * len(ids)
+    if weights is not None:
+        flat_weights = structure.flatten(spec.structure, weights, "weights")
+    shapes.from_values(spec, ids)  # checks kinds and ranks
+    for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True):
+        batch.check_ids(feature, value, weight)
+    layout = tuple(
+        FeatureLayout(feature.name, _kind(value), _static_shape(value), weight is not None)
+        for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True)
+    )
+    raw = list(itertools.starmap(batch.read_unchecked, zip(ids, flat_weights, strict=True)))
+    offsets = [tf.reshape(each.index, [-1]) for each in raw if each.index is not None]
+    sizes = []
+    for value, one in zip(ids, raw, strict=True):
+        counted = [one.ids] if one.weight is None else [one.ids, one.weight]
+        sizes += [[tf.size(each, out_type=tf.int64) for each in counted], _shape(value)]
+    return class_of(layout)(
+        tf.concat([each.ids for each in raw], 0),
+        _joined(offsets, tf.int64),
+        _joined([each.weight for each in raw if each.weight is not None], tf.float32),
+        tf.concat(sizes, 0),
+    )
+
+
+def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
+    """Returns the features and weights of a packed batch; others are returned as they are.
+
+    Raises InvalidInput for a packed batch of other features, one that was batched or split, weights
+    that are given beside it, and inside `strategy.run` on a TPU.
+    """
+    if not isinstance(features, PackedBatch):
+        return features, weights
+    if weights is not None:
+        raise errors.InvalidInput(
+            "`weights` are given beside a packed batch, which has its own. Pass them to `pack`."
+        )
+    if tf_compat.tpu_computation_graph() is not None:
+        raise errors.InvalidInput(
+            "A packed batch cannot be taken apart inside `strategy.run` on a TPU, which takes ids "
+            "from the host as they are. Call `enqueue` outside of `strategy.run`; or, with "
+            "SparseCores or a Keras layer, pass the batch as it was before `pack`."
+        )
+    layout: Layout = getattr(features, "layout", ())
+    order = _order(spec, layout)
+    # Keras 3 has placeholders of float32 when it builds a model under a strategy.
+    packed = PackedBatch(*map(tf.cast, features, _DTYPES))
+    tensors = _tensors(*_completed(packed, layout))
+    ids, of_ids = zip(*(tensors[position] for position in order), strict=True)
+    nest = structure.pack(spec.structure, ids)
+    has_weights = any(weight is not None for weight in of_ids)
+    return nest, structure.pack(spec.structure, of_ids) if has_weights else None
+
+
+@functools.cache
+def class_of(layout: Layout) -> type[PackedBatch]:
+    """Returns the class of packed batches of a layout.
+
+    TensorFlow tells named tuples apart by the names of their classes, so the name says the layout.
+    """
+    digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
+    attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
+    return type(f"PackedBatch_{digest}", (PackedBatch, _OfLayout), attributes)
+
+
+def _order(spec: EngineSpec, layout: Layout) -> list[int]:
+    """Returns where the features of a spec are in a layout; raises InvalidInput for others."""
+    positions = {feature.name: position for position, feature in enumerate(layout)}
+    names = [feature.name for feature in spec.features]
+    missing, unknown = set(names) - set(positions), set(positions) - set(names)
+    if missing or unknown:
+        raise errors.InvalidInput(
+            "The packed batch is of another engine, or was not made by `pack`: features missing in "
+            f"it: {sorted(missing)}, unknown: {sorted(unknown)}. Pack the batch with the `pack` of "
+            "the engine or layer that takes it."
+        )
+    return [positions[name] for name in names]
+
+
+def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout]:
+    """Returns a batch that has all of its sizes, and the layout; raises InvalidInput for a part.
+
+    A strategy whose data ends gives some replicas tensors without elements: a batch of no samples,
+    which its function must take, too, and of which no size is known when it is traced.
+    """
+    expected = sum(feature.num_sizes for feature in layout)
+    shape = packed.sizes.shape
+    if shape.rank == 1 and shape[0] == expected:
+        return packed, layout
+    message = (
+        f"The packed batch was batched or split after it was packed: its sizes must have the shape "
+        f"{(expected,)}. Batch first, then pack; under a strategy pack the batches of replicas: "
+        "`strategy.distribute_datasets_from_function(lambda context: ...)`. The shape is"
+    )
+    if shape.rank != 1 or shape[0] not in (None, 0):
+        raise errors.InvalidInput(f"{message} {shape}.")
+    size = tf.size(packed.sizes)
+    is_empty = tf.equal(size, 0)
+    fits = tf.debugging.Assert(is_empty | tf.equal(size, expected), [message, size])
+    with run_after([fits]):
+        sizes = tf.pad(packed.sizes, [[0, expected - size]])
+    sizes.set_shape([expected])
+    # Of no rows the splits are a zero.
+    num_ragged = sum(feature.kind == "ragged" for feature in layout)
+    offsets = tf.pad(packed.offsets, [[0, tf.where(is_empty, num_ragged, 0)]])
+    of_any_size = (feature._replace(shape=(None, *feature.shape[1:])) for feature in layout)
+    return packed._replace(offsets=offsets, sizes=sizes), tuple(of_any_size)
+
+
+class _Piece(NamedTuple):
+    """A part of a tensor; its length is `factor` times the size at a position, and `more`."""
+
+    position: int
+    factor: int = 1
+    more: int = 0
+
+
+def _tensors(packed: PackedBatch, layout: Layout) -> list[tuple[Ids, Ids | None]]:
+    """Returns the ids and the weights of each feature."""
+    starts = list(itertools.accumulate((each.num_sizes for each in layout), initial=0))
+    placed = list(zip(layout, starts, strict=False))
+    known = [_num_ids(feature) for feature in layout]
+    if None in known:
+        ids = _split(packed.ids, packed.sizes, [_Piece(start) for _, start in placed])
+    else:
+        ids = tf.split(packed.ids, known)
+    offsets = iter(_split(packed.offsets, packed.sizes, _pieces_of_offsets(placed)))
+    of_weights = [_Piece(start + 1) for feature, start in placed if feature.weighted]
+    weights = iter(_split(packed.weights, packed.sizes, of_weights))
+    pairs: list[tuple[Ids, Ids | None]] = []
+    for (feature, start), values in zip(placed, ids, strict=True):
+        end = start + feature.num_sizes
+        shape = functools.partial(_part, packed.sizes, end - len(feature.shape), end)
+        if feature.kind == "dense":
+            pairs.append((_dense(feature, shape, values), None))
+            continue
+        make = _sparse if feature.kind == "sparse" else _ragged
+        index = next(offsets)
+        weight = make(feature, shape, index, next(weights)) if feature.weighted else None
+        pairs.append((make(feature, shape, index, values), weight))
+    return pairs
+
+
+def _pieces_of_offsets(placed: Sequence[tuple[FeatureLayout, int]]) -> list[_Piece]:
+    """Returns the pieces of the features that have offsets: rows + 1, or ids times their rank."""
+    pieces = []
+    for feature, start in placed:
+        if feature.kind == "ragged":
+            pieces.append(_Piece(start + feature.num_sizes - 1, more=1))
+        elif feature.kind == "sparse":
+            pieces.append(_Piece(start, factor=len(feature.shape)))
+    return pieces
+
+
+def _split(values: Tensor, sizes: Tensor, pieces: Sequence[_Piece]) -> list[Tensor]:
+    if not pieces:
+        return []
+    position, factor, more = (list(column) for column in zip(*pieces, strict=True))
+    lengths = tf.gather(sizes, position) * tf.constant(factor, tf.int64)
+    lengths += tf.constant(more, tf.int64)
+    parts: list[Tensor] = tf.split(values, lengths, num=len(pieces))
+    return parts
+
+
+def _part(sizes: Tensor, start: int, end: int) -> Tensor:
+    return sizes[start:end]
+
+
+def _num_ids(feature: FeatureLayout) -> int | None:
+    known = [size for size in feature.shape if size is not None]
+    is_known = feature.kind == "dense" and len(known) == len(feature.shape)
+    return math.prod(known) if is_known else None
+
+
+def _dense(feature: FeatureLayout, shape: Callable[[], Tensor], values: Tensor) -> Tensor:
+    rest = feature.shape[1:]
+    if rest:
+        values = tf.reshape(values, shape() if None in rest else [-1, *rest])
+    values.set_shape(feature.shape)
+    return values
+
+
+def _sparse(
+    feature: FeatureLayout, shape: Callable[[], Tensor], offsets: Tensor, values: Tensor
+) -> SparseTensor:
+    sparse = tf.SparseTensor(tf.reshape(offsets, [-1, len(feature.shape)]), values, shape())
+    if not tf.executing_eagerly():
+        sparse.set_shape(feature.shape)
+    return sparse
+
+
+def _ragged(
+    feature: FeatureLayout, shape: Callable[[], Tensor], offsets: Tensor, values: Tensor
+) -> RaggedTensor:
+    (rows,) = feature.shape
+    offsets.set_shape([None if rows is None else rows + 1])
+    return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
+
+
+def _kind(value: Ids) -> str:
+    if isinstance(value, tf.SparseTensor):
+        return "sparse"
+    return "ragged" if isinstance(value, tf.RaggedTensor) else "dense"
+
+
+def _static_shape(value: Ids) -> tuple[int | None, ...]:
+    sizes = value.shape.as_list()
+    if isinstance(value, tf.SparseTensor):
+        return (*sizes[:-1], None)
+    return tuple(sizes[:1] if isinstance(value, tf.RaggedTensor) else sizes)
+
+
+def _shape(value: Ids) -> Tensor:
+    if isinstance(value, tf.SparseTensor):
+        return value.dense_shape
+    if isinstance(value, tf.RaggedTensor):
+        return tf.reshape(value.nrows(out_type=tf.int64), [1])
+    return tf.shape(value, out_type=tf.int64)
+
+
+def _joined(parts: Sequence[Tensor], dtype: tf.DType) -> Tensor:
+    return tf.concat(parts, 0) if parts else tf.zeros([0], dtype)

@@ -21,7 +21,7 @@ with tf.name_scope('example'):
   # last
   done()
 
-estimator = tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
+estimator = tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=make_spec())
 """
 
 

@@ -14,7 +14,7 @@ from tensorflow.compat.v1 import estimator as est
 
 def make(model_fn, params):
   {body}
-  return est.tpu.TPUEstimator(model_fn, embedding_config_spec=None)
+  return est.tpu.TPUEstimator(model_fn, embedding_config_spec=make_spec())
 {end}
 """
 

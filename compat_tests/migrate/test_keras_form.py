@@ -181,6 +181,62 @@ def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
         migrate_to_keras(changed(here), "it")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tf.squared_difference(logits, labels)", "tf.math.squared_difference(logits, labels)"),
+        ("tf.lgamma(logits)", "tf.math.lgamma(logits)"),
+        (
+            "tf.pad(logits, [[0, 0], [0, 1]], 'CONSTANT', 'wide')",
+            "tf.pad(tensor=logits, paddings=[[0, 0], [0, 1]], mode='CONSTANT', name='wide')",
+        ),
+        ("tf.constant_initializer(0.1)([1])", "tf.constant_initializer(value=0.1)([1])"),
+        ("tf.nn.leaky_relu(logits)", "tf.nn.leaky_relu(logits)"),
+    ],
+)
+def test_what_tensorflow_has_elsewhere_is_found_there(old: str, new: str) -> None:
+    """A function of TensorFlow 1 that is below another module now, or takes another order."""
+    assert new in method(migrate_to_keras(changed(f"loss += {old}"), "it").source, "loss_of")
+
+
+def test_a_spec_that_has_a_name_is_refused_by_its_line() -> None:
+    """What cannot be read for a spec is listed with all the rest; nothing fails inside."""
+    source = changed("tf.Print(loss, [])").replace(
+        "    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)\n"
+        "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
+        "  spec = estimator.tpu.TPUEstimatorSpec(mode, loss=loss)\n  return spec",
+    )
+    with pytest.raises(
+        errors.Untranslatable, match=r"(?s)\[keras-no-counterpart\].*\[keras-spec\] return spec"
+    ):
+        migrate_to_keras(source, "it")
+
+
+def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
+    """The refusal says that there is none, and has no line and no code that it is not about."""
+    source = changed().replace("estimator.tpu.TPUEstimator(", "make(")
+    with pytest.raises(
+        errors.Untranslatable, match=r"it: \[keras-estimators\] the program makes no TPUEstimator\."
+    ):
+        migrate_to_keras(source, "it")
+
+
+def test_metrics_are_refused_once() -> None:
+    """A metric that Keras has not is one blocker; one outside of a metric_fn says what is wrong."""
+    source = changed().replace(
+        "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
+        "  return estimator.tpu.TPUEstimatorSpec(\n"
+        "      mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]))",
+    )
+    metric_fn = "def metric_fn(a, b):\n  return {'recall': tf.metrics.recall(a, b)}\n\n\n"
+    source = source.replace("def model_fn", f"{metric_fn}def model_fn")
+    with pytest.raises(errors.Untranslatable) as refused:
+        migrate_to_keras(source, "it")
+    assert str(refused.value).count("[keras-metric]") == 1
+    with pytest.raises(errors.Untranslatable, match="not in the dict that a metric_fn"):
+        migrate_to_keras(changed("_, mse = tf.metrics.mean_squared_error(labels, logits)"), "it")
+
+
 def test_a_program_without_training_is_refused() -> None:
     """A program in which nothing would be minimized is refused."""
     source = changed(step="train_op = tf.no_op()")

@@ -18,6 +18,10 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
         "fc = tf.feature_column\nx = fc.numeric_column('x')",
         "x = tf.feature_column.numeric_column('x')",
     ),
+    "a module for TensorFlow 1, and one below it": (
+        "import tensorflow as top\ntf1 = top.compat.v1\nx = tf1.feature_column.numeric_column('x')",
+        "import tensorflow as top\nx = top.compat.v1.feature_column.numeric_column('x')",
+    ),
     "a wrapper that is a condition": (
         """\
         wrap = tf.tpu.CrossShardOptimizer if USE_TPU else (lambda o: o)

@@ -97,7 +97,7 @@ def test_the_command_writes_beside_the_program(tmp_path: pathlib.Path) -> None:
     program.write_text(rule_program.program("a = 1"))
     assert main.main(["migrate", "--form", "tf2", "--target", "sparsecore", str(program)]) == 0
     new = (tmp_path / "train_sparsecore.py").read_text()
-    assert "Trainer(model_fn, embedding_config_spec=None, arithmetic='sparsecore')" in new
+    assert "Trainer(model_fn, embedding_config_spec=make_spec(), arithmetic='sparsecore')" in new
 
     refused = tmp_path / "refused.py"
     lost = "a = tf.tpu.experimental.MomentumParameters(0.1, 0.9)"

@@ -438,6 +438,46 @@ def test_a_training_that_would_be_left_out_is_refused(statement: str) -> None:
         migrate(PROGRAM.replace("  return estimator\n", f"  {statement}\n  return estimator\n"))
 
 
+def test_a_lost_training_names_the_first_cause() -> None:
+    """What a lost training depends on leads to the line and the name that has no counterpart."""
+    code = """\
+  class Kept(tf_estimator.Hidden):
+    pass
+  hook = Kept()
+  if PROGRAM:
+    estimator.train(input_fn, hooks=[hook])
+  return estimator
+"""
+    source = PROGRAM.replace("  return estimator\n", code)
+    line = source[: source.index("class Kept")].count("\n") + 1
+    cause = rf"It uses hook, which is left out \(line {line}: tf_estimator.Hidden is left out: "
+    with pytest.raises(errors.Untranslatable, match=cause) as refused:
+        migrate(source)
+    assert str(refused.value).count("[loses-training] estimator.train") == 1
+
+
+def test_hooks_of_sessions_are_those_of_train() -> None:
+    """`tf.estimator` and `tf.train` share their hooks; some need a session, by either name."""
+    code = """\
+  class Stop(tf_estimator.SessionRunHook):
+    def before_run(self, run_context):
+      return tf_estimator.SessionRunArgs(tf.train.get_global_step())
+  estimator.train(input_fn, hooks=[Stop(), tf_estimator.StopAtStepHook(2)])
+  return estimator
+"""
+    new = migrate(PROGRAM.replace("  return estimator\n", code)).source
+    assert "class Stop(SessionRunHook):" in new
+    assert "return SessionRunArgs(tf.train.get_global_step())" in new
+    assert "hooks=[Stop(), StopAtStepHook(2)]" in new
+    imports = [each for each in ast.walk(ast.parse(new)) if isinstance(each, ast.ImportFrom)]
+    (of_train,) = (each for each in imports if each.module == "tensorflow.compat.v1.train")
+    namespace: dict[str, object] = {}
+    exec(ast.unparse(of_train), namespace)
+    assert {"SessionRunArgs", "SessionRunHook", "StopAtStepHook"} <= namespace.keys()
+    with pytest.raises(errors.Untranslatable, match=r"\[profiler-hook\]"):
+        migrate(PROGRAM.replace("  return estimator\n", "  tf_estimator.ProfilerHook(1)\n"))
+
+
 def test_all_blockers_are_named_at_once() -> None:
     """Each blocker is listed with file, line, rule, reason and way out, in the order of lines."""
     source = PROGRAM.replace("  return estimator\n", "  tf.GradientTape()\n  return estimator\n")

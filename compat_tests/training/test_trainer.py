@@ -276,6 +276,26 @@ class Watching(v1.train.SessionRunHook):
         self.calls.append("end")
 
 
+class Asking(v1.train.SessionRunHook):
+    """A hook that looks the global step up wherever it needs it."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.seen.append(int(session.run(v1.train.get_global_step())))
+
+    def before_run(self, run_context: Any) -> Any:
+        return v1.train.SessionRunArgs(v1.train.get_global_step())
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.seen.append(int(run_values.results))
+        self.seen.append(int(run_context.session.run(v1.train.get_global_step())) - 1)
+
+    def end(self, session: Any) -> None:
+        self.seen.append(int(session.run(v1.train.get_global_step())))
+
+
 @pytest.mark.full
 def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> None:
     """Hooks that need no session run, TensorFlow's among them; others are refused by name."""
@@ -290,6 +310,10 @@ def test_hooks_run_as_far_as_they_need_no_session(tmp_path: pathlib.Path) -> Non
     counter = v1.train.StepCounterHook(every_n_steps=2)
     trainer.train(input_fn, hooks=[stop, counter])
     assert int(trainer.step.numpy()) == 10
+
+    asking = Asking()
+    trainer.train(input_fn, hooks=[asking], steps=2)
+    assert asking.seen == [10, 10, 10, 11, 11, 12]
 
     with pytest.raises(errors.InvalidInput, match="CheckpointSaverHook needs a session"):
         trainer.train(input_fn, [v1.train.CheckpointSaverHook(str(tmp_path), save_steps=1)])

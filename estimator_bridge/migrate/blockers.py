@@ -95,7 +95,7 @@ class Blockers:
 
     def _lost(self) -> Iterator[Blocker]:
         """Yields the statements that train and would be commented out."""
-        for statement, reason in self._removal.reasons.items():
+        for statement in self._removal.reasons:
             if statement in self._removal.harmless:
                 continue
             for call in matchers.findall(statement, matchers.Call()):
@@ -103,7 +103,7 @@ class Blockers:
                 if isinstance(name, cst.Name) and name.value in _TRAINING:
                     line = self._program.line(call)
                     way_out = "Write it without that, or migrate to the bridge form"
-                    why = _LOST.format(reason)
+                    why = _LOST.format(self._removal.cause(statement))
                     code, file = code_of(call.func), self._program.name
                     yield Blocker(line, "loses-training", code, why, way_out, file)
 

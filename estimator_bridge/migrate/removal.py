@@ -22,6 +22,7 @@ class Removal:
         self._program = program
         self.arguments: set[cst.CSTNode] = set()
         self.reasons: dict[cst.CSTNode, str] = {}
+        self._causes: dict[cst.CSTNode, str] = {}
         self.harmless: set[cst.CSTNode] = set()
         self.rules: dict[cst.CSTNode, str] = {}
 
@@ -33,11 +34,20 @@ class Removal:
             node = self._program.parent(node)
         return False
 
-    def remove(self, node: cst.CSTNode, reason: str, rule: str = "") -> None:
+    def cause(self, statement: cst.CSTNode) -> str:
+        """Returns why a statement is removed, with why that is which it depends on."""
+        reason, cause = self.reasons[statement], self._causes.get(statement, "")
+        return reason if not cause or cause.endswith(f": {reason}") else f"{reason} ({cause})"
+
+    def remove(self, node: cst.CSTNode, reason: str, rule: str = "", cause: str = "") -> None:
         """Removes the statement of a node, and those that depend on it.
 
         A function is removed with a statement that returns its result. A statement that uses a
         name is removed if no other statement binds the name.
+
+        Args:
+            cause: the reason of the first of the statements that this one depends on; by default
+                its own.
         """
         if self.is_removed(node):
             return
@@ -45,9 +55,11 @@ class Removal:
         if isinstance(statement, cst.SimpleStatementLine) and any(
             isinstance(each, cst.Return) for each in statement.body
         ):
-            self.remove(self._program.enclosing(statement, cst.FunctionDef), reason, rule)
+            self.remove(self._program.enclosing(statement, cst.FunctionDef), reason, rule, cause)
             return
         self.reasons[statement] = reason
+        cause = cause or f"line {self._program.line(statement)}: {reason}"
+        self._causes[statement] = cause
         if rule:
             self.rules[statement] = rule
         for name, scope in self._bound_names(statement):
@@ -56,7 +68,8 @@ class Removal:
                 continue
             for assignment in assignments:
                 for access in assignment.references:
-                    self.remove(access.node, f"It uses {name}, which is left out")
+                    why = f"It uses {name}, which is left out"
+                    self.remove(access.node, why, cause=cause)
 
     def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
         """Returns the names that a statement binds, with their scopes."""
@@ -119,6 +132,7 @@ class Removal:
             if all(one in self.harmless for one in inner):
                 self.harmless.add(each)
             self.reasons[each] = self.reasons[inner[0]]
+            self._causes[each] = self._causes.get(inner[0], "")
             self.rules[each] = self.rules.get(inner[0], "")
 
     def unbound(self) -> Iterator[tuple[cst.CSTNode, str, cst.CSTNode]]:

@@ -9,11 +9,14 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import tf2_rules
+from estimator_bridge.migrate.blockers import BRIDGE_FORM
 from estimator_bridge.migrate.comments import sentence
 from estimator_bridge.migrate.parsed_program import code_of
 from estimator_bridge.migrate.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
 from estimator_bridge.settings import quirks
+
+_TABLES = "embedding_config_spec"
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; the id of its rule; and the rule."""
@@ -93,6 +96,17 @@ class Tf2Actions:
     def _takes_argument(self, call: cst.Call, argument: str) -> bool:
         rule_id = tf2_rules.argument_rule(argument)
         return self._tf2_edits.takes(call, rule_id, NameRule(Action.LEAVE_OUT))
+
+    def require_tables(self, call: cst.Call) -> None:
+        """Refuses an estimator of a model without tables."""
+        given = {
+            each.keyword.value: code_of(each.value)
+            for each in call.args
+            if each.keyword is not None
+        }
+        if given.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
+            why = tf2_rules.OTHERS["no-tables"].why
+            self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
     def keep_quirks(self, call: cst.Call) -> None:
         """Has a spec keep the numbers of stock."""

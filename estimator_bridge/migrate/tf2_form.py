@@ -112,6 +112,7 @@ class _RuleVisitor(cst.CSTVisitor):
         name, rule = self._rule_of(node.func)
         if name == tf2_rules.ESTIMATOR:
             self._estimators.append(node)
+            self._actions.require_tables(node)
         if rule is not None and rule.arguments is not None:
             self._actions.leave_out_arguments(node, name, tf2_rules.rule_id(name), rule)
         if name == _SPEC:

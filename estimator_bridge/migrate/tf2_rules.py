@@ -182,6 +182,19 @@ STOCK: Mapping[str, NameRule] = {
 }
 """Names of stock's estimator, by their last part."""
 
+_OF_TRAIN = "tensorflow.compat.v1.train"
+
+_SESSION_HOOKS = frozenset(
+    [
+        *("SessionRunHook", "SessionRunArgs", "SessionRunContext", "SessionRunValues"),
+        *("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook"),
+        *("GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError"),
+        *("NanTensorHook", "ProfilerHook", "SecondOrStepTimer", "StepCounterHook"),
+        *("StopAtStepHook", "SummarySaverHook"),
+    ]
+)
+"""Names that `tf.estimator` and `tf.compat.v1.train` share."""
+
 _IMPORTED_MODULES = ("estimator_bridge.legacy.parameters", "estimator_bridge.legacy.table_config")
 """Modules of the bridge whose names a spec is made of."""
 
@@ -325,6 +338,8 @@ def of_name(full: str) -> NameRule | None:
     rule = _ANYWHERE.get(short) or TENSORFLOW.get(stock_replacements.below_tensorflow(full))
     if rule is not None or not stock_replacements.is_stock(full):
         return rule
+    if short in _SESSION_HOOKS:
+        return TENSORFLOW.get(f"train.{short}", OTHERS["session-hooks"])
     place = stock_replacements.place_of(full)
     if place is not None and place.module in _IMPORTED_MODULES:
         return OTHERS["parameters"]._replace(why="", module=place.module)
@@ -347,6 +362,8 @@ def rule_id(name: str) -> str:
 
 def id_of(full: str, rule: NameRule) -> str:
     """Returns the id of the rule of a full name."""
+    if rule.module == _OF_TRAIN:
+        return "session-hooks"
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
 
 
@@ -372,11 +389,21 @@ OTHERS: Mapping[str, NameRule] = {
     "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
     "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
     "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),
+    "no-tables": NameRule(
+        Action.REFUSE,
+        "it has no `embedding_config_spec`, and the library is for models with tables",
+    ),
     "other-stock": OTHER_STOCK,
     "parameters": NameRule(
         Action.IMPORT,
         "parameters of optimizers, and configs of tables and features",
         module="estimator_bridge.legacy",
+    ),
+    "session-hooks": NameRule(
+        Action.IMPORT,
+        "hooks of sessions and their parts, such as `tf.estimator.SessionRunHook`, are those of "
+        "`tf.compat.v1.train`",
+        module=_OF_TRAIN,
     ),
     "variable-op-name": NameRule(
         Action.OTHER, "`.op.name` of a variable becomes a part of `.name`"

@@ -93,21 +93,23 @@ class HookRunner:
         self._context.session.step_read = step_read
         tf_compat.set_global_step_read(step_read)
         for hook in self._hooks:
-            with _as_global_step(step_read):
+            with self._global_step():
                 hook.begin()
-            tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
+                tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
             self._fetched.append({id(each): place for place, each in enumerate(tensors)})
             outputs.append([_computed(each) for each in tensors])
         return outputs
 
     def start(self) -> None:
         """Tells the hooks that variables have their values."""
-        for hook in self._hooks:
-            hook.after_create_session(self._context.session, None)
+        with self._global_step():
+            for hook in self._hooks:
+                hook.after_create_session(self._context.session, None)
 
     def before(self) -> list[Nest]:
         """Returns the requests of the hooks before a step."""
-        return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
+        with self._global_step():
+            return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
         """Gives each hook what it asked for.
@@ -128,12 +130,26 @@ class HookRunner:
                 flat.append(computed[places[id(each)]])
             arrays = [None if each is None else each.numpy() for each in flat]
             results = None if fetches is None else tf.nest.pack_sequence_as(fetches, arrays)
-            hook.after_run(self._context, v1.train.SessionRunValues(results, None, None))
+            with self._global_step():
+                hook.after_run(self._context, v1.train.SessionRunValues(results, None, None))
 
     def end(self) -> None:
         """Tells the hooks that there are no more steps."""
-        for hook in self._hooks:
-            hook.end(self._context.session)
+        with self._global_step():
+            for hook in self._hooks:
+                hook.end(self._context.session)
+
+    @contextlib.contextmanager
+    def _global_step(self) -> Iterator[None]:
+        """Has `get_global_step` return the step's read, whose op has a name, as hooks expect."""
+        steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
+        read = self._context.session.step_read
+        before = list(steps)
+        steps[:] = before if read is None else [read]
+        try:
+            yield
+        finally:
+            steps[:] = before
 
     def _check(self, hooks: Sequence[Object]) -> None:
         for hook in hooks:
@@ -142,18 +158,6 @@ class HookRunner:
                     f"{type(hook).__name__} needs a session, and in TensorFlow 2 there is none. "
                     "Trainer writes checkpoints as its RunConfig says; leave the hook out."
                 )
-
-
-@contextlib.contextmanager
-def _as_global_step(step_read: Tensor) -> Iterator[None]:
-    """Has `get_global_step` return a tensor, whose op has a name, as hooks expect."""
-    steps = v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
-    before = list(steps)
-    steps[:] = [step_read]
-    try:
-        yield
-    finally:
-        steps[:] = before
 
 
 def _fetches(asked: Object) -> Nest:

@@ -55,6 +55,11 @@ class Model:
         if config.tf_random_seed is not None:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
+        if embedding_config_spec is None:
+            raise errors.InvalidInput(
+                "The embedding_config_spec of a Trainer is None, and it trains models with tables. "
+                "Give it a spec; train a model without tables with Keras, or stay with the bridge."
+            )
         self.spec = embedding_config_spec
         with self.strategy.scope():
             self.step = tf.Variable(

@@ -309,7 +309,10 @@ class ModelWriter:
             )
         needed = set().union(*map(item_names, items), {"loss"})
         before = self._begin(
-            outputs, results, needed | names_in(spec.get("loss") or ast.Name("loss")), TRAIN
+            outputs,
+            results,
+            needed | names_in(spec.get("loss") or ast.Name("loss", ast.Load())),
+            TRAIN,
         )
         body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
@@ -549,6 +552,7 @@ class ModelWriter:
                     "Use tf.metrics.mean, accuracy, auc, root_mean_squared_error, "
                     "mean_squared_error or mean_absolute_error, or migrate to the tf2 form",
                 )
+                source.done.update(ast.walk(getattr(value, "func", value)))
                 continue
             assert isinstance(value, ast.Call)
             source.done.add(value.func)

@@ -74,6 +74,7 @@ COMPATIBLE = frozenset(
         "nn.softmax",
         "nn.sigmoid",
         "nn.tanh",
+        "nn.leaky_relu",
         "nn.log_softmax",
         "nn.l2_normalize",
         "math.l2_normalize",
@@ -134,7 +135,7 @@ _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to 
 
 def refused(source: Source, node: ast.AST, short: str) -> None:
     """Adds the problem of a name that is not carried over."""
-    why = "TensorFlow 2 and Keras have nothing that is the same"
+    why = "TensorFlow 2 and Keras have nothing that is known to be the same"
     reason = ("keras-no-counterpart", why, _ASSIST)
     for start, of_start in _REASONS.items():
         if short.startswith(start):
@@ -148,6 +149,8 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "it belongs to the estimator, which the new program does not have",
         "Do without it, or migrate to the tf2 form",
     ),
+    "flags.": ("keras-no-counterpart", "TensorFlow 2 has no flags", "Use absl.flags"),
+    "app.": ("keras-no-counterpart", "TensorFlow 2 has no such module", "Use absl.app"),
     "logging.": ("keras-logging", "TensorFlow 2 has no such logging", "Use absl.logging"),
     "summary.": (
         "keras-summary",
@@ -157,8 +160,9 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
     "losses.": ("keras-loss", "Keras has no loss with the same numbers", _ASSIST),
     "metrics.": (
         "keras-metric",
-        "no metric of Keras has the same numbers",
-        "Use one of tf.keras.metrics",
+        "it is not in the dict that a metric_fn of the model returns",
+        "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict of metrics, or "
+        "migrate to the tf2 form",
     ),
     "train.": ("keras-of-train", "Keras has no such optimizer or function", _ASSIST),
     "get_variable": (
@@ -192,6 +196,27 @@ def stays(short: str) -> bool:
         if new is absent:
             return False
     return old is new or old is absent or str(old) == str(new)
+
+
+_MODULES = (
+    *("math", "nn", "linalg", "io", "strings", "random", "sparse", "image", "signal", "debugging"),
+    *("dtypes", "bitwise", "quantization", "sets"),
+)
+
+
+def renamed(short: str) -> str | None:
+    """Returns the name under which TensorFlow 2 has a function; None if it is not known."""
+    if short in RENAMED:
+        return RENAMED[short]
+    tf = tensorflow()
+    last = short.rpartition(".")[2]
+    old: object = tf.compat.v1
+    for part in short.split("."):
+        old = getattr(old, part, None)
+    places = (module for module in _MODULES if callable(old))
+    same = (each for each in places if getattr(getattr(tf, each), last, None) is old)
+    module = next(same, None)
+    return None if module is None else f"{module}.{last}"
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
@@ -239,13 +264,14 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
     called = isinstance(parent, ast.Call) and parent.func is node
     if called and (short in WRITERS or short in HANDLED):
         return
-    base, renamed = short, RENAMED.get(short)
-    if renamed:
-        source.replace(node, f"tf.{renamed}")
-    elif not stays(base):
+    if short not in RENAMED and stays(short):
+        new: str | None = short
+    else:
+        new = renamed(short)
+    if new is None:
         refused(source, node, short)
-    elif ast.unparse(node) != f"tf.{short}":
-        source.replace(node, f"tf.{short}")
+    elif ast.unparse(node) != f"tf.{new}":
+        source.replace(node, f"tf.{new}")
 
 
 HANDLED: set[str] = set()
@@ -505,6 +531,15 @@ def _mean_of(written: str, names: str) -> Writer:
     return write
 
 
+def _by_name(new: str, names: str) -> Writer:
+    """Returns the writer of a function whose arguments have another order in TensorFlow 2."""
+
+    def write(source: Source, call: ast.Call) -> str:
+        return f"{new}({_named(source, known_arguments(source, call, names))})"
+
+    return write
+
+
 def _in_top_k(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "predictions targets k", "predictions targets k")
     order = [source.code(by_name[key]) for key in ("targets", "predictions", "k")]
@@ -639,12 +674,16 @@ WRITERS: dict[str, Writer] = {
         "TPUClusterResolver", TRAINING
     ),
     "nn.in_top_k": _in_top_k,
+    "pad": _by_name("tf.pad", "tensor paddings mode name constant_values"),
     "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),
     "trainable_variables": _trainable_variables,
     "losses.get_regularization_loss": _regularization_loss,
     "losses.get_regularization_losses": _regularization_losses,
     "get_collection": _collection,
     "gradients": _gradients,
+    "constant_initializer": _initializer("tf.constant_initializer", "value dtype"),
+    "glorot_uniform_initializer": _initializer("tf.keras.initializers.GlorotUniform", "seed dtype"),
+    "glorot_normal_initializer": _initializer("tf.keras.initializers.GlorotNormal", "seed dtype"),
     "random_normal_initializer": _initializer(
         "tf.random_normal_initializer", "mean stddev seed dtype", stddev="1.0"
     ),

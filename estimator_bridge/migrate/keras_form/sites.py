@@ -51,8 +51,9 @@ def find(source: Source) -> Site | None:
         if not refused or calls:
             node = calls[1] if calls else source.tree
             source.problem(
-                *(node, "keras-estimators", f"the program makes {len(calls)} TPUEstimators"),
-                "Make one, in one place, or migrate to the tf2 form",
+                *(node, "keras-estimators", _count(len(calls))),
+                "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
+                "form",
             )
         return None
     (call,) = calls
@@ -63,6 +64,10 @@ def find(source: Source) -> Site | None:
     if kind is not None:
         by_name = {kind.shared_name(key): value for key, value in by_name.items()}
     return Site(call, by_name, config, source.function_of(call), kind)
+
+
+def _count(number: int) -> str:
+    return f"the program makes {number or 'no'} TPUEstimator{'s' if number else ''}"
 
 
 def _is_estimator(source: Source, node: ast.AST) -> bool:

@@ -235,7 +235,9 @@ class Source:
     def problem(self, node: ast.AST, rule: str, why: str, way_out: str) -> None:
         """Adds a problem, by the id of a rule in `refusals`."""
         assert rule in RULES, rule
+        whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
+        code = "" if whole else code
         code = code.partition("\n")[0][:60]
         line = self.old_line(getattr(node, "lineno", 0))
         self.problems.add(Problem(line, rule, code, why, way_out))

@@ -71,6 +71,9 @@ def _always(code: str, node: ast.AST) -> str:
 
 def _is_namespace(source: Source, node: ast.Attribute) -> bool:
     """Returns whether a node is a module, a class or a function of TensorFlow, and no constant."""
+    full = source.full(node)
+    if full.startswith("tensorflow.") and full.endswith((".compat.v1", ".compat.v2")):
+        return True
     short = source.short(node)
     last = short.rpartition(".")[2]
     return bool(short) and not last.isupper() and "ModeKeys" not in short

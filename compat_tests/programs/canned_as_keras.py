@@ -65,7 +65,7 @@ def make(folder):
           fc.embedding_column(hobbies, 4), fc.embedding_column(town, 3, combiner='sqrtn')]
   return API.CLASS(
       ARGUMENTS,
-      model_dir=folder, config=API.RunConfig(tf_random_seed=3))
+      model_dir=folder, config=API.RunConfig(tf_random_seed=3, save_checkpoints_steps=BEGIN))
 """
 
 NETWORK = "hidden_units=[8, 4], feature_columns=deep"
@@ -121,18 +121,17 @@ def source(name: str) -> str:
     program = PROGRAM.replace("LABELS", labels).replace("CLASS", kind)
     program = program.replace("ARGUMENTS", ",\n      ".join(parts))
     api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
-    return program.replace("API", api)
+    return program.replace("API", api).replace("BEGIN", str(BEGIN))
 
 
 def train_old(name: str, folder: pathlib.Path) -> None:
     """Trains an estimator, and keeps its metrics and predictions."""
     old = _names_of(name, source(name))
     job = old["make"](str(folder / "old"))
-    job.train(old["input_fn"], steps=BEGIN)
-    convert.convert(str(folder / "old"), str(folder / "new"), no_tables=True)
-    job = old["make"](str(folder / "old"))  # A Keras optimizer serves one training.
     job.train(old["input_fn"], max_steps=END)
-    convert.convert(str(folder / "old"), str(folder / "last"), no_tables=True)
+    for step, place in ((BEGIN, "new"), (END, "last")):
+        path = folder / "old" / f"model.ckpt-{step}"
+        convert.convert(str(path), str(folder / place), no_tables=True)
     metrics = job.evaluate(old["input_fn"], steps=5)
     predictions = list(job.predict(old["input_fn"]))
     (folder / "results.pickle").write_bytes(pickle.dumps((metrics, predictions)))
@@ -144,7 +143,7 @@ def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
     new = _names_of(name, migrate_to_keras(source(name), name).source)
     start = contents(str(folder / "new"))
     model = new["make"](str(folder / "new"))
-    model.fit(new["input_fn"](), max_steps=END, verbose=0)
+    model.fit(new["input_fn"]().skip(BEGIN), max_steps=END, verbose=0)
     there, here = contents(str(folder / "last")), contents(str(folder / "new"))
     of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
     keys = {*metrics, *of_model}

@@ -65,6 +65,10 @@ _OF_LINEAR = {
 _OF_NETWORK = ("feature_columns", "optimizer", "hidden_units", "activation_fn", "dropout")
 
 
+_KERAS_RATES = {"Adagrad": "0.001", "Adam": "0.001", "Ftrl": "0.001", "SGD": "0.01"}
+"""Keras's own, which networks of TensorFlow 2 leave as they are."""
+
+
 class Canned(NamedTuple):
     """A class of canned estimators.
 
@@ -100,18 +104,19 @@ class Canned(NamedTuple):
             return argument
         return f"dnn_{argument}"
 
-    def rate(self, part: str) -> str:
+    def rate(self, part: str, optimizer: str) -> str:
         """Returns the learning rate of an optimizer that is given by its name.
 
         Args:
             part: "dnn" or "linear".
+            optimizer: its name.
         """
         if self.is_combined:
             # Of more than 40,000 columns the linear model's would be less.
             return "0.005" if part == "linear" else "0.001"
         if part == "linear":
             return "0.2"
-        return "0.05" if self.is_v1 else "0.001"
+        return "0.05" if self.is_v1 else _KERAS_RATES[optimizer]
 
 
 def canned(source: Source, node: ast.AST) -> Canned | None:

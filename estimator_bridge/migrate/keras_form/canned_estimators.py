@@ -40,22 +40,28 @@ CLASSES: Mapping[str, str] = {
         f"{_COMBINED} label_dimension weight_column input_layer_partitioner config "
         "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
     ),
+    "DNNEstimator": (
+        "head hidden_units feature_columns model_dir optimizer activation_fn dropout config "
+        "warm_start_from batch_norm"
+    ),
+    "LinearEstimator": (
+        "head feature_columns model_dir optimizer config sparse_combiner warm_start_from"
+    ),
+    "DNNLinearCombinedEstimator": (f"head {_COMBINED} config batch_norm linear_sparse_combiner"),
 }
 """The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
-REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("DNNEstimator", "LinearEstimator", "DNNLinearCombinedEstimator"),
-        "Use its Classifier or Regressor, or migrate to the bridge form",
-    ),
-    **dict.fromkeys(
-        ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator"),
-        "Leave it out, or migrate to the bridge form",
-    ),
+HEADS: Mapping[str, str] = {
+    "BinaryClassHead": "Classifier",
+    "MultiClassHead": "Classifier",
+    "RegressionHead": "Regressor",
 }
-"""Canned estimators that are not carried, and the way out."""
+"""The heads that are carried, and the kind of estimator that has them."""
+
+BASELINES = ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator")
+"""Canned estimators that are not carried."""
 
 _OF_LINEAR = {
     "feature_columns": "linear_feature_columns",
@@ -85,6 +91,10 @@ class Canned(NamedTuple):
         """The arguments in order."""
         names = CLASSES[self.name].split()
         return names if self.is_v1 else [each for each in names if each not in _PARTITIONERS]
+
+    def with_head(self, head: str) -> Canned:
+        """Returns the class that has a head of its own, for one that is given the head."""
+        return self._replace(name=self.name.replace("Estimator", HEADS[head]))
 
     @property
     def is_classifier(self) -> bool:

@@ -14,7 +14,7 @@ import pathlib
 import pickle
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,8 @@ def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
     of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
     keys = {*metrics, *of_model}
     pairs = [(f"metric {key}", metrics.get(key), of_model.get(key)) for key in keys]
-    for one, other in zip(predictions, model.predictions(new["input_fn"]()), strict=True):
-        pairs += [(f"prediction {key}", one.get(key), other.get(key)) for key in {*one, *other}]
+    old, others = stacked(predictions), stacked(model.predictions(new["input_fn"]()))
+    pairs += [(f"prediction {key}", old.get(key), others.get(key)) for key in {*old, *others}]
     pairs += [(key, there.get(key), here.get(key)) for key in {*there, *here}]
     moved = [key for key in there if key in start and not np.array_equal(there[key], start[key])]
     return {"name": name, "moved": len(moved), "worst": worst(pairs)}
@@ -159,6 +159,16 @@ def _names_of(name: str, text: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), namespace)
     return namespace
+
+
+def stacked(predictions: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Returns the predictions of all examples by key, each an array with a row per example.
+
+    A logit is a sum whose terms cancel in some examples: its rounding is that of the terms, which
+    have the size of the logits of other examples, and not that of the small number which is left.
+    """
+    rows = [*predictions]
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
 def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:

@@ -54,7 +54,8 @@ def plain(model_fn: Any, folder: str, loop: int) -> Any:
 
 def in_loops(model_fn: Any, folder: str, loop: int) -> Any:
     """Returns a TPUEstimator with training loops."""
-    config = tpu.RunConfig(folder, tpu_config=tpu.TPUConfig(iterations_per_loop=loop))
+    loops = tpu.TPUConfig(iterations_per_loop=loop)
+    config = tpu.RunConfig(model_dir=folder, tpu_config=loops)
     return tpu.TPUEstimator(model_fn, config=config, train_batch_size=2, use_tpu=True)
 
 

@@ -81,6 +81,6 @@ def test_a_step_that_never_moves_is_named_once(
     with caplog.at_level(logging.WARNING):
         job.train(input_fn, max_steps=BATCHES)
     messages = [each.getMessage() for each in caplog.records]
-    found = [each for each in messages if each.startswith("The global step is 0, as it was ")]
-    assert len(found) == warnings, messages
-    assert all("tf.compat.v1.train.get_global_step()" in each for each in found)
+    warned = [each for each in messages if each.startswith("The global step is 0, as it was ")]
+    assert len(warned) == warnings, messages
+    assert all("tf.compat.v1.train.get_global_step()" in each for each in warned)

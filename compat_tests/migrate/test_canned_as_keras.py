@@ -120,10 +120,10 @@ PARTS = {
 def test_an_estimator_with_a_head_becomes_what_has_this_head(model: str, kind: str) -> None:
     """To the letter: a head in the call or behind a name, and a class with it."""
     head, of_head, first = HEADS[kind]
-    made = f"tf.estimator.{head}({of_head})"
+    head_call = f"tf.estimator.{head}({of_head})"
     programs = [
-        f"job = tf.estimator.{model}Estimator({made}, {PARTS[model]})",
-        f"head = {made}\njob = tf.estimator.{model}Estimator(head=head, {PARTS[model]})",
+        f"job = tf.estimator.{model}Estimator({head_call}, {PARTS[model]})",
+        f"head = {head_call}\njob = tf.estimator.{model}Estimator(head=head, {PARTS[model]})",
         f"job = tf.estimator.{model}{kind.split()[0]}({PARTS[model]}, {first}{of_head})",
     ]
     texts = [
@@ -157,12 +157,12 @@ OTHER_HEADS = {
 }
 
 
-@pytest.mark.parametrize("made", OTHER_HEADS)
-def test_a_head_that_is_not_carried_is_refused(made: str) -> None:
+@pytest.mark.parametrize("estimator", OTHER_HEADS)
+def test_a_head_that_is_not_carried_is_refused(estimator: str) -> None:
     """Once."""
     with pytest.raises(Refused) as caught:
-        migrate_to_keras(f"{HEAD_PROGRAM}job = {made}\njob.train(rows, steps=1)\n", "train.py")
-    assert [each.rule for each in caught.value.blockers] == [OTHER_HEADS[made]]
+        migrate_to_keras(f"{HEAD_PROGRAM}job = {estimator}\njob.train(rows, steps=1)\n", "train.py")
+    assert [each.rule for each in caught.value.blockers] == [OTHER_HEADS[estimator]]
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ Made = list[tuple[str, float]]
 
 def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Returns the optimizers that an estimator makes for a training."""
-    made: Made = []
+    recorded: Made = []
 
     def recording(make: Callable[..., Any]) -> Callable[..., Any]:
         def made_and_kept(optimizer: Any, learning_rate: Any = None) -> Any:
             new = make(optimizer, learning_rate)
             config = new.get_config() if hasattr(new, "get_config") else {}
             # A rate that TensorFlow 1 has not been given is no number: float() says so.
-            made.append((optimizer, float(config.get("learning_rate", learning_rate))))
+            recorded.append((optimizer, float(config.get("learning_rate", learning_rate))))
             return new
 
         return made_and_kept
@@ -60,14 +60,14 @@ def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
     with tf.Graph().as_default():
         tf.compat.v1.train.create_global_step()
         job.model_fn({"a": tf.ones([1, 1])}, tf.ones([1]), "train", job.config)
-    return made
+    return recorded
 
 
 def written(source: str) -> Made:
     """Returns the optimizers of a Keras form."""
     text = migrate_to_keras(source, "train.py").source
-    found = re.findall(r"tf\.keras\.optimizers\.(\w+)\(([\d.]+)", text)
-    return [(name, float(rate)) for name, rate in found]
+    calls = re.findall(r"tf\.keras\.optimizers\.(\w+)\(([\d.]+)", text)
+    return [(name, float(rate)) for name, rate in calls]
 
 
 @pytest.mark.full
@@ -81,11 +81,13 @@ def test_a_name_stands_for_the_rate_of_the_estimator(
     arguments, parts = KINDS[kind]
     # Two Adams of TensorFlow 1 are refused: each part has its turn.
     for part in parts if name else [""]:
-        given = f"{arguments}, {part}={name!r}" if name else arguments
+        all_arguments = f"{arguments}, {part}={name!r}" if name else arguments
         a = tf.feature_column.numeric_column("a")
-        job = eval(f"module.{kind}({given})", {"module": APIS[api], "a": a})
+        job = eval(f"module.{kind}({all_arguments})", {"module": APIS[api], "a": a})
         with monkeypatch.context() as patch:
             expected = made_by_the_estimator(job, patch)
-        source = PROGRAM.replace("API", api).replace("CLASS", kind).replace("ARGUMENTS", given)
+        source = (
+            PROGRAM.replace("API", api).replace("CLASS", kind).replace("ARGUMENTS", all_arguments)
+        )
         assert written(source) == expected
         assert len(expected) == len(parts)

@@ -21,17 +21,17 @@ def resolve(source: Source, site: Site) -> None:
 
     Adds a problem if the head is not carried.
     """
-    given = site.arguments.pop("head", None)
-    if given is None or site.canned is None:
+    argument = site.arguments.pop("head", None)
+    if argument is None or site.canned is None:
         return
-    head = followed(source, given)
+    head = followed(source, argument)
     name = source.called(head).rpartition(".")[2] if head is not None else ""
     if head is not None:
         source.done.update(ast.walk(head.func if isinstance(head, ast.Call) else head))
     # TensorFlow 1's estimators take heads of their own, which no program can name.
     if not isinstance(head, ast.Call) or name not in HEADS or site.canned.is_v1:
         source.problem(
-            *(given, "keras-estimator-class", "its head is not carried"),
+            *(argument, "keras-estimator-class", "its head is not carried"),
             f"Use one of {', '.join(HEADS)} with an estimator of TensorFlow 2, made where the "
             "estimator is, or migrate to the bridge form",
         )

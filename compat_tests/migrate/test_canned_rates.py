@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from estimator_bridge import estimator as v1
-from estimator_bridge.canned import optimizers
+from estimator_bridge.canned import optimizer_arguments
 from estimator_bridge.estimator import v2
 from estimator_bridge.migrate import migrate_to_keras
 
@@ -56,7 +56,9 @@ def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
         return made_and_kept
 
     for name in ("v1_optimizer", "keras_optimizer"):
-        monkeypatch.setattr(optimizers, name, recording(getattr(optimizers, name)))
+        monkeypatch.setattr(
+            optimizer_arguments, name, recording(getattr(optimizer_arguments, name))
+        )
     with tf.Graph().as_default():
         tf.compat.v1.train.create_global_step()
         job.model_fn({"a": tf.ones([1, 1])}, tf.ones([1]), "train", job.config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pathlib
@@ -12,8 +13,11 @@ import pytest
 
 from compat_tests.programs import canned_as_keras
 from compat_tests.support.paths import EXAMPLES
+from estimator_bridge import estimator as v1
+from estimator_bridge.estimator import v2
 from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.keras_form.canned_estimators import CLASSES, Canned
 
 GOLDEN = pathlib.Path(__file__).parent / "keras_goldens" / "census.txt"
 
@@ -82,13 +86,97 @@ def test_all_of_it_is_refused_at_once() -> None:
     argument = "optimizer='RMSProp', warm_start_from='other'"
     program = BLOCKED_PROGRAM.replace("ARGUMENT", argument).replace(
         "job.train(lambda: tf.data.Dataset.from_tensors(({'a': [[1]]}, [1])))",
-        "job.train(tf.compat.v1.estimator.inputs.numpy_input_fn({}, shuffle=False), hooks=[])",
+        "job.train(tf.compat.v1.estimator.inputs.numpy_input_fn({}), hooks=[])",
     )
     with pytest.raises(Refused) as caught:
         migrate_to_keras(program, "train.py")
     assert [each.rule for each in caught.value.blockers] == [
         *("keras-estimator-argument", "keras-optimizer", "keras-argument", "keras-input-fn")
     ]
+
+
+HEADS = {
+    "Classifier": ("BinaryClassHead", "weight_column='w', label_vocabulary=['n', 'y']", ""),
+    "Regressor": (
+        "RegressionHead",
+        "label_dimension=2, loss_reduction=tf.losses.Reduction.SUM",
+        "",
+    ),
+    "Classifier of three": ("MultiClassHead", "3, label_vocabulary=['a', 'b', 'c']", "n_classes="),
+}
+"""Estimators by the head that they have, its arguments, and the name of the first of them."""
+
+PARTS = {
+    "DNN": "hidden_units=[2], feature_columns=[a], optimizer='SGD', dropout=0.1",
+    "Linear": "feature_columns=[a], optimizer='Adam', sparse_combiner='mean'",
+    "DNNLinearCombined": (
+        "linear_feature_columns=[a], dnn_feature_columns=[a], dnn_hidden_units=[2]"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("model", PARTS)
+def test_an_estimator_with_a_head_becomes_what_has_this_head(model: str, kind: str) -> None:
+    """To the letter: a head in the call or behind a name, and a class with it."""
+    head, of_head, first = HEADS[kind]
+    head_call = f"tf.estimator.{head}({of_head})"
+    programs = [
+        f"job = tf.estimator.{model}Estimator({head_call}, {PARTS[model]})",
+        f"head = {head_call}\njob = tf.estimator.{model}Estimator(head=head, {PARTS[model]})",
+        f"job = tf.estimator.{model}{kind.split()[0]}({PARTS[model]}, {first}{of_head})",
+    ]
+    texts = [
+        migrate_to_keras(f"{HEAD_PROGRAM}{each}\njob.train(rows, steps=1)\n", "train.py").source
+        for each in programs
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    assert f"self.head = {head}(" in texts[0]
+
+
+HEAD_PROGRAM = """\
+import tensorflow as tf
+
+a = tf.feature_column.numeric_column('a')
+rows = lambda: tf.data.Dataset.from_tensors(({'a': [[1.]], 'w': [1.]}, [[1.]]))
+"""
+
+OTHER_HEADS = {
+    "tf.estimator.DNNEstimator(tf.estimator.MultiLabelHead(3), [2], [a])": "keras-estimator-class",
+    "tf.estimator.LinearEstimator(make_head(), [a])": "keras-estimator-class",
+    "tf.compat.v1.estimator.LinearEstimator(tf.estimator.BinaryClassHead(), [a])": (
+        "keras-estimator-class"
+    ),
+    "tf.estimator.LinearEstimator(tf.estimator.BinaryClassHead(thresholds=[.5]), [a])": (
+        "keras-estimator-argument"
+    ),
+    "tf.estimator.LinearEstimator(tf.estimator.RegressionHead(name='price'), [a])": (
+        "keras-estimator-argument"
+    ),
+    "tf.estimator.BaselineRegressor()": "keras-estimator-class",
+}
+
+
+@pytest.mark.parametrize("estimator", OTHER_HEADS)
+def test_a_head_that_is_not_carried_is_refused(estimator: str) -> None:
+    """Once."""
+    with pytest.raises(Refused) as caught:
+        migrate_to_keras(f"{HEAD_PROGRAM}job = {estimator}\njob.train(rows, steps=1)\n", "train.py")
+    assert [each.rule for each in caught.value.blockers] == [OTHER_HEADS[estimator]]
+
+
+@pytest.mark.parametrize(
+    "canned",
+    [
+        *(Canned(name, False) for name in CLASSES),
+        # The heads of TensorFlow 1's have no names; they are refused.
+        *(Canned(name, True) for name in CLASSES if not name.endswith("Estimator")),
+    ],
+)
+def test_arguments_are_those_of_the_estimator(canned: Canned) -> None:
+    """In their order, since programs may leave the names out."""
+    kind = getattr(v1 if canned.is_v1 else v2, canned.name)
+    assert canned.order == [*inspect.signature(kind).parameters]
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ import pathlib
 import pickle
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def make(folder):
           fc.embedding_column(hobbies, 4), fc.embedding_column(town, 3, combiner='sqrtn')]
   return API.CLASS(
       ARGUMENTS,
-      model_dir=folder, config=API.RunConfig(tf_random_seed=3))
+      model_dir=folder, config=API.RunConfig(tf_random_seed=3, save_checkpoints_steps=BEGIN))
 """
 
 NETWORK = "hidden_units=[8, 4], feature_columns=deep"
@@ -121,18 +121,17 @@ def source(name: str) -> str:
     program = PROGRAM.replace("LABELS", labels).replace("CLASS", kind)
     program = program.replace("ARGUMENTS", ",\n      ".join(parts))
     api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
-    return program.replace("API", api)
+    return program.replace("API", api).replace("BEGIN", str(BEGIN))
 
 
 def train_old(name: str, folder: pathlib.Path) -> None:
     """Trains an estimator, and keeps its metrics and predictions."""
     old = _names_of(name, source(name))
     job = old["make"](str(folder / "old"))
-    job.train(old["input_fn"], steps=BEGIN)
-    convert.convert(str(folder / "old"), str(folder / "new"), no_tables=True)
-    job = old["make"](str(folder / "old"))  # A Keras optimizer serves one training.
     job.train(old["input_fn"], max_steps=END)
-    convert.convert(str(folder / "old"), str(folder / "last"), no_tables=True)
+    for step, place in ((BEGIN, "new"), (END, "last")):
+        path = folder / "old" / f"model.ckpt-{step}"
+        convert.convert(str(path), str(folder / place), no_tables=True)
     metrics = job.evaluate(old["input_fn"], steps=5)
     predictions = list(job.predict(old["input_fn"]))
     (folder / "results.pickle").write_bytes(pickle.dumps((metrics, predictions)))
@@ -144,13 +143,13 @@ def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
     new = _names_of(name, migrate_to_keras(source(name), name).source)
     start = contents(str(folder / "new"))
     model = new["make"](str(folder / "new"))
-    model.fit(new["input_fn"](), max_steps=END, verbose=0)
+    model.fit(new["input_fn"]().skip(BEGIN), max_steps=END, verbose=0)
     there, here = contents(str(folder / "last")), contents(str(folder / "new"))
     of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
     keys = {*metrics, *of_model}
     pairs = [(f"metric {key}", metrics.get(key), of_model.get(key)) for key in keys]
-    for one, other in zip(predictions, model.predictions(new["input_fn"]()), strict=True):
-        pairs += [(f"prediction {key}", one.get(key), other.get(key)) for key in {*one, *other}]
+    old, others = stacked(predictions), stacked(model.predictions(new["input_fn"]()))
+    pairs += [(f"prediction {key}", old.get(key), others.get(key)) for key in {*old, *others}]
     pairs += [(key, there.get(key), here.get(key)) for key in {*there, *here}]
     moved = [key for key in there if key in start and not np.array_equal(there[key], start[key])]
     return {"name": name, "moved": len(moved), "worst": worst(pairs)}
@@ -160,6 +159,16 @@ def _names_of(name: str, text: str) -> dict[str, Any]:
     namespace: dict[str, Any] = {"__name__": name}
     exec(compile(text, f"{name}.py", "exec"), namespace)
     return namespace
+
+
+def stacked(predictions: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Returns the predictions of all examples by key, each an array with a row per example.
+
+    A logit is a sum whose terms cancel in some examples: its rounding is that of the terms, which
+    have the size of the logits of other examples, and not that of the small number which is left.
+    """
+    rows = [*predictions]
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
 def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:

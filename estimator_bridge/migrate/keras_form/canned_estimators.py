@@ -40,22 +40,28 @@ CLASSES: Mapping[str, str] = {
         f"{_COMBINED} label_dimension weight_column input_layer_partitioner config "
         "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
     ),
+    "DNNEstimator": (
+        "head hidden_units feature_columns model_dir optimizer activation_fn dropout config "
+        "warm_start_from batch_norm"
+    ),
+    "LinearEstimator": (
+        "head feature_columns model_dir optimizer config sparse_combiner warm_start_from"
+    ),
+    "DNNLinearCombinedEstimator": (f"head {_COMBINED} config batch_norm linear_sparse_combiner"),
 }
 """The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
-REFUSED: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("DNNEstimator", "LinearEstimator", "DNNLinearCombinedEstimator"),
-        "Use its Classifier or Regressor, or migrate to the bridge form",
-    ),
-    **dict.fromkeys(
-        ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator"),
-        "Leave it out, or migrate to the bridge form",
-    ),
+HEADS: Mapping[str, str] = {
+    "BinaryClassHead": "Classifier",
+    "MultiClassHead": "Classifier",
+    "RegressionHead": "Regressor",
 }
-"""Canned estimators that are not carried, and the way out."""
+"""The heads that are carried, and the kind of estimator that has them."""
+
+BASELINES = ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator")
+"""Canned estimators that are not carried."""
 
 _OF_LINEAR = {
     "feature_columns": "linear_feature_columns",
@@ -63,6 +69,10 @@ _OF_LINEAR = {
     "sparse_combiner": "linear_sparse_combiner",
 }
 _OF_NETWORK = ("feature_columns", "optimizer", "hidden_units", "activation_fn", "dropout")
+
+
+_KERAS_RATES = {"Adagrad": "0.001", "Adam": "0.001", "Ftrl": "0.001", "SGD": "0.01"}
+"""Keras's own, which networks of TensorFlow 2 leave as they are."""
 
 
 class Canned(NamedTuple):
@@ -82,6 +92,10 @@ class Canned(NamedTuple):
         names = CLASSES[self.name].split()
         return names if self.is_v1 else [each for each in names if each not in _PARTITIONERS]
 
+    def with_head(self, head: str) -> Canned:
+        """Returns the class that has a head of its own, for one that is given the head."""
+        return self._replace(name=self.name.replace("Estimator", HEADS[head]))
+
     @property
     def is_classifier(self) -> bool:
         """Whether the labels are classes."""
@@ -100,18 +114,19 @@ class Canned(NamedTuple):
             return argument
         return f"dnn_{argument}"
 
-    def rate(self, part: str) -> str:
+    def rate(self, part: str, optimizer: str) -> str:
         """Returns the learning rate of an optimizer that is given by its name.
 
         Args:
             part: "dnn" or "linear".
+            optimizer: its name.
         """
         if self.is_combined:
             # Of more than 40,000 columns the linear model's would be less.
             return "0.005" if part == "linear" else "0.001"
         if part == "linear":
             return "0.2"
-        return "0.05" if self.is_v1 else "0.001"
+        return "0.05" if self.is_v1 else _KERAS_RATES[optimizer]
 
 
 def canned(source: Source, node: ast.AST) -> Canned | None:

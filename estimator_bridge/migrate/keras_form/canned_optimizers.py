@@ -71,7 +71,8 @@ class CannedOptimizer:
         node = self.node
         if node is None or isinstance(node, ast.Constant):
             default = _V1_DEFAULTS[self.kind] if self._canned.is_v1 else ""
-            parts = [self._canned.rate(self._part), *filter(None, [default])]
+            rate = self._canned.rate(self._part, self.kind)
+            parts = [rate, *filter(None, [default])]
             return f"tf.keras.optimizers.{self.kind}({', '.join(parts)})"
         assert isinstance(node, ast.Call)
         if self._canned.is_v1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from estimator_bridge.migrate.keras_form import config_arguments
+from estimator_bridge.migrate.keras_form import canned_heads, config_arguments
 from estimator_bridge.migrate.keras_form.canned_model import CARRIED, CannedModelWriter
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source
@@ -14,6 +14,7 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 
 def write(source: Source, site: Site) -> CannedModelWriter:
     """Replaces the statement that makes the estimator; returns the writer of the model."""
+    canned_heads.resolve(source, site)
     config_arguments.check(source, site, CARRIED)
     model = CannedModelWriter(source, site, _exports(source))
     statement = source.statement_of(site.call)

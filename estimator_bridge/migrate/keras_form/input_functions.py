@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from estimator_bridge.migrate.keras_form import array_inputs
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source, names_in
 
@@ -18,6 +19,9 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         size: the argument of the estimator that has the batch size.
     """
     made_by = _followed(source, input_fn)
+    of_arrays = array_inputs.dataset(source, input_fn, made_by)
+    if of_arrays is not None:
+        return of_arrays
     if isinstance(made_by, ast.Lambda) and not made_by.args.args:
         if made_by is not input_fn:
             return lambda: f"{source.code(input_fn)}()"
@@ -28,13 +32,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    if function is None and source.called(made_by).startswith("estimator."):
-        source.problem(
-            *(made_by, "keras-input-fn", "it feeds arrays by queues of TensorFlow 1"),
-            "Write an input_fn that returns tf.data.Dataset.from_tensor_slices((x, y)).batch(n)",
-        )
-        source.done.update(ast.walk(made_by))
-        return lambda: ""
     if function is None or not _takes_batch_size(source, function):
         source.problem(
             *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),

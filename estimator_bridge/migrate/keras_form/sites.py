@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.canned_estimators import (
-    REFUSED,
+    BASELINES,
     Canned,
     canned,
     class_name,
@@ -41,11 +41,11 @@ class Site:
 def find(source: Source) -> Site | None:
     """Returns where the estimator is made; adds a problem if that is not one place."""
     calls = [node for node in ast.walk(source.tree) if _is_estimator(source, node)]
-    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in REFUSED]
+    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in BASELINES]
     for node in refused:
         source.problem(
-            *(node, "keras-estimator-class", "its head or model is not carried"),
-            REFUSED[class_name(source, node)],
+            *(node, "keras-estimator-class", "its model is not carried"),
+            "Leave it out, or migrate to the bridge form",
         )
     if len(calls) != 1:
         if not refused or calls:

@@ -129,18 +129,28 @@ class Source:
         return None
 
     def value_of(self, name: ast.Name) -> ast.expr | None:
-        """Returns the value that a name is assigned in its function; None if there are several."""
+        """Returns the one value that a name is assigned, in its function or else in the module.
+
+        None if there are several.
+        """
         function = self.function_of(name)
-        bindings = [
-            node
-            for node in ast.walk(function)
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.For, ast.With, ast.NamedExpr))
-            and name.id in bound_in(node)
-        ]
+        bindings = self._bindings(name.id, function)
+        if not bindings and name.id not in _parameters(function):
+            everywhere = self._bindings(name.id, self.tree)
+            bindings = [each for each in everywhere if self.function_of(each) is self.tree]
         only = bindings[0] if len(bindings) == 1 else None
         if isinstance(only, ast.Assign) and isinstance(only.targets[0], ast.Name):
             return only.value
         return None
+
+    def _bindings(self, name: str, below: ast.AST) -> list[ast.AST]:
+        """Returns the nodes that bind a name below a node, but for functions and parameters."""
+        return [
+            node
+            for node in ast.walk(below)
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.For, ast.With, ast.NamedExpr))
+            and name in bound_in(node)
+        ]
 
     def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
         """Returns where a name is read below a node."""
@@ -350,6 +360,10 @@ def names_like(wanted: str) -> Iterator[str]:
     """Yields a name, and names like it with numbers."""
     yield wanted
     yield from (f"{wanted}_{number}" for number in itertools.count(2))
+
+
+def _parameters(function: ast.AST) -> set[str]:
+    return {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
 
 
 def _decorators(statement: ast.stmt) -> list[ast.expr]:

@@ -17,6 +17,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
+from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
@@ -67,6 +68,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         self.loss: np.floating | None = None  # of the last step that ended
         self._schedule, self._step, self._stop = schedule, step, stop
         self._last_step = schedule.last_step
+        self._steps_made, self._unmoved = 0, UnmovedStep()
 
     def begin(self) -> None:
         """Reads the global step together with the last step of a loop, and after it."""
@@ -77,6 +79,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
         """Computes the step to stop at; a session that is created again stops at the same."""
         self._current_step = int(session.run(self._global_step))
+        self._unmoved.see(self._current_step, 0)
         if self._last_step is None:
             assert self._schedule.steps is not None
             self._last_step = self._current_step + self._schedule.steps
@@ -90,6 +93,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             *_, self.loss = session.run(self._fetches(number))
             self._stop.returned()
             number += 1
+        self._steps_made = number + 1
         last = [] if self._step.end_of_loop is None else [self._step.end_of_loop]
         return tf.train.SessionRunArgs([*last, *self._fetches(number), self._step_after])
 
@@ -97,6 +101,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         """Ends the loop, and stops when the last step is reached."""
         *_, self.loss, current_step = run_values.results
         self._current_step = int(current_step)
+        self._unmoved.see(self._current_step, self._steps_made)
         if self._current_step >= int(self._last_step or 0):
             run_context.request_stop()
 
@@ -145,7 +150,7 @@ def train(
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stop)]
         elif (schedule.steps, schedule.last_step) != (None, None):
-            all_hooks.append(tf.train.StopAtStepHook(schedule.steps, schedule.last_step))
+            all_hooks.append(StopAtStepHook(schedule.steps, schedule.last_step))
         all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
         all_hooks += [*step.hooks, *loops]
         add_job_saver(step, job)

@@ -1,0 +1,116 @@
+"""`numpy_input_fn` and `pandas_input_fn` in the Keras form: the same batches, from a dataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from estimator_bridge.canned.queues.numpy_input import numpy_input_fn
+from estimator_bridge.migrate import migrate_to_keras
+from estimator_bridge.migrate.blockers import Refused
+
+PROGRAM = """\
+import numpy as np
+import tensorflow as tf
+
+x, y = {'a': np.arange(7.)}, np.arange(7) % 2
+INPUT
+
+
+def main():
+  a = tf.feature_column.numeric_column('a')
+  job = tf.estimator.LinearClassifier([a])
+  job.train(FEED, steps=5)
+  job.evaluate(FEED)
+"""
+
+NUMPY, PANDAS = (f"tf.compat.v1.estimator.inputs.{name}_input_fn" for name in ("numpy", "pandas"))
+ROWS = "tf.data.Dataset.from_tensor_slices"
+
+
+def source(feed: str, program_input: str = "") -> str:
+    """Returns a program with an input."""
+    return PROGRAM.replace("INPUT", program_input).replace("FEED", feed)
+
+
+def migrated(program: str) -> str:
+    """Returns the Keras form of a program."""
+    return migrate_to_keras(program, "train.py").source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("x, y, shuffle=False", "((x, y)).batch(128)"),
+        ("x, shuffle=False", "(x).batch(128)"),
+        ("x=x, y=None, batch_size=3, num_epochs=2, shuffle=False", "(x).repeat(2).batch(3)"),
+        ("x, y, 3, None, True", "((x, y)).shuffle(1000).repeat().batch(3)"),
+        ("x, y, 3, 1, True, 64, 2", "((x, y)).shuffle(64).batch(3)"),
+        ("{'a': x['a']}, y, shuffle=False", "(({'a': x['a']}, y)).batch(128)"),
+    ],
+)
+def test_arrays_become_a_dataset(arguments: str, expected: str) -> None:
+    """In the call, behind a name, and returned by a function."""
+    call, dataset = f"{NUMPY}({arguments})", f"{ROWS}{expected}"
+    assert f"model.fit({dataset}, steps=5)" in migrated(source(call))
+    named = migrated(source("feed", f"feed = {call}"))
+    assert f"feed = lambda: {dataset}\n" in named
+    assert "model.fit(feed(), steps=5)" in named
+    returned = migrated(source("feed()", f"\ndef feed():\n  return {call}"))
+    assert f"  return lambda: {dataset}\n" in returned
+    assert "model.fit(feed()(), steps=5)" in returned
+
+
+def test_a_frame_becomes_a_dataset_of_its_columns() -> None:
+    """As TensorFlow's guides write it."""
+    text = migrated(source(f"{PANDAS}(x=x, y=y, shuffle=False)"))
+    assert f"model.fit({ROWS}((dict(x), y)).batch(128), steps=5)" in text
+
+
+@pytest.mark.parametrize("arguments", ["x, y", "x, y, shuffle=flag", "*rows, shuffle=False"])
+def test_arguments_that_are_not_written_out_are_refused(arguments: str) -> None:
+    """Stock has no default for `shuffle`."""
+    with pytest.raises(Refused) as caught:
+        migrated(source(f"{NUMPY}({arguments})"))
+    assert {each.rule for each in caught.value.blockers} == {"keras-input-fn"}
+
+
+def test_a_parameter_is_not_what_another_function_calls_by_its_name() -> None:
+    """A name is followed within its function, and to the module."""
+    program = source(
+        "feed", f"\ndef other():\n  feed = {NUMPY}(x, y, shuffle=False)\n  return feed"
+    )
+    with pytest.raises(Refused) as caught:
+        migrated(program.replace("def main():", "def main(feed):"))
+    assert "keras-input-fn" in {each.rule for each in caught.value.blockers}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("epochs", [1, 2, None])
+@pytest.mark.parametrize("size", [3, 7, 10])
+def test_batches_are_those_of_the_queue(epochs: int | None, size: int) -> None:
+    """They go on from one epoch to the next, and the last one of all may be smaller."""
+    call = f"{NUMPY}(x, y, {size}, {epochs}, False)"
+    namespace: dict[str, Any] = {"__name__": "train"}
+    exec(migrated(source("feed", f"feed = {call}")), namespace)
+    x, y = namespace["x"], namespace["y"]
+    batches = list(namespace["feed"]().take(6).as_numpy_iterator())
+    expected = of_queue(numpy_input_fn(x, y, size, epochs, False), 6)
+    assert len(batches) == len(expected)
+    for (features, labels), (other_features, other_labels) in zip(batches, expected, strict=True):
+        np.testing.assert_array_equal(features["a"], other_features["a"], strict=True)
+        np.testing.assert_array_equal(labels, other_labels, strict=True)
+
+
+def of_queue(input_fn: Any, most: int) -> list[Any]:
+    """Returns the batches of an input function of queues, so many at most."""
+    batches: list[Any] = []
+    with tf.Graph().as_default():
+        batch = input_fn()
+        with tf.compat.v1.train.MonitoredSession() as session:
+            while len(batches) < most and not session.should_stop():
+                batches.append(session.run(batch))
+    return batches

@@ -1,0 +1,95 @@
+"""The Keras form of a canned estimator has the learning rates that the estimator gives by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from estimator_bridge import estimator as v1
+from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.estimator import v2
+from estimator_bridge.migrate import migrate_to_keras
+
+APIS = {"tf.compat.v1.estimator": v1, "tf.estimator": v2}
+
+KINDS = {
+    "DNNRegressor": ("[2], [a]", ["optimizer"]),
+    "LinearRegressor": ("[a]", ["optimizer"]),
+    "DNNLinearCombinedRegressor": (
+        "linear_feature_columns=[a], dnn_feature_columns=[a], dnn_hidden_units=[2]",
+        ["dnn_optimizer", "linear_optimizer"],
+    ),
+}
+"""The arguments of classes, and those that take an optimizer, in the order of their use."""
+
+NAMES = ("", "Adagrad", "Adam", "Ftrl", "SGD")
+"""Those that the Keras form takes; "" is the estimator's own."""
+
+PROGRAM = """\
+import tensorflow as tf
+
+a = tf.feature_column.numeric_column('a')
+job = API.CLASS(ARGUMENTS)
+job.train(lambda: tf.data.Dataset.from_tensors(({'a': [[1.]]}, [1.])).repeat(), steps=1)
+"""
+
+Made = list[tuple[str, float]]
+"""Optimizers in the order of their use: their classes of Keras, and their rates."""
+
+
+def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Returns the optimizers that an estimator makes for a training."""
+    recorded: Made = []
+
+    def recording(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made_and_kept(optimizer: Any, learning_rate: Any = None) -> Any:
+            new = make(optimizer, learning_rate)
+            config = new.get_config() if hasattr(new, "get_config") else {}
+            # A rate that TensorFlow 1 has not been given is no number: float() says so.
+            recorded.append((optimizer, float(config.get("learning_rate", learning_rate))))
+            return new
+
+        return made_and_kept
+
+    for name in ("v1_optimizer", "keras_optimizer"):
+        monkeypatch.setattr(
+            optimizer_arguments, name, recording(getattr(optimizer_arguments, name))
+        )
+    with tf.Graph().as_default():
+        tf.compat.v1.train.create_global_step()
+        job.model_fn({"a": tf.ones([1, 1])}, tf.ones([1]), "train", job.config)
+    return recorded
+
+
+def written(source: str) -> Made:
+    """Returns the optimizers of a Keras form."""
+    text = migrate_to_keras(source, "train.py").source
+    calls = re.findall(r"tf\.keras\.optimizers\.(\w+)\(([\d.]+)", text)
+    return [(name, float(rate)) for name, rate in calls]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_stands_for_the_rate_of_the_estimator(
+    api: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each class, part, and API the same optimizer, with the same rate."""
+    arguments, parts = KINDS[kind]
+    # Two Adams of TensorFlow 1 are refused: each part has its turn.
+    for part in parts if name else [""]:
+        all_arguments = f"{arguments}, {part}={name!r}" if name else arguments
+        a = tf.feature_column.numeric_column("a")
+        job = eval(f"module.{kind}({all_arguments})", {"module": APIS[api], "a": a})
+        with monkeypatch.context() as patch:
+            expected = made_by_the_estimator(job, patch)
+        source = (
+            PROGRAM.replace("API", api).replace("CLASS", kind).replace("ARGUMENTS", all_arguments)
+        )
+        assert written(source) == expected
+        assert len(expected) == len(parts)

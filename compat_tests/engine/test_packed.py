@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tf2_engine import (
     TableSpec,
     TPUEmbedding,
     errors,
+    soft_tpu,
 )
 
 ROWS, DIM, SAMPLES = 12, 3, 4
@@ -265,3 +267,48 @@ def test_replicas_take_packed_batches(tmp_path: Any) -> None:
     assert np.any(results["rest/nests"])
     np.testing.assert_array_equal(results["rest/packed"], results["rest/nests"])
     assert "distribute_datasets_from_function" in str(results["split"])
+
+
+@pytest.mark.full
+def test_a_tpu_takes_packed_batches_from_the_host() -> None:
+    """Enqueued outside of `strategy.run` they have the activations of the nests, to the bit."""
+    strategy = soft_tpu.SoftTPUStrategy(2)
+    table = TableSpec("table", ROWS, DIM, "sum", Adagrad(0.1), first_rows)
+    spec = EngineSpec([table], [FeatureSpec("sparse", "table"), FeatureSpec("dense", "table")])
+    batches = [
+        {"sparse": a_sparse([SAMPLES, 3], seed), "dense": a_dense([SAMPLES], seed)}
+        for seed in (1, 2)
+    ]
+    with strategy.scope():
+        engine = TPUEmbedding(spec)
+
+    @tf.function
+    def looked_up() -> Any:
+        def core() -> Any:
+            activations = engine.dequeue()
+            # Gradients of zero end the step, and leave the rows as they are.
+            engine.apply_gradients(tf.nest.map_structure(tf.zeros_like, activations))
+            return activations
+
+        return strategy.run(core)
+
+    @functools.partial(tf.function, autograph=False)
+    def enqueue(packs: bool) -> None:
+        of_cores = [engine.pack(each) if packs else each for each in batches]
+        engine.enqueue(
+            strategy.experimental_distribute_values_from_function(
+                lambda context: of_cores[context.replica_id_in_sync_group]
+            )
+        )
+
+    results = []
+    try:
+        for packs in (False, True):
+            enqueue(packs)
+            results.append(strategy.experimental_local_results(looked_up()))
+    finally:
+        tf.tpu.experimental.shutdown_tpu_system(strategy.cluster_resolver)
+
+    nests, packed = results
+    assert np.any(nests[0]["sparse"] != nests[1]["sparse"])
+    tf.nest.map_structure(np.testing.assert_array_equal, packed, nests)

@@ -24,7 +24,7 @@ from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
 
 class FeatureLayout(NamedTuple):
-    """What is known of a feature before a batch runs.
+    """Describes a feature, as far as it is known before a batch runs.
 
     Attributes:
         name: of the feature.

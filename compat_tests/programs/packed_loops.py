@@ -153,8 +153,8 @@ def of_an_odd_number(packs: bool) -> Any:
         return (batches().map(engine.pack) if packs else batches()).take(3)
 
     iterator = iter(strategy.distribute_datasets_from_function(dataset))
-    found = [look_up(iterator) for _ in range(2)]
-    local = [strategy.experimental_local_results(each["a"]) for each in found]
+    activations = [look_up(iterator) for _ in range(2)]
+    local = [strategy.experimental_local_results(each["a"]) for each in activations]
     assert local[1][1].shape[0] == 0
     return np.concatenate([value.numpy() for values in local for value in values])
 

@@ -99,12 +99,12 @@ class Tf2Actions:
 
     def require_tables(self, call: cst.Call) -> None:
         """Refuses an estimator of a model without tables."""
-        given = {
+        by_keyword = {
             each.keyword.value: code_of(each.value)
             for each in call.args
             if each.keyword is not None
         }
-        if given.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
+        if by_keyword.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 

@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Takes what is there before the first test out of what the garbage collector looks at.
+    """Exempts all objects made before the first test from garbage collection.
 
     It stays until the end: TensorFlow, the suite, and thousands of tests of the other tiers.
     """

@@ -258,7 +258,7 @@ QUICK_FACTORS: dict[str, tuple[Any, ...]] = {
     "combiner": COMBINERS,
     "driver": DRIVERS,
 }
-"""What is paired with what in the quick tier; cases take turns, and so do the ways to clip
+"""Pairs of settings in the quick tier; cases take turns, and so do the ways to clip
 gradients, which are one level here."""
 
 

@@ -50,7 +50,7 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "combiner": COMBINERS,
     "driver": DRIVERS,
 }
-"""What is paired with what in the quick tier; an engine takes a while to trace, the longer the
+"""Pairs of settings in the quick tier; an engine takes a while to trace, the longer the
 more hosts have a part of each table: five are in the full tier, and in test_sharding."""
 REFUSED_HERE: frozenset[Pair] = frozenset(
     {

@@ -74,7 +74,7 @@ KINDS: dict[str, tuple[Callable[[int, int], Any], dict[str, Any]]] = {
     "ragged_int32": (lambda rows, seed: a_ragged(rows, seed, tf.int32), {}),
     "ragged_sequence": (a_ragged, {"max_sequence_length": 2}),
 }
-"""What makes the ids of a feature for so many samples and a seed, and the feature's settings."""
+"""By kind of ids: a function of the number of samples and a seed, and the feature's settings."""
 
 
 def spec_of(combiner: str) -> EngineSpec:
@@ -207,7 +207,7 @@ def test_static_sizes_stay() -> None:
 
 @pytest.mark.parametrize("bad", BAD_BATCHES.values(), ids=BAD_BATCHES.keys())
 def test_bad_batches_are_refused(bad: Bad) -> None:
-    """What `enqueue` refuses is refused in the same words: by `pack`, if it is seen there."""
+    """Batches that `enqueue` refuses are refused in the same words, by `pack` where it can."""
     refused_by_pack = not bad.only_when_built and bad.error is not AT_RUN_TIME
     with unharmed("eager") as fixture:
         engine = fixture.embedding

@@ -200,7 +200,7 @@ def test_what_tensorflow_has_elsewhere_is_found_there(old: str, new: str) -> Non
 
 
 def test_a_spec_that_has_a_name_is_refused_by_its_line() -> None:
-    """What cannot be read for a spec is listed with all the rest; nothing fails inside."""
+    """A model_fn whose spec cannot be read is a blocker, listed with the others."""
     source = changed("tf.Print(loss, [])").replace(
         "    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)\n"
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
@@ -222,7 +222,7 @@ def test_a_program_without_an_estimator_is_not_shown_whole() -> None:
 
 
 def test_metrics_are_refused_once() -> None:
-    """A metric that Keras has not is one blocker; one outside of a metric_fn says what is wrong."""
+    """A metric that Keras lacks is listed once; one outside of a metric_fn is refused as such."""
     source = changed().replace(
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
         "  return estimator.tpu.TPUEstimatorSpec(\n"

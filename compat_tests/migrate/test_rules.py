@@ -86,7 +86,7 @@ def test_unknown_rules_are_errors(only: str | None, skip: str | None, words: str
 
 
 def test_refusals_have_one_order() -> None:
-    """Those of one line and rule, too, whatever the order in which they were collected."""
+    """Refusals are listed in the same order however they were collected, also within a line."""
     refusals = [Blocker(7, "rule", code, "why") for code in ("one", "two", "three", "four")]
     texts = {str(Refused("it", order)) for order in itertools.permutations(refusals)}
 

@@ -439,7 +439,7 @@ def test_a_training_that_would_be_left_out_is_refused(statement: str) -> None:
 
 
 def test_a_lost_training_names_the_first_cause() -> None:
-    """What a lost training depends on leads to the line and the name that has no counterpart."""
+    """The refusal of a lost training names the line and the name that cause it."""
     code = """\
   class Kept(tf_estimator.Hidden):
     pass

@@ -97,7 +97,7 @@ def _write_several(
     features: ast.expr,
     call: ast.Call,
 ) -> bool:
-    """Writes specs and the function for receivers whose placeholders have names of their own."""
+    """Writes the input specs and the serving function for a receiver with named placeholders."""
     names = [each.id for each in received.values if isinstance(each, ast.Name)]
     keys = [each.value for each in received.keys if isinstance(each, ast.Constant)]
     if len(names) != len(received.values) or len(keys) != len(names):

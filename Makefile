@@ -61,7 +61,7 @@ $(LINT_ENV): constraints/lint.txt
 # --- Checks -------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint quick  ## lint, and the quick tests on both versions of TensorFlow
+test: lint dist quick  ## lint, the distributions, and the quick tests on both versions of TensorFlow
 
 # Five targets, so that `make --keep-going` shows what each of them finds.
 .PHONY: lint lint-format lint-rules lint-types lint-imports docs

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 10.0
 """About how long --run takes, which imports TensorFlow and does what the program does first."""
+_SECONDS_OF_SOURCE = 5.0
+"""About how long a script takes to read, for all that `migrate` would do with it."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,9 +75,11 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     of_source = None if options.run else target
     if options.script:
         try:
-            yield audit.audit_script(options.script, of_source)
+            with progress_line.working(f"reading {options.script}", _SECONDS_OF_SOURCE):
+                of_script = audit.audit_script(options.script, of_source)
         except (SyntaxError, ValueError) as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
+        yield of_script
     if options.run:
         running = progress_line.working(f"running {options.script}", _SECONDS)
         with program_arguments.failures_of(options.script), running:

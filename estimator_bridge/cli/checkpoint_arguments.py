@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import output, program_arguments
 
 if TYPE_CHECKING:
     from tf2_engine.types import Object
+
+_SECONDS = 5.0
+"""About how long the module of a spec takes to import, TensorFlow included."""
 
 HELP = (
     "the program's EmbeddingConfigSpec, as module:attribute or file.py:name; a function without "
@@ -61,7 +64,8 @@ def load(text: str, tf1: bool | None = None) -> Object:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    with program_arguments.failures_of(where), _names(where, tf1):
+    reading = progress_line.working(f"importing {where}", _SECONDS)
+    with program_arguments.failures_of(where), reading, _names(where, tf1):
         names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
         if name not in names:
             raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")

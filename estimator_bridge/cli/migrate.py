@@ -28,13 +28,16 @@ import itertools
 import pathlib
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import migrate_files, output
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
     from estimator_bridge.migrate.packages import SourceFile
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+
+_SECONDS = 5.0
+"""About how long a program takes to rewrite."""
 
 FORMS = ("bridge", "tf2", "keras")
 """Those of `estimator_bridge.migrate.forms`, which needs LibCST."""
@@ -109,7 +112,8 @@ def execute(options: argparse.Namespace) -> int:
     path, form = _program(options), forms.of_name(options.form, options.target)
     if options.check_run and not form.makes_steps:
         raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
-    sources, results = _rewritten(path, form, options)
+    with progress_line.working(f"rewriting {path}", _SECONDS):
+        sources, results = _rewritten(path, form, options)
     status = 0
     if options.diff:
         _print_diff(sources, results)

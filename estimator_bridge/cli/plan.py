@@ -12,11 +12,15 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from estimator_bridge import errors
+from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
+
+_SECONDS = 10.0
+"""About how long a program runs, which imports TensorFlow and does what it does first."""
+_SECONDS_OF_CALIBRATION = 60.0
 
 _LAYOUTS = ("div", "mod", "octaves")
 _WIRES = ("occurrences", "cells", "summed")
@@ -71,7 +75,8 @@ def execute(options: argparse.Namespace) -> None:
     if options.calibrate:
         from estimator_bridge.planner import calibration
 
-        coefficients = calibration.calibrate(output.tell)
+        with progress_line.working("measuring this machine", _SECONDS_OF_CALIBRATION):
+            coefficients = calibration.calibrate(output.tell)
     plan = capacity.plan_capacity(
         planned.job,
         Machine(options.memory * 1e9, options.network * 1e9, options.cpus, options.model_ms),
@@ -114,14 +119,15 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             assumed=assumed,
         )
     program = AuditedProgram(options.script, options.arguments, options.tf1, output.tell)
-    return of_program.job_of_program(
-        program,
-        workers=options.workers,
-        cores=options.cores,
-        batch_size=options.batch_size,
-        sample=options.sample,
-        assumed=assumed,
-    )
+    with progress_line.working(f"running {options.script}", _SECONDS):
+        return of_program.job_of_program(
+            program,
+            workers=options.workers,
+            cores=options.cores,
+            batch_size=options.batch_size,
+            sample=options.sample,
+            assumed=assumed,
+        )
 
 
 def _count(text: str) -> int:

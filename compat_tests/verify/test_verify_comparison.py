@@ -14,9 +14,16 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
-from estimator_bridge.verify import causes
+from estimator_bridge.verify import causes, procedure
 from estimator_bridge.verify.judge import compare, tolerance
-from estimator_bridge.verify.record.recording import VARIABLES, Recording, RecordingWriter
+from estimator_bridge.verify.record.recording import (
+    PERTURBED,
+    VARIABLES,
+    B,
+    Recording,
+    RecordingRequest,
+    RecordingWriter,
+)
 from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
 
@@ -216,6 +223,63 @@ def test_a_configuration_is_compared_field_by_field(tmp_path: pathlib.Path) -> N
         ("table_descriptor.tbl_words.dimension", "2", "3")
     ]
     assert judged(tmp_path / "2", {}, {"settings": {"config": {}}}).config is None
+
+
+def test_the_order_of_computed_rates_is_no_difference(tmp_path: pathlib.Path) -> None:
+    """Sides may number the rates that they compute in any order; which tables share one counts."""
+    rate = "table_descriptor.{}.optimization_parameters.learning_rate.dynamic"
+
+    def with_tags(**tags: int) -> dict[str, Any]:
+        # A tag of 0 is not written: the field is there, without parts.
+        written = {
+            f"{rate.format(table)}{'.tag' if tag else ''}": str(tag) if tag else "set"
+            for table, tag in tags.items()
+        }
+        return {"settings": {"config": written}}
+
+    a = with_tags(items=0, users=1, words=0)
+    others = {"numbered": with_tags(items=1, users=0, words=1), "the same": a}
+    for name, b in others.items():
+        assert judged(tmp_path / name, a, b).config == []
+    result = judged(tmp_path / "shared", a, with_tags(items=0, users=0, words=1))
+    assert [one.name for one in result.config or ()] == [
+        f"{rate.format('users')}.tag",
+        f"{rate.format('words')}.tag",
+    ]
+    assert judged(tmp_path / "constant", a, with_tags(items=0, users=1)).config
+
+
+OTHER_SIDES: dict[str, dict[str, Any]] = {
+    "alike": {},
+    "another setting": {"settings": [["spec", "pipeline_execution", "True", ""]]},
+    "another configuration": {"config": {"table_descriptor.tbl_words.dimension": "3"}},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_SIDES)
+def test_a_setting_that_differs_does_not_make_rounding_a_fault(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """The effect of rounding is measured whatever settings differ, unless much is apart."""
+
+    def roles(loss: float) -> set[str]:
+        asked: set[str] = set()
+        place = tmp_path / str(loss)
+
+        def record(request: RecordingRequest) -> None:
+            asked.add(request.role)
+            is_b = request.side == B
+            recordings.record(
+                pathlib.Path(request.directory),
+                settings=OTHER_SIDES[name] if is_b else {},
+                steps=(step(rows(), activation=rows()[[1, 2]], loss=loss if is_b else 0.5),),
+            )
+
+        procedure.side_by_side(record, place, procedure.ComparisonOptions(free_run=True))
+        return asked
+
+    assert PERTURBED in roles(0.50005)
+    assert (PERTURBED in roles(0.6)) == (name == "alike")
 
 
 class _Reader(html.parser.HTMLParser):

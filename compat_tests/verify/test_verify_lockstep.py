@@ -13,7 +13,15 @@ import tensorflow as tf
 
 from compat_tests.support import recordings
 from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare, lookups, noise, power, rounded, update_rules
+from estimator_bridge.verify.judge import (
+    compare,
+    lockstep,
+    lookups,
+    noise,
+    power,
+    rounded,
+    update_rules,
+)
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
@@ -145,6 +153,16 @@ def test_a_large_element_hides_no_small_one() -> None:
     values = np.array([2e9] + [1e-3] * 50)
     measure.add(values, np.array([400.0] + [1e-9] * 50))
     np.testing.assert_allclose(measure.level(values), [400.0] + [1e-9] * 50)
+
+
+@pytest.mark.parametrize("mean", [0.2, 3.0, 100.0])
+def test_counts_of_one_mean_are_not_told_apart(mean: float) -> None:
+    """Two counts of rare events are alike if one mean explains both, and not if it is doubled."""
+    draw = np.random.default_rng(7)
+    pairs = draw.poisson(mean, (20_000, 2)).tolist()
+    assert not any(lockstep.is_more(ours, theirs) for ours, theirs in pairs)
+    assert lockstep.is_more(200, 100)
+    assert lockstep.is_more(21, 0)
 
 
 @pytest.mark.parametrize("factor, seen", [(0.0, False), (1e-6, False), (3e-4, True)])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import causes
+from estimator_bridge.verify.findings import Series
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.localisation import localise
 from estimator_bridge.verify.record import processes
@@ -21,6 +22,12 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
+
+_GROSS = 1e-3
+"""A difference, relative to the largest of its array, that settings explain if any differs.
+
+It is ten thousand times as much as a float32 rounding.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +99,23 @@ def side_by_side(
 
 
 def _may_be_rounding(result: Result) -> bool:
-    """Returns whether the sides begin alike and no setting makes them differ."""
-    # That quirks may tell the sides apart does not mean that they do.
-    explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
-    if explained or any(result.only) or result.config or causes.are_conclusive(result):
+    """Returns whether the sides begin alike, and differ by no more than rounding may make of it.
+
+    A setting that differs is no reason to take the difference for its effect: it may have none.
+    """
+    if any(result.only) or causes.are_conclusive(result):
         return False
     if result.first is None:
         return any(not outcome.equal and not outcome.note for outcome in result.outcomes)
     first = result.first.first
-    return first is not None and first.step > result.steps[0] and first.rows > 0
+    if first is None or first.step == result.steps[0] or first.rows == 0:
+        return False
+    # That quirks may tell the sides apart does not mean that they do.
+    explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
+    return not (explained or result.config) or _is_slight(result.first)
+
+
+def _is_slight(series: Series) -> bool:
+    """Returns whether an array that diverges does so by little, when it first does."""
+    first = next(point for point in series.points if not point.equal)
+    return first.relative < _GROSS

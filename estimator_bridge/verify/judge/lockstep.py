@@ -41,6 +41,8 @@ _NOISE = 1e-4
 
 Such is that of a bias before a batch norm, which is zero but for rounding.
 """
+_DEVIATIONS = 4.5
+"""Standard deviations by which two counts of jumps differ: by chance once in 300,000 arrays."""
 
 
 class LockstepComparison(StepComparison):
@@ -106,7 +108,7 @@ class LockstepComparison(StepComparison):
         """Judges all steps together, and the smallest differences that they would have shown."""
         for name, (ours, theirs) in self._network.jumps.items():
             series = self.series[GRADIENTS, name]
-            if ours > theirs + 3 * math.sqrt(theirs) and series.first is None:
+            if is_more(ours, theirs) and series.first is None:
                 note = (
                     f"{ours} samples differ by more than rounding moves the others, and {theirs} "
                     "of the perturbed run"
@@ -267,6 +269,15 @@ class LockstepComparison(StepComparison):
         if position < 0:
             return {}
         return ids_of_step(self._sides[0], position, cores, self._features)
+
+
+def is_more(ours: int, theirs: int) -> bool:
+    """Returns whether one of two counts is too much larger to be of the same mean by chance.
+
+    Counts of rare events vary by their square roots (Poisson), and both counts do: one of twenty
+    and one of none are such a chance as a coin that falls twenty times on one side.
+    """
+    return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 def _of_start(a: Array, b: Array) -> Residual:

@@ -68,7 +68,6 @@ class Noise:
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
-        self.jumps = 0
         self._has_jumps = has_jumps
         self._scales: dict[int, _Scale] = {}
 
@@ -86,11 +85,6 @@ class Noise:
             self._scales.setdefault(scale, _Scale()).add(
                 moved[scales == scale], has_jumps=has_jumps
             )
-
-    def count_jumps(self, values: Array, moved: Array, allowed: Array) -> None:
-        """Counts the samples of a step that move by more than is usual."""
-        del values
-        self.jumps += count_rows(np.abs(moved) > allowed)
 
     def level(self, values: Array, *, top: bool = False) -> Array:
         """Returns how far the elements of an array usually move; with `top` how far any does."""
@@ -116,8 +110,3 @@ def scales_of(values: Array) -> Array:
     usual = (magnitude > 0) & np.isfinite(magnitude)
     _, exponents = np.frexp(np.where(usual, magnitude, 1.0))
     return np.where(usual, exponents // _BITS_PER_SCALE, _ZERO)
-
-
-def count_rows(beyond: Array) -> int:
-    """Returns how many rows have an element for which `beyond` holds."""
-    return int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 0

@@ -12,6 +12,11 @@ Config = Mapping[str, str]
 
 _OF_HOSTS = "sharding_strategy"
 """The field of a device configuration that says which host holds which row."""
+_DYNAMIC_RATE = "learning_rate.dynamic"
+"""The end of the name of a table's field whose part `tag` is the number of a computed rate.
+
+See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
+"""
 
 _VERBS = {
     EVALUATION: "does not evaluate",
@@ -28,14 +33,37 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Returns the fields of the device configurations of both sides that are compared.
 
-    A Keras model has its rows in one order on the hosts ("div"), which moves no number.
+    A Keras model has its rows in one order on the hosts ("div"), which moves no number. Nor does
+    the order in which a side numbers the rates that it computes: stock's follows from the addresses
+    of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
-        {name: value for name, value in side["config"].items() if name != left_out}
+        {
+            name: value
+            for name, value in _with_rates_in_order(side["config"]).items()
+            if name != left_out
+        }
         for side in (a, b)
     )
     return of_a, of_b
+
+
+def _with_rates_in_order(config: Config) -> Config:
+    """Returns a configuration whose computed rates have numbers in the order of their tables."""
+    rates = sorted(
+        name.removesuffix(".tag")
+        for name in config
+        if name.endswith((_DYNAMIC_RATE, f"{_DYNAMIC_RATE}.tag"))
+    )
+    tags = {rate: config.get(f"{rate}.tag", "0") for rate in rates}
+    numbers = {tag: str(number) for number, tag in enumerate(dict.fromkeys(tags.values()))}
+    others = {
+        name: value
+        for name, value in config.items()
+        if name not in tags and name.removesuffix(".tag") not in tags
+    }
+    return {**others, **{f"{rate}.tag": numbers[tag] for rate, tag in tags.items()}}
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import random
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from tf2_engine import OPTIMIZERS, SGD, Adam, TPUEmbedding, arguments
 from tf2_engine.specs import TableSpec
 
 PARTS = 10
-"""The quick tier has one of so many parts, another one each time; the full tier has all."""
+"""The quick tier has one of so many parts, always the same; the thorough one has all."""
 
 
 def check(part: slice) -> None:
@@ -28,8 +27,7 @@ def check(part: slice) -> None:
 
 def test_some_wrong_arguments_are_refused() -> None:
     """Each combination raises an error of the project that names the argument, or is taken."""
-    start = random.SystemRandom().randrange(PARTS)
-    check(slice(start, None, PARTS))
+    check(slice(0, None, PARTS))
 
 
 @pytest.mark.full

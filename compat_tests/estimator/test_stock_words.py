@@ -6,6 +6,7 @@ Every row holds on both sides: where stock is installed, its own message has the
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -329,3 +330,14 @@ def test_export_outputs_are_refused_as_stock_does() -> None:
         several = {"a": outputs(prediction), "b": outputs(prediction)}
         with pytest.raises(ValueError, match=r"Multiple .*export_outputs.* were provided"):
             estimator.EstimatorSpec("infer", predictions=prediction, export_outputs=several)
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", ["EstimatorSpec", "tpu.TPUEstimatorSpec"])
+def test_a_spec_without_a_mode_is_taken(kind: str, side: str) -> None:
+    """A model_fn that passes no mode on is not refused, on either side."""
+    make = operator.attrgetter(kind)(SIDES[side])
+    with tf.Graph().as_default():
+        loss = tf.constant(1.0)
+        assert make(mode=None, loss=loss, train_op=tf.no_op()).loss is loss
+        assert make(mode=None).mode is None

@@ -26,7 +26,7 @@ ExportOutputs: TypeAlias = Mapping[str, Object]
 
 @checked
 class _EstimatorSpec(NamedTuple):
-    mode: str
+    mode: str | None
     predictions: Nest = None
     loss: Tensor | None = None
     train_op: Op = None
@@ -50,7 +50,7 @@ class EstimatorSpec(_EstimatorSpec):
 
     Attributes:
         mode: one of `ModeKeys`. Training needs `loss` and `train_op`, evaluation `loss`,
-            prediction `predictions`.
+            prediction `predictions`. With None nothing of that is checked, as by stock.
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
@@ -98,7 +98,7 @@ class TPUEstimatorSpec(NamedTuple):
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
-    mode: str
+    mode: str | None
     predictions: Nest = None
     loss: Tensor | None = None
     train_op: Op = None

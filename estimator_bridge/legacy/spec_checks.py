@@ -23,7 +23,7 @@ class ModeKeys:
     PREDICT: Final = "infer"
 
 
-def checked_train_op(train_op: Object, mode: str) -> Op:
+def checked_train_op(train_op: Object, mode: str | None) -> Op:
     """Returns the op of a training step, an operation or a tensor."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
@@ -40,7 +40,7 @@ def checked_train_op(train_op: Object, mode: str) -> Op:
     return train_op
 
 
-def checked_loss(loss: Object, mode: str) -> Tensor | None:
+def checked_loss(loss: Object, mode: str | None) -> Tensor | None:
     """Returns the loss as a scalar; raises InvalidSpec, too, if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
@@ -52,7 +52,7 @@ def checked_loss(loss: Object, mode: str) -> Tensor | None:
     return loss if loss.shape.is_compatible_with([]) else tf.reshape(loss, [])
 
 
-def checked_predictions(predictions: Object, mode: str) -> Nest:
+def checked_predictions(predictions: Object, mode: str | None) -> Nest:
     """Returns the predictions, a tensor or a dict of tensors; empty where there are none."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:

@@ -384,6 +384,11 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 """The control flow context in which stock traces a TPU computation."""
 
 
+def is_in_control_flow(op: Op) -> bool:
+    """Returns whether an op of a graph is within a branch or a loop of TensorFlow 1."""
+    return op._get_control_flow_context() is not None
+
+
 def tpu_computation_graph() -> Graph | None:
     """Returns the graph in which the TPU computation that is being traced began, or None.
 

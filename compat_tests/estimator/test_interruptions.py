@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.programs import houses, stuck
 from compat_tests.support.base_jobs import Terminate, make
 from compat_tests.support.paths import ROOT
-from estimator_bridge import errors
+from estimator_bridge import errors, estimator
 from tf2_engine import interruptions
 
 SECONDS = 4.0
@@ -336,3 +336,50 @@ def test_another_wakeup_fd_is_told_and_put_back(tmp_path: pathlib.Path) -> None:
         signal.set_wakeup_fd(before)
         os.close(reader)
         os.close(writer)
+
+
+def uninitialized() -> tf.Tensor:
+    """Returns the next number of an input that is never started: reading it fails."""
+    return tf.data.make_initializable_iterator(tf.data.Dataset.range(9)).get_next()
+
+
+def unread(features: Any) -> tf.Tensor:
+    """The model makes no use of an input."""
+    del features
+    uninitialized()
+    return tf.constant(0.0)
+
+
+def read_by_hooks(features: Any) -> tf.Tensor:
+    """An input stands beside that of the model, for a hook of some steps."""
+    uninitialized()
+    return tf.reduce_sum(tf.cast(features, tf.float32))
+
+
+def in_a_branch(features: Any) -> tf.Tensor:
+    """An input is read in a branch of TensorFlow 1 that no step takes."""
+    number = tf.reduce_sum(tf.cast(features, tf.float32))
+    tf.disable_control_flow_v2()
+    try:
+        return tf.cond(number < 0, lambda: tf.cast(uninitialized(), tf.float32), lambda: number)
+    finally:
+        tf.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize("loss_of", [unread, read_by_hooks, in_a_branch])
+def test_steps_read_no_more_than_their_model(loss_of: Any, tmp_path: pathlib.Path) -> None:
+    """The count of batches makes no step read an input that it does not read anyway."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        del labels
+        loss = loss_of(features)
+        with tf.control_dependencies([loss]):
+            train_op = tf.assign_add(tf.train.get_global_step(), 1)
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    def input_fn() -> Any:
+        return uninitialized() if loss_of is unread else tf.data.Dataset.range(9).batch(3)
+
+    job = estimator.Estimator(model_fn, str(tmp_path))
+    job.train(input_fn, steps=2)
+    assert tf.train.load_variable(str(tmp_path), "global_step") == 2

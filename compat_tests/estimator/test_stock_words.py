@@ -5,6 +5,7 @@ Every row holds on both sides: where stock is installed, its own message has the
 
 from __future__ import annotations
 
+import inspect
 import json
 import operator
 from collections.abc import Callable
@@ -341,3 +342,14 @@ def test_a_spec_without_a_mode_is_taken(kind: str, side: str) -> None:
         loss = tf.constant(1.0)
         assert make(mode=None, loss=loss, train_op=tf.no_op()).loss is loss
         assert make(mode=None).mode is None
+
+
+@pytest.mark.parametrize(
+    "name", ["EstimatorSpec", "tpu.TPUEstimatorSpec", "TrainSpec", "EvalSpec", "RunConfig"]
+)
+def test_errors_name_the_class_that_was_called(name: str) -> None:
+    """A wrong argument is told of the public class, whatever class checks it."""
+    kind = operator.attrgetter(name)(estimator)
+    first = next(iter(inspect.signature(kind).parameters))
+    with pytest.raises(errors.EngineError, match=f"^`{name.rpartition('.')[2]}`: `{first}` must"):
+        kind(**{first: 3.5})

@@ -97,7 +97,8 @@ def checked(kind: Object) -> Object:
     @functools.wraps(unchecked)
     def new(cls: type, *arguments: Object, **settings: Object) -> Object:
         bound = signature.bind(cls, *arguments, **settings)
-        described = kind.__name__, bound.arguments, kind.__annotations__
+        # The public class is that which is made, not the one that has the fields.
+        described = cls.__name__, bound.arguments, kind.__annotations__
         with arguments_.instead_of_raw_errors(*described):
             return unchecked(cls, *arguments, **settings)._checked()
 

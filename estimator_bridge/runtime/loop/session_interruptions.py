@@ -20,17 +20,20 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import ModelStep
 from tf2_engine import interruptions, log, tf_compat
-from tf2_engine.types import Graph, Op, Session, Tensor
+from tf2_engine.types import Op, Session, Tensor
 
 _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderRead")
 
 
 class Progress:
-    """Counts, in the session, batches that have arrived and steps that are done."""
+    """Counts, in the session, batches that have arrived and steps that are done.
 
-    def __init__(self, graph: Graph) -> None:
-        ops = graph.get_operations()
-        self._inputs = [op for op in ops if op.type.startswith(_INPUT_OPS)]
+    Of the graph's inputs those count that a step reads anyway: a model may have others, for hooks
+    or for a branch that is not taken.
+    """
+
+    def __init__(self, train_op: Op) -> None:
+        self._inputs = _inputs_of(train_op)
         # Raw ops, since variables would be those of the strategy, and be restored and saved.
         with tf.device("/device:CPU:0"):
             self._one = tf.constant(1, tf.int64)
@@ -49,11 +52,12 @@ class Progress:
                     for counter in self._counters
                 )
             )
-        self._arrived = self._add(0, self._inputs)
+        self._train_op = train_op
 
-    def count(self, train_op: Op) -> tuple[Op, Tensor]:
+    def count(self) -> tuple[Op, Tensor]:
         """Returns a train_op that counts its batch and itself, and the count of steps after it."""
-        counted = self._add(1, [train_op, self._arrived])
+        arrived = self._add(0, self._inputs)
+        counted = self._add(1, [self._train_op, arrived])
         with tf.control_dependencies([counted]), tf.device("/device:CPU:0"):
             done = tf.raw_ops.ReadVariableOp(resource=self._counters[1], dtype=tf.int64)
         return counted, done
@@ -77,6 +81,25 @@ class Progress:
         with tf.control_dependencies(after), tf.device("/device:CPU:0"):
             resource = self._counters[counter]
             return tf.raw_ops.AssignAddVariableOp(resource=resource, value=self._one)
+
+
+def _inputs_of(train_op: Op) -> list[Op]:
+    """Returns the ops that read an input in every step of a train_op."""
+    seen = {train_op}
+    waiting = [train_op]
+    while waiting:
+        op = waiting.pop()
+        above = {*(tensor.op for tensor in op.inputs), *op.control_inputs} - seen
+        seen |= above
+        waiting.extend(above)
+    return sorted(
+        (
+            op
+            for op in seen
+            if op.type.startswith(_INPUT_OPS) and not tf_compat.is_in_control_flow(op)
+        ),
+        key=lambda op: op.name,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,12 +207,12 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             return "nothing is saved since the last checkpoint"
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
-    def count(self, step: ModelStep, graph: Graph) -> ModelStep:
+    def count(self, step: ModelStep) -> ModelStep:
         """Returns the step, whose batches and ends are counted from now on."""
         if not self._is_watched:
             return step
-        self._progress = Progress(graph)
-        train_op, self._done = self._progress.count(step.train_op)
+        self._progress = Progress(getattr(step.train_op, "op", step.train_op))
+        train_op, self._done = self._progress.count()
         return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:

@@ -144,7 +144,7 @@ def train(
         if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
-        step = stop.count(step, graph)
+        step = stop.count(step)
         all_hooks = [*job.hooks]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import callers, errors
 from tf2_engine.plan import FeaturePlan
 from tf2_engine.types import Object, Tensor
 
@@ -31,7 +29,7 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
         warnings.warn(
             f"{feature.where}: the gradient is None; zeros are used. Optimizers other than SGD "
             "may move rows at a zero gradient.",
-            stacklevel=_frames_to_the_caller(),
+            stacklevel=callers.frames_to_the_caller(),
         )
         return tf.zeros(expected, tf.float32)
     if isinstance(value, tf.IndexedSlices):
@@ -51,12 +49,3 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
         )
     # Sizes that only the run can tell are checked in the run.
     return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)
-
-
-def _frames_to_the_caller() -> int:
-    """Returns the `stacklevel` at which a warning points at the code that uses the engine."""
-    own_folders = (os.path.dirname(__file__), os.path.dirname(tf.__file__))
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(own_folders):
-        frame, level = frame.f_back, level + 1
-    return level

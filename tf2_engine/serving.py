@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import batch, errors, sharding, small_types, structure, tf_compat
+from tf2_engine import batch, callers, errors, sharding, small_types, structure, tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.optimizers import SGD, Optimizer
 from tf2_engine.plan import FeaturePlan, Shape, TablePlan
@@ -145,7 +145,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
         warnings.warn(
             f"{feature.where}: `max_sequence_length` is ignored, because "
             f"{f'the rank of the ids is {rank}' if rank != 2 else '`output_shape` is set'}.",
-            stacklevel=6,
+            stacklevel=callers.frames_to_the_caller(),
         )
     if rank == 2:
         return _combine(feature, ids, weight, (_samples(ids),))

@@ -93,8 +93,8 @@ def warn_if_endless(features: Nest) -> None:
     if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
         return
     if not tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
-        # In stock's words, by stock's function: programs look for both.
-        tf.logging.warning(
+        # In stock's words, which scripts look for.
+        log.warning(
             "Input graph does not use tf.data.Dataset or contain a QueueRunner: predictions never "
             "end. Return a dataset from the input_fn."
         )

@@ -133,7 +133,10 @@ class ModelCheckpoints:
         trained = self._model.trained_by(optimizer)
         for (name, keras_name), variables in optimizer_slots.slots(optimizer):
             for variable, of in zip(variables, trained, strict=True):
-                parts = {"optimizer": type(optimizer).__name__, "variable": self._name_of(of)}
+                parts = {
+                    "optimizer": optimizer_slots.name_of(optimizer),
+                    "variable": self._name_of(of),
+                }
                 key = self._slot_names.format(**parts, slot=name, keras_slot=keras_name)
                 yield key, variable
 
@@ -141,7 +144,7 @@ class ModelCheckpoints:
         """Yields the numbers that legacy optimizers of Keras have in variables besides slots."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
-            prefix = scope.format(optimizer=type(optimizer).__name__)
+            prefix = scope.format(optimizer=optimizer_slots.name_of(optimizer))
             for name, value in optimizer_slots.numbers(optimizer):
                 key = f"{prefix}/{name}"
                 if key not in self._numbers:

@@ -42,7 +42,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.LogisticRegressionHead": (
         "tf2_engine.keras.number_heads.LogisticRegressionHeadLayer"
     ),
-    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.multi_head.MultiHeadLayer",
+    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.merged_head.MultiHeadLayer",
     "tf2_engine.keras.classes.MultiLabelHead": (
         "tf2_engine.keras.multi_label_head.MultiLabelHeadLayer"
     ),

@@ -24,7 +24,7 @@ from tf2_engine.keras.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.gru_cell import GRUCellBase
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.linear_layer import LinearFeaturesLayer
-from tf2_engine.keras.multi_head import MultiHeadLayer
+from tf2_engine.keras.merged_head import MultiHeadLayer
 from tf2_engine.keras.multi_label_head import MultiLabelHeadLayer
 from tf2_engine.keras.number_heads import (
     LogisticRegressionHeadLayer,

@@ -66,13 +66,13 @@ def metrics_at(metrics: Object, thresholds: Sequence[float]) -> dict[str, Object
     Args:
         metrics: the module of a Keras.
     """
-    made: dict[str, Object] = {}
+    by_name: dict[str, Object] = {}
     for each in thresholds:
         accuracy, precision, recall = _keys_at(each)
-        made[accuracy] = metrics.BinaryAccuracy(name=accuracy, threshold=each)
-        made[precision] = metrics.Precision(name=precision, thresholds=each)
-        made[recall] = metrics.Recall(name=recall, thresholds=each)
-    return made
+        by_name[accuracy] = metrics.BinaryAccuracy(name=accuracy, threshold=each)
+        by_name[precision] = metrics.Precision(name=precision, thresholds=each)
+        by_name[recall] = metrics.Recall(name=recall, thresholds=each)
+    return by_name
 
 
 def update_at(

@@ -158,7 +158,7 @@ class HeadLayer(PassiveLayer):
         return tf.ensure_shape(losses, expected)
 
     def _divisor(self, losses: BatchLosses) -> Tensor:
-        """Returns what the sum of the losses is divided by, a float32 scalar."""
+        """Returns the divisor of the sum of the losses, a float32 scalar."""
         weights = spread(losses.weights, losses.values)
         if weights is None or self._reduction == "sum_over_batch_size":
             return tf.cast(tf.size(losses.values), tf.float32)

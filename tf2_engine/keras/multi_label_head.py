@@ -92,7 +92,7 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         return {id_: names[id_] if names else f"class{id_}" for id_ in chosen}
 
     def _metrics_of(self, metrics: Object) -> dict[str, Object]:
-        made = {
+        by_name = {
             **super()._metrics_of(metrics),
             "auc": metrics.AUC(name="auc"),
             "auc_precision_recall": metrics.AUC(curve="PR", name="auc_precision_recall"),
@@ -100,10 +100,10 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         }
         for name in self._own.values():
             mean, auc, auc_pr = _keys_of(name)
-            made[mean] = metrics.Mean(name=mean)
-            made[auc] = metrics.AUC(name=auc)
-            made[auc_pr] = metrics.AUC(curve="PR", name=auc_pr)
-        return made
+            by_name[mean] = metrics.Mean(name=mean)
+            by_name[auc] = metrics.AUC(name=auc)
+            by_name[auc_pr] = metrics.AUC(curve="PR", name=auc_pr)
+        return by_name
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         chances, metrics = tf.sigmoid(logits), self._metric_objects

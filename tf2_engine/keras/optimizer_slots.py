@@ -73,9 +73,9 @@ def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]
     known = {} if row is None else row.slots
     variables_of: dict[tuple[str, str], list[Variable]] = {}
     if isinstance(optimizer, RuleOptimizerBase):
-        made = optimizer.slots().items()
+        pairs = optimizer.slots().items()
         variables_of = {
-            known.get(name, (name, name)): [value_of(each) for each in of] for name, of in made
+            known.get(name, (name, name)): [value_of(each) for each in of] for name, of in pairs
         }
     else:
         for variable in _variables_of(optimizer):

@@ -64,19 +64,19 @@ class RuleOptimizerBase:
 
     def build(self, variables: Sequence[Variable]) -> None:
         """Makes the slots of variables, once."""
-        if self._of_slots.made:
+        if self._of_slots.variables:
             return
         super().build(variables)  # type: ignore[misc]
         with tf.init_scope():
             for name, start in self._of_slots.starts.items():
-                made = [self.add_variable_from_reference(each, name) for each in variables]  # type: ignore[attr-defined]
-                for each in made:
+                slot = [self.add_variable_from_reference(each, name) for each in variables]  # type: ignore[attr-defined]
+                for each in slot:
                     each.assign(tf.fill(each.shape, tf.constant(start, each.dtype)))
-                self._of_slots.made[name] = made
+                self._of_slots.variables[name] = slot
 
     def slots(self) -> dict[str, list[Variable]]:
         """Returns the variables of each slot, in the order of those that are trained."""
-        return self._of_slots.made
+        return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
         """Updates a variable and its slots; of a gradient of rows, these alone.
@@ -87,7 +87,7 @@ class RuleOptimizerBase:
         """
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
-        slots = {name: _value(each[number]) for name, each in self._of_slots.made.items()}
+        slots = {name: _value(each[number]) for name, each in self._of_slots.variables.items()}
         rule = self._of_slots.rule
         if isinstance(gradient, tf.IndexedSlices) and not rule.updates_all_rows:
             _update_rows(rule, _value(variable), slots, gradient, rate)
@@ -120,7 +120,7 @@ class _Slots:
 
     def __init__(self, rule: Rule, starts: Mapping[str, float]) -> None:
         self.rule, self.starts = rule, dict(starts)
-        self.made: dict[str, list[Variable]] = {}
+        self.variables: dict[str, list[Variable]] = {}
 
 
 def _check(rule: Rule, starts: Mapping[str, float]) -> None:

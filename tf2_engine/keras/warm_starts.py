@@ -14,7 +14,7 @@ from tf2_engine.types import Object, Variable
 
 
 class WarmStart(NamedTuple):
-    """What variables start with.
+    """The initial values of variables.
 
     Attributes:
         checkpoint: of an estimator, or converted, or the directory of some.
@@ -52,7 +52,7 @@ class WarmStart(NamedTuple):
 def warm_start(
     checkpoint: Object, names: str = ".*", old_names: Mapping[str, str] | None = None
 ) -> WarmStart:
-    """Returns what variables start with; see `TableModel.warm_start_from`.
+    """Returns the initial values of variables; see `TableModel.warm_start_from`.
 
     Raises:
         WrongType: the checkpoint is no path.

@@ -102,8 +102,13 @@ class HeadWriter:
         return not {"weight_column", "loss_fn"}.isdisjoint(self._by_name)
 
     @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints."""
+        return "training"
+
+    @property
     def nodes(self) -> list[ast.expr]:
-        """What is written into the head."""
+        """The arguments of the head."""
         return [*self._by_name.values()]
 
     def text(self, column: int, prefix: str) -> str:
@@ -162,10 +167,15 @@ class MultiHeadWriter:
         return any(each.needs_features for each in self._heads)
 
     @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints, behind those of all heads."""
+        return f"training_{len(self._heads)}"
+
+    @property
     def nodes(self) -> list[ast.expr]:
-        """What is written into the heads."""
-        own = [] if self._weights is None else [self._weights]
-        return [node for each in self._heads for node in each.nodes] + own
+        """The arguments of the heads."""
+        weights = [] if self._weights is None else [self._weights]
+        return [node for each in self._heads for node in each.nodes] + weights
 
     def text(self, column: int, prefix: str) -> str:
         """Returns the code of the heads in a statement at a column, behind a prefix."""

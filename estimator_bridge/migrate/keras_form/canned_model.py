@@ -198,7 +198,7 @@ class CannedModelWriter:
     def _slot_names(self) -> str:
         """The names of slots in checkpoints; see `TableModel`."""
         if not self._canned.is_v1:
-            return "training/{optimizer}/{variable}/{keras_slot}"
+            return f"{self._head.scope}/{{optimizer}}/{{variable}}/{{keras_slot}}"
         if self._canned.is_combined or "baseline" in self._canned.parts:
             return ""
         # What the partitioner leaves of "part_0" in the names of the slots of a variable.

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from estimator_bridge.migrate.keras_form import optimizer_code, rules
 from estimator_bridge.migrate.keras_form.canned_estimators import Canned
-from estimator_bridge.migrate.keras_form.optimizer_rows import (
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import (
     FTRL,
     OF_TRAIN,
-    OptimizerRow,
+    Counterpart,
     of_rule,
 )
 from estimator_bridge.migrate.keras_form.sites import followed
@@ -83,7 +83,9 @@ class CannedOptimizer:
         self.kind = self._kind()
         if not self.kind:
             place = node if node is not None else source.tree
-            why = "which optimizer it is, or that Keras has it with the same numbers, is not known"
+            why = (
+                "which optimizer it is, or that the new program can have its numbers, is not known"
+            )
             source.problem(place, "keras-optimizer", why, _KNOWN)
         self._prepare()
 
@@ -118,7 +120,7 @@ class CannedOptimizer:
         return of_rule(self._source, row.new, parts, row.starts)
 
     @property
-    def _row_of_train(self) -> OptimizerRow:
+    def _row_of_train(self) -> Counterpart:
         """The row of an optimizer of TensorFlow 1 that is given by its name."""
         return OF_TRAIN[_LEGACY[_NAMES[self._name]].old]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from estimator_bridge.migrate.keras_form import canned_heads, config_arguments, warm_starts
+from estimator_bridge.migrate.keras_form import canned_heads, config_arguments, warm_start_line
 from estimator_bridge.migrate.keras_form.canned_model import CARRIED, CannedModelWriter
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source
@@ -15,7 +15,7 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 def write(source: Source, site: Site) -> CannedModelWriter:
     """Replaces the statement that makes the estimator; returns the writer of the model."""
     head = canned_heads.read(source, site)
-    warm_start = warm_starts.lines(source, site)
+    warm_start = warm_start_line.lines(source, site)
     config_arguments.check(source, site, CARRIED)
     model = CannedModelWriter(source, site, head, _exports(source))
     statement = source.statement_of(site.call)

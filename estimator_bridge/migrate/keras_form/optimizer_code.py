@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.modes import Bind, Item, item_names
-from estimator_bridge.migrate.keras_form.optimizer_rows import OF_TRAIN, of_rule
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN, of_rule
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,

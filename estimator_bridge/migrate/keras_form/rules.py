@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from estimator_bridge.migrate.keras_form.optimizer_rows import KERAS as KERAS
-from estimator_bridge.migrate.keras_form.optimizer_rows import OF_TABLES
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
 from estimator_bridge.migrate.keras_form.source import Source, arguments
 from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
 

@@ -1,4 +1,4 @@
-"""What the variables of an estimator start with: the line that says so of a Keras model."""
+"""Writes the line that has a Keras model start with the variables of another checkpoint."""
 
 from __future__ import annotations
 

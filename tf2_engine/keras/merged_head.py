@@ -80,8 +80,8 @@ class MultiHeadLayer(PassiveLayer):
         losses = self._losses_of(labels, logits, features)
         for metric, loss in zip(self._losses_by_head, losses, strict=True):
             metric.update_state(loss)
-        for head, own in zip(self.heads, self._split(logits), strict=True):
-            head.update_metrics(labels[head.suffix], own, features)
+        for head, part in zip(self.heads, self._split(logits), strict=True):
+            head.update_metrics(labels[head.suffix], part, features)
 
     def results(self) -> dict[str, Tensor]:
         """Returns the metrics of the batches since the last reset, by their names."""
@@ -95,8 +95,8 @@ class MultiHeadLayer(PassiveLayer):
         """Returns the predictions of all heads by (suffix, key)."""
         return {
             (head.suffix, key): value
-            for head, own in zip(self.heads, self._split(logits), strict=True)
-            for key, value in head.predictions(own).items()
+            for head, part in zip(self.heads, self._split(logits), strict=True)
+            for key, value in head.predictions(part).items()
         }
 
     def signatures(self, predictions: Mapping[tuple[str, str], Tensor]) -> dict[str, Outputs]:
@@ -107,8 +107,8 @@ class MultiHeadLayer(PassiveLayer):
         merged: dict[str, Outputs] = {}
         together: dict[str, Tensor] = {}
         for head in self.heads:
-            own = {key: each for (of, key), each in predictions.items() if of == head.suffix}
-            for name, outputs in head.signatures(own).items():
+            of_head = {key: each for (of, key), each in predictions.items() if of == head.suffix}
+            for name, outputs in head.signatures(of_head).items():
                 is_default = name == SERVING_DEFAULT
                 if is_default:
                     merged.setdefault(SERVING_DEFAULT, outputs)
@@ -133,8 +133,8 @@ class MultiHeadLayer(PassiveLayer):
                 "the labels of each head by its suffix."
             )
         return [
-            head.loss(labels[head.suffix], own, features)
-            for head, own in zip(self.heads, self._split(logits), strict=True)
+            head.loss(labels[head.suffix], part, features)
+            for head, part in zip(self.heads, self._split(logits), strict=True)
         ]
 
     def _split(self, logits: Tensor) -> list[Tensor]:

@@ -18,8 +18,8 @@ FTRL = (
 """The arguments of Ftrl but for its rate, which all call so."""
 
 
-class OptimizerRow(NamedTuple):
-    """What takes the place of an optimizer.
+class Counterpart(NamedTuple):
+    """An optimizer in the new program.
 
     Attributes:
         new: the class: of `tf`, or else of `tf2_engine`.
@@ -66,38 +66,38 @@ class OptimizerRow(NamedTuple):
 
 _LOCKING = "use_locking= name="
 
-OF_TRAIN: Mapping[str, OptimizerRow] = {
-    "train.AdamOptimizer": OptimizerRow(
+OF_TRAIN: Mapping[str, Counterpart] = {
+    "train.AdamOptimizer": Counterpart(
         *("tf.keras.optimizers.Adam", "learning_rate beta1=beta_1 beta2=beta_2 epsilon"),
         *("epsilon=1e-08", "0.001"),
     ),
-    "train.AdagradOptimizer": OptimizerRow(
+    "train.AdagradOptimizer": Counterpart(
         *("tf.keras.optimizers.Adagrad", "learning_rate initial_accumulator_value", "epsilon=0.0"),
     ),
-    "train.FtrlOptimizer": OptimizerRow("tf.keras.optimizers.Ftrl", f"learning_rate {FTRL}"),
-    "train.GradientDescentOptimizer": OptimizerRow("tf.keras.optimizers.SGD"),
-    "train.MomentumOptimizer": OptimizerRow(
+    "train.FtrlOptimizer": Counterpart("tf.keras.optimizers.Ftrl", f"learning_rate {FTRL}"),
+    "train.GradientDescentOptimizer": Counterpart("tf.keras.optimizers.SGD"),
+    "train.MomentumOptimizer": Counterpart(
         "Momentum", f"learning_rate momentum {_LOCKING} use_nesterov"
     ),
-    "train.RMSPropOptimizer": OptimizerRow(
+    "train.RMSPropOptimizer": Counterpart(
         *("RMSProp", f"learning_rate decay=rho momentum epsilon {_LOCKING}"),
         *("epsilon=1e-10", "", "{'ms': 1.0}"),
     ),
 }
 """The optimizers of variables."""
 
-OF_TABLES: Mapping[str, OptimizerRow] = {
-    "AdagradParameters": OptimizerRow(
+OF_TABLES: Mapping[str, Counterpart] = {
+    "AdagradParameters": Counterpart(
         f"{_EMB}.Adagrad", "learning_rate initial_accumulator=initial_accumulator_value"
     ),
-    "AdamParameters": OptimizerRow(
+    "AdamParameters": Counterpart(
         f"{_EMB}.Adam",
         "learning_rate beta1=beta_1 beta2=beta_2 epsilon lazy_adam sum_inside_sqrt",
         "epsilon=1e-08",
     ),
-    "FtrlParameters": OptimizerRow(f"{_EMB}.FTRL", f"learning_rate {FTRL}"),
-    "StochasticGradientDescentParameters": OptimizerRow(f"{_EMB}.SGD"),
-    "MomentumParameters": OptimizerRow("Momentum", "learning_rate momentum use_nesterov"),
+    "FtrlParameters": Counterpart(f"{_EMB}.FTRL", f"learning_rate {FTRL}"),
+    "StochasticGradientDescentParameters": Counterpart(f"{_EMB}.SGD"),
+    "MomentumParameters": Counterpart("Momentum", "learning_rate momentum use_nesterov"),
 }
 """The optimizers of tables."""
 

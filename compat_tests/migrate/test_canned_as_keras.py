@@ -128,6 +128,17 @@ def test_optimizers_and_starts_are_carried(argument: str) -> None:
     assert CARRIED[argument] in migrate_to_keras(program, "train.py").source
 
 
+def test_ftrl_leaves_weights_of_a_warm_start_as_they_are() -> None:
+    """Keras's would take those that no batch has to zero, from which they start otherwise."""
+    old = f"{HEAD_PROGRAM}job = tf.estimator.LinearClassifier([a]START)\njob.train(rows, steps=1)\n"
+    cold, warm = (
+        migrate_to_keras(old.replace("START", start), "train.py").source
+        for start in ("", ", warm_start_from='other'")
+    )
+    assert "optimizer=tf.keras.optimizers.Ftrl(0.2))" in cold
+    assert "optimizer=RuleOptimizer(FTRL(0.2)))" in warm
+
+
 V1_OPTIMIZERS = {
     "tf.compat.v1.train.RMSPropOptimizer(.1, .8)": (
         "RuleOptimizer(RMSProp(.1, rho=.8, epsilon=1e-10), {'ms': 1.0})"

@@ -31,11 +31,17 @@ class CannedModelWriter:
 
     Args:
         head: writes its head.
+        starts_warm: whether it starts with the variables of another one.
         exports: whether the program exports it.
     """
 
     def __init__(
-        self, source: Source, site: Site, head: canned_heads.Writer, exports: bool
+        self,
+        source: Source,
+        site: Site,
+        head: canned_heads.Writer,
+        starts_warm: bool,
+        exports: bool,
     ) -> None:
         assert site.canned is not None
         self._source, self._site, self._canned = source, site, site.canned
@@ -48,7 +54,7 @@ class CannedModelWriter:
         self._optimizers = {
             part: CannedOptimizer(
                 *(source, site.canned, part, site.arguments.get(f"{part}_optimizer")),
-                by_rows=part == "dnn" and self._has_embeddings(),
+                by_rows=self._starts_by_rows(part, starts_warm),
             )
             for part in site.canned.parts
             if not lacking.get(part)
@@ -116,6 +122,13 @@ class CannedModelWriter:
                 "two Adams have powers of betas of their own in checkpoints",
                 "Use another optimizer for one of the parts",
             )
+
+    def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
+        """Returns whether a part has rows that do not start at zero.
+
+        An Ftrl that updates all rows takes those of no batch to zero.
+        """
+        return self._has_embeddings() if part == "dnn" else starts_warm
 
     def _has_embeddings(self) -> bool:
         walked = ast.walk(self._source.tree)

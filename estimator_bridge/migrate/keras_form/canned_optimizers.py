@@ -68,7 +68,8 @@ class CannedOptimizer:
     """The optimizer of a part of a model.
 
     Args:
-        by_rows: whether gradients of the part's variables are of the rows of a batch.
+        by_rows: whether rows that no batch has must stay as they start, and an Ftrl that updates
+            all rows would not leave them so.
 
     Attributes:
         node: what makes it, as far as names and lambdas lead to it; None is the default.

@@ -15,9 +15,10 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 def write(source: Source, site: Site) -> CannedModelWriter:
     """Replaces the statement that makes the estimator; returns the writer of the model."""
     head = canned_heads.read(source, site)
+    starts_warm = "warm_start_from" in site.arguments
     warm_start = warm_start_line.lines(source, site)
     config_arguments.check(source, site, CARRIED)
-    model = CannedModelWriter(source, site, head, _exports(source))
+    model = CannedModelWriter(source, site, head, starts_warm, _exports(source))
     statement = source.statement_of(site.call)
 
     def write_statement() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -96,12 +97,18 @@ def test_the_rate_may_be_a_schedule() -> None:
 
 
 def test_a_copy_has_the_rule() -> None:
-    """It is made of the config, whose slots start alike."""
+    """It is made of the config, in a program or in a file, and its slots start alike."""
     optimizer = ours.RuleOptimizer(tf2_engine.RMSProp(0.1), {"ms": 1.0})
-    copy = type(optimizer).from_config(optimizer.get_config())
-    assert copy.rule == optimizer.rule
-    for here, there in zip(trained(copy), trained(optimizer), strict=True):
-        np.testing.assert_array_equal(here, there)
+    text = json.dumps(tf.keras.saving.serialize_keras_object(optimizer))
+    copies = [
+        type(optimizer).from_config(optimizer.get_config()),
+        tf.keras.saving.deserialize_keras_object(json.loads(text)),
+    ]
+    expected = trained(optimizer)
+    for copy in copies:
+        assert copy.rule == optimizer.rule
+        for here, there in zip(trained(copy), expected, strict=True):
+            np.testing.assert_array_equal(here, there)
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ def input_fn():
       'share': (1. / (1. + np.exp(-score))).astype(np.float32),
       'heads': {'rich': (score > 0.).astype(np.int64),
                 'wage': np.stack([score, -score], 1).astype(np.float32)}}
-  rows = tf.data.Dataset.from_tensor_slices((features, labels['LABELS']))
-  # Stock's Baseline of TensorFlow 2 takes several features only of a known batch size.
-  return rows.batch(16, drop_remainder=True)
+  return tf.data.Dataset.from_tensor_slices((features, labels['LABELS'])).batch(16)
 
 
 def make(folder):
@@ -145,8 +143,8 @@ CASES: Mapping[str, tuple[str, str, str, str | None, str]] = {
         *("", ""),
     ),
     "baseline": (
-        *("BaselineClassifier", "words", "label_vocabulary=['less', 'more']"),
-        *("weight_column='weight'", ""),
+        *("BaselineClassifier", "words"),
+        *("label_vocabulary=['less', 'more'], weight_column='weight'", "", ""),
     ),
     "baseline of three": (
         *("BaselineClassifier", "three", "n_classes=3, weight_column='weight'"),
@@ -154,14 +152,13 @@ CASES: Mapping[str, tuple[str, str, str, str | None, str]] = {
         "optimizer='Adagrad'",
     ),
     "baseline of numbers": (
-        *("BaselineRegressor", "both", "label_dimension=2, weight_column='weight'"),
+        *("BaselineRegressor", "both", "label_dimension=2"),
         "loss_reduction=tf.compat.v1.losses.Reduction.SUM_BY_NONZERO_WEIGHTS",
         "optimizer='Adam'",
     ),
     "baseline of several classes": (
         *("BaselineEstimator", "several"),
-        "API.MultiLabelHead(3, weight_column='weight', thresholds=[.4],\n"
-        "      classes_for_class_based_metrics=[0, 2])",
+        "API.MultiLabelHead(3, thresholds=[.4],\n      classes_for_class_based_metrics=[0, 2])",
         *(None, ""),
     ),
     "network of counts": (
@@ -198,12 +195,20 @@ NAMES = [
 
 
 def source(name: str) -> str:
-    """Returns the program of a name."""
+    """Returns the program of a name.
+
+    A Baseline has one feature beside its weights, since stock's of TensorFlow 2 takes no others of
+    an unknown batch size.
+    """
     case, _, version = name.rpartition(", v")
     kind, labels, arguments, *others = CASES[case]
     parts = [arguments, *filter(None, [others[int(version) - 1]])]
     program = PROGRAM.replace("LABELS", labels).replace("CLASS", kind)
     program = program.replace("ARGUMENTS", ",\n      ".join(parts))
+    if kind.startswith("Baseline"):
+        keys = ("age", "weight") if "weight_column" in arguments else ("age",)
+        few = f"  features = {{key: features[key] for key in {keys}}}\n"
+        program = program.replace("  return tf.data", f"{few}  return tf.data")
     api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
     return program.replace("API", api).replace("BEGIN", str(BEGIN))
 

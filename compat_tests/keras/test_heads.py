@@ -279,6 +279,17 @@ def test_signatures_take_examples_or_what_is_sent() -> None:
     assert left == ["predict"]
 
 
+def test_signatures_of_several_heads_are_those_of_each() -> None:
+    """Below its name, that of the first head is the default, and one predicts all."""
+    head = ours.MultiHead([ours.RegressionHead(2, suffix="wage"), ours.BinaryClassHead(suffix="a")])
+    signatures = head.signatures(head.predictions(tf.zeros([2, 3])))
+    of_wage = {"wage", "wage/regression", "wage/predict"}
+    of_a = {"a", "a/classification", "a/regression", "a/predict"}
+    assert {*signatures} == {"serving_default", "predict", *of_wage, *of_a}
+    assert [*outputs_of(signatures["serving_default"])] == ["outputs"]
+    assert {"wage/predictions", "a/logistic"} <= {*outputs_of(signatures["predict"])}
+
+
 def test_a_linear_model_sums_weights_and_numbers() -> None:
     """By the combiner; each column has its variable, in the order of the columns' names."""
     job = preprocessing.VocabularyList("job", ("a", "b"))

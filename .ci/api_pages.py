@@ -35,10 +35,24 @@ PACKAGES = (
 """The packages with public names; docs/install.md has those names that are stock's."""
 
 MADE_ELSEWHERE = {
+    "tf2_engine.keras.classes.Baseline": "tf2_engine.keras.baseline_layer.BaselineLayer",
     "tf2_engine.keras.classes.BinaryClassHead": "tf2_engine.keras.class_heads.BinaryClassHeadLayer",
     "tf2_engine.keras.classes.LinearFeatures": "tf2_engine.keras.linear_layer.LinearFeaturesLayer",
     "tf2_engine.keras.classes.MultiClassHead": "tf2_engine.keras.class_heads.MultiClassHeadLayer",
-    "tf2_engine.keras.classes.RegressionHead": "tf2_engine.keras.heads.RegressionHeadLayer",
+    "tf2_engine.keras.classes.LogisticRegressionHead": (
+        "tf2_engine.keras.number_heads.LogisticRegressionHeadLayer"
+    ),
+    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.merged_head.MultiHeadLayer",
+    "tf2_engine.keras.classes.MultiLabelHead": (
+        "tf2_engine.keras.multi_label_head.MultiLabelHeadLayer"
+    ),
+    "tf2_engine.keras.classes.PoissonRegressionHead": (
+        "tf2_engine.keras.number_heads.PoissonRegressionHeadLayer"
+    ),
+    "tf2_engine.keras.classes.RegressionHead": (
+        "tf2_engine.keras.number_heads.RegressionHeadLayer"
+    ),
+    "tf2_engine.keras.classes.RuleOptimizer": "tf2_engine.keras.rule_optimizer.RuleOptimizerBase",
     "tf2_engine.keras.classes.ColumnEmbedding": (
         "tf2_engine.keras.column_layers.ColumnEmbeddingLayer"
     ),

@@ -1006,6 +1006,29 @@ def keras_learning_rate(optimizer: Object) -> Object:
     return rate if callable(rate) else optimizer.learning_rate
 
 
+def start_keras_optimizer(
+    optimizer: Object, start: Callable[..., None], learning_rate: Object, name: str
+) -> None:
+    """Calls the constructor that an optimizer has of its Keras.
+
+    Args:
+        start: that constructor.
+        learning_rate: a number or a schedule.
+    """
+    if hasattr(optimizer, "_build_learning_rate"):  # Keras 2
+        start(name=name, jit_compile=False)
+        optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
+    else:
+        start(learning_rate=learning_rate, name=name)
+
+
+def keras_variable_index(optimizer: Object, variable: Object) -> int:
+    """Returns which of the variables that a Keras optimizer was built for a variable is."""
+    if hasattr(optimizer, "_get_variable_index"):
+        return int(optimizer._get_variable_index(variable))
+    return int(optimizer._index_dict[optimizer._var_key(variable)])  # Keras 2
+
+
 @functools.cache
 def initializers() -> dict[str, type]:
     """Returns TensorFlow's own initializers, those of both generations, by "v1." or "v2." name."""

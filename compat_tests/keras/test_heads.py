@@ -11,7 +11,13 @@ import tensorflow as tf
 from compat_tests.references.tolerance import allowed
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.multi_class import MultiClassHead
-from estimator_bridge.canned.heads.regression import RegressionHead
+from estimator_bridge.canned.heads.multi_head import MultiHead
+from estimator_bridge.canned.heads.multi_label import MultiLabelHead
+from estimator_bridge.canned.heads.regression import (
+    LogisticRegressionHead,
+    PoissonRegressionHead,
+    RegressionHead,
+)
 from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours
 from tf2_engine.keras.signatures import outputs_of, request_of
@@ -24,13 +30,30 @@ LEVELS = ["low", "middle", "high"]
 def rounding(name: str, value: Any) -> float:
     """Returns the allowed difference of a loss or a metric; other versions of Keras sum otherwise.
 
-    A sum has at most 24 terms, two of each example. Those of losses are positive and add up to the
-    value; the others are below 4, and so is their mean. An area is that of 199 trapezoids, together
-    below 1.
+    A sum has at most 36 terms, three of each example. Those of losses are positive and add up to
+    the value; the others are below 4, and so is their mean. An area is that of 199 trapezoids,
+    together below 1.
     """
     if name.startswith("auc"):
         return allowed(n_terms=199, steps=0, scale=1.0)
-    return allowed(n_terms=24, steps=0, scale=max(4.0, float(value)))
+    return allowed(n_terms=36, steps=0, scale=max(4.0, float(value)))
+
+
+def tensors(labels: Any) -> Any:
+    """Returns labels as tensors, those of several heads by their names."""
+    if isinstance(labels, dict):
+        return {name: tf.constant(value) for name, value in labels.items()}
+    return labels if isinstance(labels, tf.SparseTensor) else tf.constant(labels)
+
+
+def absolute_difference(labels: Any, logits: Any) -> Any:
+    """A loss of a program, of the labels and logits alone."""
+    return tf.abs(labels - tf.sigmoid(logits))
+
+
+def squares_by_weight(labels: Any, logits: Any, features: Any) -> Any:
+    """A loss of a program, of the features too."""
+    return features["weight"][:, tf.newaxis] * tf.square(labels - logits)
 
 
 HEADS: dict[str, tuple[Any, Any, int, Any]] = {
@@ -59,6 +82,54 @@ HEADS: dict[str, tuple[Any, Any, int, Any]] = {
         ours.RegressionHead(2, weight_column="weight"),
         *(2, RNG.normal(size=[12, 2])),
     ),
+    "thresholds and a name": (
+        BinaryClassHead(weight_column="weight", thresholds=[0.3, 0.75], name="rain"),
+        ours.BinaryClassHead(weight_column="weight", thresholds=[0.3, 0.75], suffix="rain"),
+        *(1, RNG.integers(2, size=12)),
+    ),
+    "a loss of the program": (
+        BinaryClassHead(loss_fn=absolute_difference),
+        ours.BinaryClassHead(loss_fn=absolute_difference),
+        *(1, RNG.integers(2, size=12)),
+    ),
+    "a loss of the features": (
+        RegressionHead(2, loss_fn=squares_by_weight, inverse_link_fn=tf.tanh, name="price"),
+        ours.RegressionHead(2, loss_fn=squares_by_weight, inverse_link_fn=tf.tanh, suffix="price"),
+        *(2, RNG.normal(size=[12, 2])),
+    ),
+    "several classes": (
+        MultiLabelHead(3, weight_column="weight", thresholds=[0.4]),
+        ours.MultiLabelHead(3, weight_column="weight", thresholds=[0.4]),
+        *(3, RNG.integers(2, size=[12, 3])),
+    ),
+    "several names": (
+        MultiLabelHead(3, label_vocabulary=LEVELS, classes_for_class_based_metrics=["low", 2]),
+        ours.MultiLabelHead(3, LEVELS, classes_for_class_based_metrics=["low", 2]),
+        *(3, tf.sparse.from_dense(RNG.choice(["", *LEVELS], [12, 2]))),
+    ),
+    "counts": (
+        PoissonRegressionHead(weight_column="weight"),
+        ours.PoissonRegressionHead(weight_column="weight"),
+        *(1, RNG.integers(5, size=12)),
+    ),
+    "two counts, without a constant": (
+        PoissonRegressionHead(2, compute_full_loss=False, loss_reduction="sum"),
+        ours.PoissonRegressionHead(2, compute_full_loss=False, reduction="sum"),
+        *(2, RNG.integers(5, size=[12, 2])),
+    ),
+    "probabilities": (
+        LogisticRegressionHead(weight_column="weight"),
+        ours.LogisticRegressionHead(weight_column="weight"),
+        *(1, RNG.uniform(size=[12, 1])),
+    ),
+    "two heads": (
+        MultiHead([BinaryClassHead(name="rain"), RegressionHead(2, name="price")], [1.0, 0.5]),
+        ours.MultiHead(
+            [ours.BinaryClassHead(suffix="rain"), ours.RegressionHead(2, suffix="price")],
+            [1.0, 0.5],
+        ),
+        *(3, {"rain": RNG.integers(2, size=12), "price": RNG.normal(size=[12, 2])}),
+    ),
 }
 
 
@@ -68,7 +139,7 @@ def test_a_head_has_the_numbers_of_the_canned_one(what: str) -> None:
     old, new, units, labels = HEADS[what]
     logits = tf.constant(RNG.normal(size=[12, units]).astype(np.float32))
     features = {"weight": tf.constant(WEIGHTS)}
-    labels = tf.constant(labels)
+    labels = tensors(labels)
 
     expected = old.loss(labels, logits, features)
     atol = rounding("loss", expected)
@@ -85,6 +156,39 @@ def test_a_head_has_the_numbers_of_the_canned_one(what: str) -> None:
         wanted = metric.result()
         atol = rounding(key, wanted)
         np.testing.assert_allclose(results[key], wanted, rtol=0, atol=atol, err_msg=key)
+
+
+@pytest.mark.parametrize("reduction", ["MEAN", "SUM_BY_NONZERO_WEIGHTS"])
+@pytest.mark.parametrize("is_weighted", [True, False])
+def test_a_reduction_is_that_of_tensorflow_1(reduction: str, is_weighted: bool) -> None:
+    """Of losses of two numbers of an example, where some have no weight."""
+    labels, logits = (RNG.normal(size=[12, 2]).astype(np.float32) for _ in range(2))
+    weights = np.where(WEIGHTS > 1.0, WEIGHTS, 0.0) if is_weighted else None
+    column = "weight" if is_weighted else None
+    head = ours.RegressionHead(2, weight_column=column, reduction=reduction.lower())
+    loss = head.loss(tf.constant(labels), tf.constant(logits), {"weight": weights})
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        expected = session.run(
+            tf.compat.v1.losses.mean_squared_error(
+                *(labels, logits, 1.0 if weights is None else weights[:, np.newaxis]),
+                reduction=getattr(tf.compat.v1.losses.Reduction, reduction),
+            )
+        )
+    np.testing.assert_allclose(loss, expected, rtol=0, atol=rounding("loss", expected))
+
+
+@pytest.mark.parametrize("what", HEADS)
+def test_a_copy_of_a_head_is_such_a_head(what: str) -> None:
+    """It is made of the config, and has the same loss and names of metrics."""
+    _, head, units, labels = HEADS[what]
+    copy = type(head).from_config(head.get_config())
+    logits = tf.constant(RNG.normal(size=[12, units]).astype(np.float32))
+    features = {"weight": tf.constant(WEIGHTS)}
+    labels = tensors(labels)
+    np.testing.assert_array_equal(
+        copy.loss(labels, logits, features), head.loss(labels, logits, features)
+    )
+    assert {*copy.results()} == {*head.results()}
 
 
 def test_a_v1_auc_is_that_of_tensorflow_1() -> None:
@@ -114,7 +218,47 @@ def test_a_label_out_of_range_is_an_error() -> None:
     with pytest.raises(errors.InvalidSpec, match="has 1 names for 2 classes"):
         ours.BinaryClassHead(label_vocabulary=["no"])
     with pytest.raises(errors.InvalidSpec, match="reduction"):
-        ours.RegressionHead(reduction="mean")
+        ours.RegressionHead(reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ours.BinaryClassHead(thresholds=[1.0]), r"`thresholds`: \[1.0\]"),
+        (lambda: ours.MultiHead([ours.RegressionHead()]), "suffixes"),
+        (lambda: ours.MultiHead([ours.RegressionHead(suffix="a")], [1.0, 2.0]), "2 for 1 heads"),
+        (
+            lambda: ours.MultiLabelHead(3, classes_for_class_based_metrics=[3]),
+            "3 is no class of",
+        ),
+    ],
+)
+def test_settings_that_are_not_possible_are_refused(make: Any, message: str) -> None:
+    """By name and value."""
+    with pytest.raises(errors.InvalidSpec, match=message):
+        make()
+
+
+def test_what_does_not_fit_a_head_is_refused() -> None:
+    """A loss for each example is not one for each batch, and each head has labels."""
+    logits = tf.zeros([2, 1])
+    head = ours.BinaryClassHead(loss_fn=lambda labels, logits: tf.reduce_mean(logits))
+    with pytest.raises(errors.InvalidInput, match=r"`loss_fn` returned losses of shape \(\)"):
+        head.loss(tf.zeros([2]), logits)
+    both = ours.MultiHead([ours.RegressionHead(suffix="a")])
+    with pytest.raises(errors.InvalidInput, match=r"without those of \['a'\]"):
+        both.loss({"b": tf.zeros([2])}, logits)
+
+
+def test_a_baseline_has_the_same_logits_for_all() -> None:
+    """The first feature, here a sparse one, says how many examples there are."""
+    layer = ours.Baseline(3, name="baseline")
+    features = {"a": tf.sparse.from_dense([[1], [2]]), "b": tf.zeros([2, 5])}
+    assert layer(features).shape == [2, 3]
+    (bias,) = layer.weights
+    assert bias.name.partition(":")[0].rpartition("/")[2] == "bias"
+    layer.set_weights([np.float32([1.0, 2.0, 3.0])])
+    np.testing.assert_array_equal(layer(features), [[1.0, 2.0, 3.0]] * 2)
 
 
 def test_signatures_take_examples_or_what_is_sent() -> None:
@@ -133,6 +277,17 @@ def test_signatures_take_examples_or_what_is_sent() -> None:
     assert [*outputs_of(signatures["classification"])] == ["classes", "scores"]
     left = [name for name, each in signatures.items() if request_of(each, numbers) is not None]
     assert left == ["predict"]
+
+
+def test_signatures_of_several_heads_are_those_of_each() -> None:
+    """Below its name, that of the first head is the default, and one predicts all."""
+    head = ours.MultiHead([ours.RegressionHead(2, suffix="wage"), ours.BinaryClassHead(suffix="a")])
+    signatures = head.signatures(head.predictions(tf.zeros([2, 3])))
+    of_wage = {"wage", "wage/regression", "wage/predict"}
+    of_a = {"a", "a/classification", "a/regression", "a/predict"}
+    assert {*signatures} == {"serving_default", "predict", *of_wage, *of_a}
+    assert [*outputs_of(signatures["serving_default"])] == ["outputs"]
+    assert {"wage/predictions", "a/logistic"} <= {*outputs_of(signatures["predict"])}
 
 
 def test_a_linear_model_sums_weights_and_numbers() -> None:

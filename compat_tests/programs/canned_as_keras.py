@@ -49,7 +49,12 @@ def input_fn():
       'words': np.where(score > 0., 'more', 'less'),
       'three': np.digitize(score, [-.5, .5]),
       'one': score.astype(np.float32),
-      'both': np.stack([score, -score], 1).astype(np.float32)}
+      'both': np.stack([score, -score], 1).astype(np.float32),
+      'several': np.stack([score > 0., score < .5, score > 1.], 1).astype(np.int64),
+      'count': np.maximum(3. * score, 0.).astype(np.int64),
+      'share': (1. / (1. + np.exp(-score))).astype(np.float32),
+      'heads': {'rich': (score > 0.).astype(np.int64),
+                'wage': np.stack([score, -score], 1).astype(np.float32)}}
   return tf.data.Dataset.from_tensor_slices((features, labels['LABELS'])).batch(16)
 
 
@@ -72,7 +77,9 @@ NETWORK = "hidden_units=[8, 4], feature_columns=deep"
 BOTH = "linear_feature_columns=wide, dnn_feature_columns=deep, dnn_hidden_units=[8, 4]"
 V1_RATE = "tf.compat.v1.train.exponential_decay(0.1, tf.compat.v1.train.get_global_step(), 5, 0.5)"
 
-CASES: Mapping[str, tuple[str, str, str, str, str]] = {
+LOSS = "lambda labels, logits: tf.abs(labels - tf.sigmoid(logits))"
+
+CASES: Mapping[str, tuple[str, str, str, str | None, str]] = {
     "network": ("DNNClassifier", "two", f"{NETWORK}, batch_norm=True", "", ""),
     "network of three": (
         *("DNNClassifier", "three", f"{NETWORK}, n_classes=3, weight_column='weight'"),
@@ -107,31 +114,125 @@ CASES: Mapping[str, tuple[str, str, str, str, str]] = {
         "linear_optimizer='Adagrad'",
         "dnn_optimizer=lambda: tf.keras.optimizers.legacy.Adagrad(0.05)",
     ),
+    "network by squares": (
+        *("DNNClassifier", "two", NETWORK, "optimizer='RMSProp'", "optimizer='RMSProp'"),
+    ),
+    "network by momentum": (
+        *("DNNRegressor", "one", NETWORK),
+        "optimizer=tf.compat.v1.train.MomentumOptimizer(0.0003, 0.9, use_nesterov=True)",
+        "optimizer=tf.keras.optimizers.legacy.SGD(0.005, 0.9, nesterov=True)",
+    ),
+    "network by its leader": (
+        *("DNNClassifier", "three", f"{NETWORK}, n_classes=3"),
+        "optimizer='Ftrl'",
+        "optimizer=tf.keras.optimizers.legacy.Ftrl(0.02, l1_regularization_strength=0.001)",
+    ),
+    "linear by squares": (
+        *("LinearRegressor", "one", "wide"),
+        "optimizer=tf.compat.v1.train.RMSPropOptimizer(0.01, 0.8, momentum=0.5)",
+        "optimizer=tf.keras.optimizers.legacy.RMSprop(0.01, momentum=0.5)",
+    ),
+    "both by squares": (
+        *("DNNLinearCombinedClassifier", "two", BOTH),
+        "dnn_optimizer='RMSProp', linear_optimizer='RMSProp'",
+        "dnn_optimizer='RMSProp', linear_optimizer='RMSProp'",
+    ),
+    "both from another": (
+        *("DNNLinearCombinedClassifier", "two"),
+        f"{BOTH}, batch_norm=True, warm_start_from=folder + '_warm'",
+        *("", ""),
+    ),
+    "baseline": (
+        *("BaselineClassifier", "words"),
+        *("label_vocabulary=['less', 'more'], weight_column='weight'", "", ""),
+    ),
+    "baseline of three": (
+        *("BaselineClassifier", "three", "n_classes=3, weight_column='weight'"),
+        "optimizer='Adam', loss_reduction=tf.compat.v1.losses.Reduction.MEAN",
+        "optimizer='Adagrad'",
+    ),
+    "baseline of numbers": (
+        *("BaselineRegressor", "both", "label_dimension=2"),
+        "loss_reduction=tf.compat.v1.losses.Reduction.SUM_BY_NONZERO_WEIGHTS",
+        "optimizer='Adam'",
+    ),
+    "baseline of several classes": (
+        *("BaselineEstimator", "several"),
+        "API.MultiLabelHead(3, thresholds=[.4],\n      classes_for_class_based_metrics=[0, 2])",
+        *(None, ""),
+    ),
+    "network of counts": (
+        *("DNNEstimator", "count", f"API.PoissonRegressionHead(), {NETWORK}"),
+        *(None, "optimizer='Adagrad'"),
+    ),
+    "linear of shares": (
+        *("LinearEstimator", "share", "API.LogisticRegressionHead(name='share'), wide"),
+        *(None, "optimizer='Adam'"),
+    ),
+    "linear with a loss": (
+        *("LinearEstimator", "two"),
+        f"API.BinaryClassHead(thresholds=[.3, .6], name='rich', loss_fn={LOSS}), wide",
+        *(None, ""),
+    ),
+    "both with heads": (
+        *("DNNLinearCombinedEstimator", "heads"),
+        "API.MultiHead([API.BinaryClassHead(name='rich', weight_column='weight'),\n"
+        f"      API.RegressionHead(2, name='wage')], [1., .5]), {BOTH}",
+        *(None, ""),
+    ),
 }
-"""The class, its labels, its arguments, and those of TensorFlow 1's and of TensorFlow 2's alone."""
+"""The class, its labels, its arguments, and those of TensorFlow 1's and of TensorFlow 2's alone.
 
-NAMES = [f"{name}, v{version}" for name in CASES for version in (1, 2)]
+None: TensorFlow 1 has no such estimator, whose heads no program can name.
+"""
+
+NAMES = [
+    f"{name}, v{version}"
+    for name, case in CASES.items()
+    for version in (1, 2)
+    if case[2 + version] is not None
+]
 
 
 def source(name: str) -> str:
-    """Returns the program of a name."""
+    """Returns the program of a name.
+
+    A Baseline has one feature beside its weights, since stock's of TensorFlow 2 takes no others of
+    an unknown batch size.
+    """
     case, _, version = name.rpartition(", v")
     kind, labels, arguments, *others = CASES[case]
     parts = [arguments, *filter(None, [others[int(version) - 1]])]
     program = PROGRAM.replace("LABELS", labels).replace("CLASS", kind)
     program = program.replace("ARGUMENTS", ",\n      ".join(parts))
+    if kind.startswith("Baseline"):
+        keys = ("age", "weight") if "weight_column" in arguments else ("age",)
+        few = f"  features = {{key: features[key] for key in {keys}}}\n"
+        program = program.replace("  return tf.data", f"{few}  return tf.data")
     api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
     return program.replace("API", api).replace("BEGIN", str(BEGIN))
+
+
+def starts_warm(name: str) -> bool:
+    """Returns whether both start with the variables of another training, and not from step 4."""
+    return WARM in source(name)
+
+
+WARM = ", warm_start_from=folder + '_warm'"
 
 
 def train_old(name: str, folder: pathlib.Path) -> None:
     """Trains an estimator, and keeps its metrics and predictions."""
     old = _names_of(name, source(name))
+    converted = {f"old/model.ckpt-{END}": "last", f"old/model.ckpt-{BEGIN}": "new"}
+    if starts_warm(name):
+        other = _names_of(name, source(name).replace(WARM, ""))["make"](str(folder / "old_warm"))
+        other.train(old["input_fn"], max_steps=BEGIN)
+        converted = {f"old/model.ckpt-{END}": "last", "old_warm": "new_warm"}
     job = old["make"](str(folder / "old"))
     job.train(old["input_fn"], max_steps=END)
-    for step, place in ((BEGIN, "new"), (END, "last")):
-        path = folder / "old" / f"model.ckpt-{step}"
-        convert.convert(str(path), str(folder / place), no_tables=True)
+    for path, place in converted.items():
+        convert.convert(str(folder / path), str(folder / place), no_tables=True)
     metrics = job.evaluate(old["input_fn"], steps=5)
     predictions = list(job.predict(old["input_fn"]))
     (folder / "results.pickle").write_bytes(pickle.dumps((metrics, predictions)))
@@ -141,9 +242,10 @@ def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
     """Trains the Keras form from the converted checkpoint; returns what differs in the end."""
     metrics, predictions = pickle.loads((folder / "results.pickle").read_bytes())
     new = _names_of(name, migrate_to_keras(source(name), name).source)
-    start = contents(str(folder / "new"))
+    start = contents(str(folder / ("new_warm" if starts_warm(name) else "new")))
     model = new["make"](str(folder / "new"))
-    model.fit(new["input_fn"]().skip(BEGIN), max_steps=END, verbose=0)
+    done = 0 if starts_warm(name) else BEGIN
+    model.fit(new["input_fn"]().skip(done), max_steps=END, verbose=0)
     there, here = contents(str(folder / "last")), contents(str(folder / "new"))
     of_model = model.evaluate(new["input_fn"](), steps=5, verbose=0)
     keys = {*metrics, *of_model}

@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
+    from tf2_engine.keras.classes import Baseline as Baseline
     from tf2_engine.keras.classes import BinaryClassHead as BinaryClassHead
     from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
     from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
     from tf2_engine.keras.classes import GRUCell as GRUCell
     from tf2_engine.keras.classes import LinearFeatures as LinearFeatures
+    from tf2_engine.keras.classes import LogisticRegressionHead as LogisticRegressionHead
     from tf2_engine.keras.classes import MultiClassHead as MultiClassHead
+    from tf2_engine.keras.classes import MultiHead as MultiHead
+    from tf2_engine.keras.classes import MultiLabelHead as MultiLabelHead
+    from tf2_engine.keras.classes import PoissonRegressionHead as PoissonRegressionHead
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
     from tf2_engine.keras.classes import RegressionHead as RegressionHead
+    from tf2_engine.keras.classes import RuleOptimizer as RuleOptimizer
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
     from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )
+    from tf2_engine.keras.legacy_rules import KerasMomentum as KerasMomentum
+    from tf2_engine.keras.legacy_rules import KerasRMSProp as KerasRMSProp
     from tf2_engine.keras.saved_model import export_saved_model as export_saved_model
     from tf2_engine.keras.saved_model import exportable as exportable
     from tf2_engine.keras.strategies import tpu_strategy as tpu_strategy

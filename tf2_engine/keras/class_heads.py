@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.keras.columns import Numeric
-from tf2_engine.keras.head_metrics import v1_auc
+from tf2_engine.keras.head_metrics import metrics_at, thresholds_of, update_at, v1_auc
 from tf2_engine.keras.heads import (
     CLASSIFICATION,
     PREDICT,
@@ -17,10 +16,10 @@ from tf2_engine.keras.heads import (
     SERVING_DEFAULT,
     BatchLosses,
     HeadLayer,
-    Reduction,
+    in_range,
     spread,
 )
-from tf2_engine.keras.layer_settings import keras_of
+from tf2_engine.keras.layer_settings import keras_of, plain
 from tf2_engine.keras.signatures import OfExamples, Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -28,27 +27,31 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """The base of heads for classes, which have names: from a vocabulary or of their numbers."""
+    """The base of heads for classes, which have names: from a vocabulary or of their numbers.
+
+    Args:
+        count: how many classes there are.
+        label_vocabulary: their names; None: their numbers.
+        arguments, options: see `HeadLayer`.
+    """
 
     def __init__(
         self,
         count: int,
         label_vocabulary: Sequence[str] | None,
-        weight_column: str | Numeric | None,
-        reduction: Reduction,
         arguments: Mapping[str, Object],
-        name: str | None = None,
         **options: Object,
     ) -> None:
-        names = None if label_vocabulary is None else list(label_vocabulary)
+        vocabulary = plain(label_vocabulary)
+        names = None if vocabulary is None else list(vocabulary)
         if names is not None and len(names) != count:
             raise errors.InvalidSpec(
                 f"`label_vocabulary` has {len(names)} names for {count} classes: {names}. Give one "
                 "for each class."
             )
-        arguments = {**arguments, "label_vocabulary": names}
-        super().__init__(weight_column, reduction, arguments, name, **options)
-        self._count, self._names = count, tf.constant(names or list(map(str, range(count))))
+        super().__init__({**arguments, "label_vocabulary": names}, **options)
+        self._count = count
+        self._names = tf.constant(names or list(map(str, range(count))))
         self._ids: Object = None
         if names is not None:
             ids = tf.range(count, dtype=tf.int64)
@@ -65,13 +68,9 @@ class ClassHeadLayer(HeadLayer):
         """Returns the ids of labels, [batch, 1] of any number type."""
         labels = tf.reshape(labels, [tf.shape(logits)[0], 1])
         ids = labels if self._ids is None else self._ids.lookup(labels)
-        message = f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
-        checks = [
-            tf.debugging.assert_non_negative(ids, message),
-            tf.debugging.assert_less(ids, tf.cast(self._count, ids.dtype), message),
-        ]
-        with tf.control_dependencies([each for each in checks if each is not None]):
-            return tf.identity(ids)
+        return in_range(
+            ids, self._count, f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
+        )
 
     def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
         """Returns the predictions that logits of all classes, [batch, classes], lead to."""
@@ -94,22 +93,14 @@ class MultiClassHeadLayer(ClassHeadLayer):
     Args:
         n_classes: how many there are.
         label_vocabulary: the labels as strings; None: they are integers below `n_classes`.
-        weight_column, reduction: see `HeadLayer`.
+        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
+            `BinaryClassHead`.
     """
 
     def __init__(
-        self,
-        n_classes: int,
-        label_vocabulary: Sequence[str] | None = None,
-        weight_column: str | Numeric | None = None,
-        reduction: Reduction = "sum_over_batch_size",
-        name: str | None = None,
-        **options: Object,
+        self, n_classes: int, label_vocabulary: Sequence[str] | None = None, **options: Object
     ) -> None:
-        arguments = {"n_classes": n_classes}
-        super().__init__(
-            n_classes, label_vocabulary, weight_column, reduction, arguments, name, **options
-        )
+        super().__init__(n_classes, label_vocabulary, {"n_classes": n_classes}, **options)
         self.units = n_classes
 
     @do_not_convert
@@ -138,22 +129,31 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
     Args:
         label_vocabulary: the two labels as strings; None: they are 0 and 1, of any number type.
-        weight_column, reduction: see `HeadLayer`.
         v1_auc: whether AUCs are those of `tf.compat.v1.metrics.auc`; Keras's have other last
             digits, and take another area below the curve of precision and recall.
+        thresholds: probabilities between 0 and 1 at which accuracy, precision and recall are
+            reported, too.
+        options: as all heads have them: `weight_column` is the feature with a weight for each
+            example, by its key or as a `Numeric`; `reduction` is what the sum of the weighted
+            losses is divided by: their number ("sum_over_batch_size", the default), nothing
+            ("sum"), the sum of the weights ("mean") or the number of those that are not zero
+            ("sum_by_nonzero_weights"); `loss_fn` takes `labels`, `logits` and, if it likes,
+            `features`, and returns a loss for each example, [batch, 1]; `suffix` is what the names
+            of metrics end with, behind a "/"; `name` is the layer's.
+
+    Raises:
+        InvalidSpec: a threshold or the reduction is not possible.
     """
 
     def __init__(
         self,
         label_vocabulary: Sequence[str] | None = None,
-        weight_column: str | Numeric | None = None,
-        reduction: Reduction = "sum_over_batch_size",
         v1_auc: bool = False,
-        name: str | None = None,
+        thresholds: Sequence[float] = (),
         **options: Object,
     ) -> None:
-        arguments = {"v1_auc": v1_auc}
-        super().__init__(2, label_vocabulary, weight_column, reduction, arguments, name, **options)
+        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(plain(thresholds))}
+        super().__init__(2, label_vocabulary, arguments, **options)
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
@@ -166,12 +166,10 @@ class BinaryClassHeadLayer(ClassHeadLayer):
         outputs = OfExamples({"outputs": predictions["logistic"]})
         return {**super().signatures(predictions), REGRESSION: outputs}
 
-    def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of the batches since the last reset, by their names."""
+    def _computed_results(self) -> dict[str, Tensor]:
         ones, count = (getattr(self._metric_objects["label/mean"], n) for n in ("total", "count"))
         ones, count = tf.convert_to_tensor(ones), tf.convert_to_tensor(count)
-        baseline = tf.math.divide_no_nan(tf.maximum(ones, count - ones), count)
-        return {**super().results(), "accuracy_baseline": baseline}
+        return {"accuracy_baseline": tf.math.divide_no_nan(tf.maximum(ones, count - ones), count)}
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.cast(self._ids_of(labels, logits), tf.float32)
@@ -191,6 +189,7 @@ class BinaryClassHeadLayer(ClassHeadLayer):
             "label/mean": metrics.Mean(name="label/mean"),
             "auc": auc(name="auc"),
             "auc_precision_recall": auc(curve="PR", name="auc_precision_recall"),
+            **metrics_at(metrics, self._arguments.values["thresholds"]),
         }
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
@@ -203,3 +202,4 @@ class BinaryClassHeadLayer(ClassHeadLayer):
         metrics["label/mean"].update_state(losses.labels, weights)
         for name in ("auc", "auc_precision_recall"):
             metrics[name].update_state(losses.labels, chances, weights)
+        update_at(metrics, self._arguments.values["thresholds"], losses, chances)

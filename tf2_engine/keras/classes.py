@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
+from tf2_engine.keras.baseline_layer import BaselineLayer
 from tf2_engine.keras.class_heads import BinaryClassHeadLayer, MultiClassHeadLayer
 from tf2_engine.keras.column_layers import (
     ColumnEmbeddingLayer,
@@ -21,10 +22,17 @@ from tf2_engine.keras.column_layers import (
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.gru_cell import GRUCellBase
-from tf2_engine.keras.heads import RegressionHeadLayer
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.linear_layer import LinearFeaturesLayer
+from tf2_engine.keras.merged_head import MultiHeadLayer
+from tf2_engine.keras.multi_label_head import MultiLabelHeadLayer
+from tf2_engine.keras.number_heads import (
+    LogisticRegressionHeadLayer,
+    PoissonRegressionHeadLayer,
+    RegressionHeadLayer,
+)
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
+from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
@@ -75,14 +83,22 @@ def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) 
 
 
 _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
+    "Baseline": _layer("Baseline", BaselineLayer),
     "BinaryClassHead": _layer("BinaryClassHead", BinaryClassHeadLayer),
     "ColumnEmbedding": column_embedding_for,
     "DenseFeatures": _layer("DenseFeatures", DenseFeaturesLayer),
     "GRUCell": cell_for,
     "LinearFeatures": _layer("LinearFeatures", LinearFeaturesLayer),
+    "LogisticRegressionHead": _layer("LogisticRegressionHead", LogisticRegressionHeadLayer),
     "MultiClassHead": _layer("MultiClassHead", MultiClassHeadLayer),
+    "MultiHead": _layer("MultiHead", MultiHeadLayer),
+    "MultiLabelHead": _layer("MultiLabelHead", MultiLabelHeadLayer),
+    "PoissonRegressionHead": _layer("PoissonRegressionHead", PoissonRegressionHeadLayer),
     "Preprocessing": preprocessing_for,
     "RegressionHead": _layer("RegressionHead", RegressionHeadLayer),
+    "RuleOptimizer": lambda keras: registered(
+        keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
+    ),
     "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
     "TPUEmbedding": layer_for,
     "TableSummaryCallback": lambda keras: _subclass(

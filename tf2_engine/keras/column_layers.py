@@ -122,20 +122,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
         return {**prepared["features"], **activations, **lengths}
 
 
-class ColumnsLayer(PassiveLayer):
-    """The base of layers that read raw columns in the order of their names, and have variables."""
-
-    def _take(self, columns: Object, **arguments: Object) -> None:
-        """Takes the columns, one or several, and further arguments of the layer for its config."""
-        columns = plain(columns)
-        self._arguments = Arguments({"columns": columns, **arguments})
-        self._columns = in_order(columns)
-        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
-        self._preprocessing = preprocessing.Preprocessing(
-            {name: each for name, each in ids.items() if each is not None}
-        )
-        self._variables: dict[str, Object] = {}
-        self.built = False
+class FixedLayer(PassiveLayer):
+    """The base of layers whose variables do not depend on the shapes of inputs."""
 
     def get_build_config(self) -> dict[str, Object]:
         """Returns an empty config: `build_from_config` needs nothing of the inputs."""
@@ -156,6 +144,44 @@ class ColumnsLayer(PassiveLayer):
         raise NotImplementedError
 
 
+class OrderedLayer(PassiveLayer):
+    """The base of layers over columns, in the order of their names.
+
+    Args:
+        columns: one column or several.
+        arguments: further ones of a subclass by name, for its config.
+    """
+
+    def __init__(
+        self,
+        columns: ModelColumn | Sequence[ModelColumn],
+        name: str | None = None,
+        arguments: Mapping[str, Object] | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        columns = plain(columns)
+        self._arguments = Arguments({"columns": columns, **(arguments or {})})
+        self._columns = in_order(columns)
+        self._set_up()
+
+    def _set_up(self) -> None:
+        """Makes what the layer needs of its columns."""
+        self.built = True
+
+
+class ColumnsLayer(OrderedLayer, FixedLayer):
+    """The base of layers that read raw columns, and have variables; see `OrderedLayer`."""
+
+    def _set_up(self) -> None:
+        ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
+        self._preprocessing = preprocessing.Preprocessing(
+            {name: each for name, each in ids.items() if each is not None}
+        )
+        self._variables: dict[str, Object] = {}
+        self.built = False
+
+
 class DenseFeaturesLayer(ColumnsLayer):
     """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
 
@@ -165,15 +191,6 @@ class DenseFeaturesLayer(ColumnsLayer):
     Args:
         columns: one column or several.
     """
-
-    def __init__(
-        self,
-        columns: ModelColumn | Sequence[ModelColumn],
-        name: str | None = None,
-        **options: Object,
-    ) -> None:
-        super().__init__(name=name, **options)
-        self._take(columns)
 
     def _make_variables(self) -> None:
         """Makes the tables that are ordinary variables, [categories, dimension]."""
@@ -220,24 +237,12 @@ class DenseFeaturesLayer(ColumnsLayer):
         return counts_of(ids[name], depth)
 
 
-class SequenceFeaturesLayer(PassiveLayer):
+class SequenceFeaturesLayer(OrderedLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
     Args:
         columns: `TableColumn`s with a `max_sequence_length`.
     """
-
-    def __init__(
-        self,
-        columns: TableColumn | Sequence[TableColumn],
-        name: str | None = None,
-        **options: Object,
-    ) -> None:
-        super().__init__(name=name, **options)
-        columns = plain(columns)
-        self._arguments = Arguments({"columns": columns})
-        self._columns = in_order(columns)
-        self.built = True
 
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
         """Returns [batch, positions, the sum of widths] float32 and lengths, [batch] int64.

@@ -1,13 +1,16 @@
-"""The area under a curve as `tf.compat.v1.metrics.auc` computes it, as a metric of Keras."""
+"""Metrics of heads: at thresholds, and the areas that `tf.compat.v1.metrics.auc` computes."""
 
 from __future__ import annotations
 
 import functools
 import types
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.types import Tensor
+from tf2_engine import errors
+from tf2_engine.keras.heads import BatchLosses, spread
+from tf2_engine.types import Object, Tensor
 
 _EPSILON = 1e-6
 """The number that the legacy metric adds to counts before it divides."""
@@ -43,3 +46,56 @@ def v1_auc(keras: types.ModuleType) -> type:
             return tf.reduce_sum((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2.0)
 
     return V1AUC
+
+
+_AT_THRESHOLD = "{}/positive_threshold_{:g}"
+
+
+def thresholds_of(thresholds: Sequence[float]) -> list[float]:
+    """Returns thresholds in a list; raises InvalidSpec for one that is not between 0 and 1."""
+    if not all(0.0 < each < 1.0 for each in thresholds):
+        raise errors.InvalidSpec(
+            f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
+        )
+    return [*thresholds]
+
+
+def metrics_at(metrics: Object, thresholds: Sequence[float]) -> dict[str, Object]:
+    """Returns new metrics of accuracy, precision and recall at thresholds, by their names.
+
+    Args:
+        metrics: the module of a Keras.
+    """
+    by_name: dict[str, Object] = {}
+    for each in thresholds:
+        accuracy, precision, recall = _keys_at(each)
+        by_name[accuracy] = metrics.BinaryAccuracy(name=accuracy, threshold=each)
+        by_name[precision] = metrics.Precision(name=precision, thresholds=each)
+        by_name[recall] = metrics.Recall(name=recall, thresholds=each)
+    return by_name
+
+
+def update_at(
+    metrics: Mapping[str, Object],
+    thresholds: Sequence[float],
+    losses: BatchLosses,
+    chances: Tensor,
+) -> None:
+    """Updates the metrics at thresholds.
+
+    Args:
+        chances: the probabilities of classes, of the shape of the labels.
+    """
+    weights = losses.weights
+    for each in thresholds:
+        accuracy, *others = _keys_at(each)
+        # The accuracy of an example is the mean over its classes.
+        of_examples = None if weights is None else tf.squeeze(weights, -1)
+        metrics[accuracy].update_state(losses.labels, chances, of_examples)
+        for key in others:
+            metrics[key].update_state(losses.labels, chances, spread(weights, chances))
+
+
+def _keys_at(threshold: float) -> list[str]:
+    names = ("accuracy", "precision", "recall")
+    return [_AT_THRESHOLD.format(name, threshold) for name in names]

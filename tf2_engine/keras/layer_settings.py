@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, preprocessing, tf_compat
 from tf2_engine.keras import columns
+from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
 from tf2_engine.optimizers import OPTIMIZERS
 from tf2_engine.quantization import Quantization
 from tf2_engine.types import Object
@@ -49,6 +50,7 @@ def _classes() -> dict[str, type]:
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, columns.ByStep, Quantization)},
+        **{each.__name__: each for each in (KerasMomentum, KerasRMSProp)},
         "Embedding": columns.TableColumn,  # as files have it
     }
     return {
@@ -104,7 +106,7 @@ class Configurable:
         Inside a program they are the same objects: copies share optimizers. In Keras's files they
         are JSON.
         """
-        package = keras_of(self).__name__.split(".")[0]
+        package = package_of(self)
         arguments = {
             key: value if _is_plain(value) else Setting(value, package)
             for key, value in self._arguments.values.items()
@@ -114,7 +116,7 @@ class Configurable:
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
         """Returns a layer of the arguments that `get_config` returned, or read from a file."""
-        return cls(**{key: _from_file(value) for key, value in config.items()})
+        return cls(**{key: from_file(value) for key, value in config.items()})
 
 
 def plain(argument: Object) -> Object:
@@ -123,10 +125,12 @@ def plain(argument: Object) -> Object:
 
 
 def keras_of(layer: Object) -> types.ModuleType:
-    """Returns the Keras of a layer: one that was imported, or else `tf.keras`."""
+    """Returns the Keras of a layer or an optimizer: one that was imported, or else `tf.keras`."""
     for name in reversed(KERASES):
         module = sys.modules.get(name)
-        if module is not None and isinstance(layer, module.layers.Layer):
+        if module is None:
+            continue
+        if isinstance(layer, (module.layers.Layer, module.optimizers.Optimizer)):
             return module
     return tf.keras
 
@@ -142,7 +146,13 @@ def _is_plain(value: Object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def _from_file(value: Object) -> Object:
+def package_of(layer: Object) -> str:
+    """Returns the package of the Keras of a layer or an optimizer."""
+    return keras_of(layer).__name__.split(".")[0]
+
+
+def from_file(value: Object) -> Object:
+    """Returns the setting that a file has the config of; any other value as it is."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
         return Setting.from_config(value["config"])
     return value

@@ -43,7 +43,6 @@ class LinearFeaturesLayer(ColumnsLayer):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        super().__init__(name=name, **options)
         listed = plain(columns)
         for each in listed if isinstance(listed, Sequence) else [listed]:
             if not isinstance(each, LinearColumn):
@@ -51,7 +50,8 @@ class LinearFeaturesLayer(ColumnsLayer):
                     f"{each!r} is no column of a linear model. Give the column of its ids, or a "
                     "Numeric or Indicator."
                 )
-        self._take(listed, units=units, sparse_combiner=sparse_combiner)
+        arguments = {"units": units, "sparse_combiner": sparse_combiner}
+        super().__init__(listed, name, arguments, **options)
         self._units, self._combiner = units, sparse_combiner
         self._bias: Object = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import re
 from collections.abc import Iterator, Mapping
@@ -133,15 +134,29 @@ class ModelCheckpoints:
         trained = self._model.trained_by(optimizer)
         for (name, keras_name), variables in optimizer_slots.slots(optimizer):
             for variable, of in zip(variables, trained, strict=True):
-                parts = {"optimizer": type(optimizer).__name__, "variable": self._name_of(of)}
+                parts = {
+                    "optimizer": self._optimizer_names[id(optimizer)],
+                    "variable": self._name_of(of),
+                }
                 key = self._slot_names.format(**parts, slot=name, keras_slot=keras_name)
                 yield key, variable
+
+    @property
+    def _optimizer_names(self) -> dict[int, str]:
+        """The names of optimizers by their identity; a second one of a class has a number."""
+        names: dict[int, str] = {}
+        counts: collections.Counter[str] = collections.Counter()
+        for optimizer in self._model.optimizers:
+            kind = optimizer_slots.name_of(optimizer)
+            names[id(optimizer)] = f"{kind}_{counts[kind]}" if counts[kind] else kind
+            counts[kind] += 1
+        return names
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
         """Yields the numbers that legacy optimizers of Keras have in variables besides slots."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
-            prefix = scope.format(optimizer=type(optimizer).__name__)
+            prefix = scope.format(optimizer=self._optimizer_names[id(optimizer)])
             for name, value in optimizer_slots.numbers(optimizer):
                 key = f"{prefix}/{name}"
                 if key not in self._numbers:

@@ -3,54 +3,102 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
 from tf2_engine.types import Object, Variable
 
-_SLOTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "Adam": {
-        "m": ("Adam", "m"),
-        "momentum": ("Adam", "m"),
-        "v": ("Adam_1", "v"),
-        "velocity": ("Adam_1", "v"),
-    },
-    "Adagrad": {"accumulator": ("Adagrad", "accumulator")},
-    "Ftrl": {"accumulator": ("Ftrl", "accumulator"), "linear": ("Ftrl_1", "linear")},
-}
-"""By class of Keras optimizer and its name for a slot: that of `tf.compat.v1.train`, and that of
-`tf.keras.optimizers.legacy`."""
 
-_NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "Adam": ("learning_rate", "decay", "beta_1", "beta_2"),
-    "Adagrad": ("learning_rate", "decay"),
-    "Ftrl": (
-        *("learning_rate", "decay", "beta", "learning_rate_power"),
-        *("l1_regularization_strength", "l2_regularization_strength"),
+class SlotRow(NamedTuple):
+    """The slots of an optimizer of Keras.
+
+    Attributes:
+        slots: by the name of each here, that of `tf.compat.v1.train`, and that of
+            `tf.keras.optimizers.legacy`.
+        numbers: the settings that the legacy optimizer of Keras has in variables.
+        name: the class of Keras, for a rule of the engine.
+    """
+
+    slots: Mapping[str, tuple[str, str]]
+    numbers: tuple[str, ...]
+    name: str = ""
+
+
+_FTRL = (
+    *("learning_rate", "decay", "beta", "learning_rate_power"),
+    *("l1_regularization_strength", "l2_regularization_strength"),
+)
+_SGD = ("learning_rate", "decay", "momentum")
+_RMSPROP = ("learning_rate", "decay", "rho", "momentum")
+
+_ROWS: Mapping[str, SlotRow] = {
+    "Adam": SlotRow(
+        {
+            "m": ("Adam", "m"),
+            "momentum": ("Adam", "m"),
+            "v": ("Adam_1", "v"),
+            "velocity": ("Adam_1", "v"),
+        },
+        ("learning_rate", "decay", "beta_1", "beta_2"),
     ),
-    "SGD": ("learning_rate", "decay", "momentum"),
+    "Adagrad": SlotRow({"accumulator": ("Adagrad", "accumulator")}, ("learning_rate", "decay")),
+    "Ftrl": SlotRow(
+        {"accumulator": ("Ftrl", "accumulator"), "linear": ("Ftrl_1", "linear")}, _FTRL
+    ),
+    "SGD": SlotRow({}, _SGD),
+    "FTRL": SlotRow(
+        {"accumulators": ("Ftrl", "accumulator"), "linears": ("Ftrl_1", "linear")}, _FTRL, "Ftrl"
+    ),
+    "KerasMomentum": SlotRow({"momenta": ("", "momentum")}, _SGD, "SGD"),
+    "KerasRMSProp": SlotRow({"ms": ("", "rms")}, _RMSPROP, "RMSprop"),
+    "Momentum": SlotRow({"momenta": ("Momentum", "")}, (), "Momentum"),
+    "RMSProp": SlotRow(
+        {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
+    ),
 }
-"""The settings that `tf.keras.optimizers.legacy` has in variables."""
+"""By class of Keras's optimizer, or of the rule of a `RuleOptimizer`."""
+
+
+def name_of(optimizer: Object) -> str:
+    """Returns the class of Keras that an optimizer is, or whose rule it has."""
+    kind = type(_rule_of(optimizer)).__name__
+    return _ROWS[kind].name or kind if kind in _ROWS else kind
 
 
 def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
-    """Yields the names of each slot, see `_SLOTS`, and its variables in the order of training."""
-    known = _SLOTS.get(type(optimizer).__name__, {})
+    """Yields the names of each slot, see `SlotRow`, and its variables in the order of training."""
+    row = _ROWS.get(type(_rule_of(optimizer)).__name__)
+    known = {} if row is None else row.slots
     variables_of: dict[tuple[str, str], list[Variable]] = {}
-    for variable in _variables_of(optimizer):
-        slot = _slot_of(variable, known)
-        if slot is not None:
-            variables_of.setdefault(slot, []).append(value_of(variable))
+    if isinstance(optimizer, RuleOptimizerBase):
+        pairs = optimizer.slots().items()
+        variables_of = {
+            known.get(name, (name, name)): [value_of(each) for each in of] for name, of in pairs
+        }
+    else:
+        for variable in _variables_of(optimizer):
+            slot = _slot_of(variable, known)
+            if slot is not None:
+                variables_of.setdefault(slot, []).append(value_of(variable))
     yield from variables_of.items()
 
 
 def numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
     """Yields the settings that a legacy optimizer of Keras has in variables, by their names."""
-    config = optimizer.get_config()
-    for name in _NUMBERS.get(type(optimizer).__name__, ()):
+    rule = _rule_of(optimizer)
+    config = optimizer.get_config() if rule is optimizer else vars(rule)
+    row = _ROWS.get(type(rule).__name__)
+    for name in () if row is None else row.numbers:
         value = config.get(name) or 0.0
-        if not isinstance(value, Mapping):  # which is a schedule
+        if not isinstance(value, Mapping) and not callable(value):  # which are schedules
             yield name, float(value)
+
+
+def _rule_of(optimizer: Object) -> Object:
+    """Returns the rule of a `RuleOptimizer`; any other optimizer itself."""
+    return optimizer.rule if isinstance(optimizer, RuleOptimizerBase) else optimizer
 
 
 def iterations(optimizer: Object) -> Variable:

@@ -21,8 +21,10 @@ from tf2_engine.keras.model_checkpoints import (
 )
 from tf2_engine.keras.no_tables import NoTables
 from tf2_engine.keras.observer import Observer
+from tf2_engine.keras.optimizer_slots import value_of
 from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
 from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
+from tf2_engine.keras.warm_starts import WarmStart, warm_start
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
@@ -42,6 +44,7 @@ class _State:
         restored_for: "", "predictions" or "training".
         observer: of training steps, or None.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
+        warm_start: what variables start with where there is no checkpoint; None: as they are made.
     """
 
     names: dict[str, str]
@@ -53,6 +56,7 @@ class _State:
     restored_for: str = ""
     observer: Observer | None = None
     evaluated: dict[str, Object] | None = None
+    warm_start: WarmStart | None = None
 
 
 class TableModelBase:
@@ -135,6 +139,29 @@ class TableModelBase:
             self._own.checkpoints = ModelCheckpoints(
                 self, directory, self._own.names, save_steps, max_to_keep, self._own.slot_names
             )
+
+    def warm_start_from(
+        self, checkpoint: str, names: str = ".*", old_names: Mapping[str, str] | None = None
+    ) -> None:
+        """Has variables start with those of another model, if there is no checkpoint to resume.
+
+        Only the trained variables of layers do, and no slots of optimizers.
+
+        Args:
+            checkpoint: of an estimator, or one that `convert` wrote, or the directory of some.
+            names: a regular expression, which is matched with the beginning of names.
+            old_names: names in that checkpoint, by those of the model, where they differ.
+
+        Raises:
+            InvalidSpec: the model has tables.
+            WrongType: the checkpoint is no path.
+        """
+        if self.embedding is not None:
+            raise errors.InvalidSpec(
+                "`warm_start_from`: the model has tables, which would not start so. Convert the "
+                "checkpoint, and let `keep_checkpoints` go on from it."
+            )
+        self._own.warm_start = warm_start(checkpoint, names, old_names)
 
     @property
     def checkpoints(self) -> ModelCheckpoints | None:
@@ -445,6 +472,9 @@ class TableModelBase:
             return
         if self._own.checkpoints is not None:
             self._own.checkpoints.restore_latest()
+        if self._own.warm_start is not None and self.latest_checkpoint() is None:
+            variables = {self.name_of(each): value_of(each) for each in self.dense_variables}
+            self._own.warm_start.assign(variables)
         self._own.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:

@@ -48,31 +48,35 @@ CLASSES: Mapping[str, str] = {
         "head feature_columns model_dir optimizer config sparse_combiner warm_start_from"
     ),
     "DNNLinearCombinedEstimator": (f"head {_COMBINED} config batch_norm linear_sparse_combiner"),
+    "BaselineClassifier": (
+        "model_dir n_classes weight_column label_vocabulary optimizer config loss_reduction"
+    ),
+    "BaselineRegressor": (
+        "model_dir label_dimension weight_column optimizer config loss_reduction"
+    ),
+    "BaselineEstimator": "head model_dir optimizer config",
 }
 """The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
-HEADS: Mapping[str, str] = {
-    "BinaryClassHead": "Classifier",
-    "MultiClassHead": "Classifier",
-    "RegressionHead": "Regressor",
+NOT_CARRIED = ("KMeans", "RNNClassifier", "RNNEstimator")
+"""Canned estimators whose model is not carried."""
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "DNNLinear": ("dnn", "linear"),
+    "DNN": ("dnn",),
+    "Linear": ("linear",),
+    "Baseline": ("baseline",),
 }
-"""The heads that are carried, and the kind of estimator that has them."""
+"""The parts of a model by the beginning of its class, of which the first one counts."""
 
-BASELINES = ("BaselineClassifier", "BaselineRegressor", "BaselineEstimator")
-"""Canned estimators that are not carried."""
-
-_OF_LINEAR = {
-    "feature_columns": "linear_feature_columns",
-    "optimizer": "linear_optimizer",
-    "sparse_combiner": "linear_sparse_combiner",
+_OF_PART: Mapping[str, str] = {
+    "dnn": "feature_columns optimizer hidden_units activation_fn dropout",
+    "linear": "feature_columns optimizer sparse_combiner",
+    "baseline": "optimizer",
 }
-_OF_NETWORK = ("feature_columns", "optimizer", "hidden_units", "activation_fn", "dropout")
-
-
-_KERAS_RATES = {"Adagrad": "0.001", "Adam": "0.001", "Ftrl": "0.001", "SGD": "0.01"}
-"""Keras's own, which networks of TensorFlow 2 leave as they are."""
+"""The arguments of a part, whose name they begin with in a combined estimator."""
 
 
 class Canned(NamedTuple):
@@ -92,41 +96,36 @@ class Canned(NamedTuple):
         names = CLASSES[self.name].split()
         return names if self.is_v1 else [each for each in names if each not in _PARTITIONERS]
 
-    def with_head(self, head: str) -> Canned:
-        """Returns the class that has a head of its own, for one that is given the head."""
-        return self._replace(name=self.name.replace("Estimator", HEADS[head]))
-
     @property
-    def is_classifier(self) -> bool:
-        """Whether the labels are classes."""
-        return self.name.endswith("Classifier")
+    def parts(self) -> tuple[str, ...]:
+        """The parts that the model may have: "dnn", "linear" and "baseline"."""
+        return next(parts for name, parts in _PARTS.items() if self.name.startswith(name))
 
     @property
     def is_combined(self) -> bool:
         """Whether the model may have a linear part and a network."""
-        return self.name.startswith("DNNLinear")
+        return len(self.parts) > 1
 
     def shared_name(self, argument: str) -> str:
-        """Returns the name of an argument in a combined estimator."""
-        if self.name.startswith("Linear"):
-            return _OF_LINEAR.get(argument, argument)
-        if self.is_combined or argument not in _OF_NETWORK:
-            return argument
-        return f"dnn_{argument}"
+        """Returns the name of an argument as a combined estimator has it."""
+        part, *others = self.parts
+        is_of_part = not others and argument in _OF_PART[part].split()
+        return f"{part}_{argument}" if is_of_part else argument
 
-    def rate(self, part: str, optimizer: str) -> str:
-        """Returns the learning rate of an optimizer that is given by its name.
+    def rate(self, part: str) -> str:
+        """Returns the rate of an optimizer that is given by its name; "" is Keras's default.
 
         Args:
-            part: "dnn" or "linear".
-            optimizer: its name.
+            part: one of `parts`.
         """
+        if part == "baseline":
+            return "0.3"
         if self.is_combined:
             # Of more than 40,000 columns the linear model's would be less.
             return "0.005" if part == "linear" else "0.001"
         if part == "linear":
             return "0.2"
-        return "0.05" if self.is_v1 else _KERAS_RATES[optimizer]
+        return "0.05" if self.is_v1 else ""
 
 
 def canned(source: Source, node: ast.AST) -> Canned | None:

@@ -5,53 +5,62 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form import canned_heads, rules
 from estimator_bridge.migrate.keras_form.canned_optimizers import CannedOptimizer
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source, bound_in, call_text, names_in
 
 Text = Callable[[], str]
 
-_REDUCTIONS = {"SUM": "sum", "SUM_OVER_BATCH_SIZE": "", "AUTO": "", "sum": "sum"}
-_REDUCTIONS |= {"sum_over_batch_size": "", "auto": ""}
-"""The reductions of losses by their names and values; "" is the default of heads."""
-
 _COLUMNS = ("linear_feature_columns", "dnn_feature_columns")
 
 CARRIED = (
     *_COLUMNS,
     *("dnn_hidden_units", "dnn_activation_fn", "dnn_dropout", "batch_norm", "dnn_optimizer"),
-    *("linear_optimizer", "linear_sparse_combiner", "n_classes", "label_dimension"),
-    *("weight_column", "label_vocabulary", "loss_reduction", "model_dir", "config"),
-    *("input_layer_partitioner", "partitioner"),
+    *("linear_optimizer", "linear_sparse_combiner", "baseline_optimizer"),
+    *("model_dir", "config", "input_layer_partitioner", "partitioner"),
 )
-"""The arguments of canned estimators that are carried, or make no difference."""
+"""The arguments that are carried, or make no difference, beside those of heads."""
+
+_LAYERS = {"dnn": "DenseFeatures", "linear": "LinearFeatures", "baseline": "Baseline"}
+"""The layer with the variables of each part of a model, or with the inputs of a network."""
 
 
 class CannedModelWriter:
     """Writes the model of a canned estimator.
 
     Args:
+        head: writes its head.
+        starts_warm: whether it starts with the variables of another one.
         exports: whether the program exports it.
     """
 
-    def __init__(self, source: Source, site: Site, exports: bool) -> None:
+    def __init__(
+        self,
+        source: Source,
+        site: Site,
+        head: canned_heads.Writer,
+        starts_warm: bool,
+        exports: bool,
+    ) -> None:
         assert site.canned is not None
         self._source, self._site, self._canned = source, site, site.canned
-        self._exports = exports
+        self._head, self._exports = head, exports
         self._locals = _names_of(site.function)
         self.parameters: dict[str, ast.expr | None] = {}
         self._linear = self._columns("linear")
         self._deep = self._columns("dnn")
+        lacking = {"linear": self._linear is None, "dnn": self._deep is None}
         self._optimizers = {
             part: CannedOptimizer(
-                source, site.canned, part, site.arguments.get(f"{part}_optimizer")
+                *(source, site.canned, part, site.arguments.get(f"{part}_optimizer")),
+                by_rows=self._starts_by_rows(part, starts_warm),
             )
-            for part, columns in (("dnn", self._deep), ("linear", self._linear))
-            if columns is not None
+            for part in site.canned.parts
+            if not lacking.get(part)
         }
         self._check()
-        for module_name in ("TableModel", self._head_class, *self._layer_classes()):
+        for module_name in ("TableModel", *(_LAYERS[part] for part in self._optimizers)):
             source.need(rules.KERAS, module_name)
         for node in self._nodes():
             self._pass_names(node)
@@ -77,11 +86,11 @@ class CannedModelWriter:
 
     def _nodes(self) -> Iterator[ast.expr]:
         """Yields the nodes that are written into `__init__`."""
-        left_out = {*_COLUMNS, "model_dir", "config", "dnn_optimizer", "linear_optimizer"}
-        left_out |= {"input_layer_partitioner", "partitioner", "loss_reduction"}
+        left_out = {*_COLUMNS, "model_dir", "config", "input_layer_partitioner", "partitioner"}
         for key, node in self._site.arguments.items():
-            if key not in left_out:
+            if key not in left_out and not key.endswith("_optimizer"):
                 yield node
+        yield from self._head.nodes
         for each in self._optimizers.values():
             if each.node is not None:
                 yield each.node
@@ -98,14 +107,10 @@ class CannedModelWriter:
                 line = arguments[key].lineno
                 self._source.notes.append((line, f"{key} is left out: variables are whole"))
                 self._source.done.update(ast.walk(arguments[key]))
-        for key in ("n_classes", "batch_norm"):
-            if key in arguments and not isinstance(arguments[key], ast.Constant):
-                way_out = "Write the number or the truth value into the call"
-                problem(arguments[key], "keras-argument", f"the value of {key} decides", way_out)
-        if self._reduction() is None:
-            way_out = "Use the reduction SUM or SUM_OVER_BATCH_SIZE, or migrate to the tf2 form"
-            node = arguments["loss_reduction"]
-            problem(node, "keras-loss", "no head of tf2_engine.keras has this reduction", way_out)
+        batch_norm = arguments.get("batch_norm")
+        if batch_norm is not None and not isinstance(batch_norm, ast.Constant):
+            way_out = "Write the truth value into the call"
+            problem(batch_norm, "keras-argument", "the value of batch_norm decides", way_out)
         self._check_optimizers()
 
     def _check_optimizers(self) -> None:
@@ -117,13 +122,13 @@ class CannedModelWriter:
                 "two Adams have powers of betas of their own in checkpoints",
                 "Use another optimizer for one of the parts",
             )
-        network = self._optimizers.get("dnn")
-        if network is not None and network.kind == "Ftrl" and self._has_embeddings():
-            problem(
-                *(network.node or self._site.call, "keras-optimizer"),
-                "Keras's Ftrl updates all rows of an embedding, and not those of the batch alone",
-                "Use another optimizer for the network",
-            )
+
+    def _starts_by_rows(self, part: str, starts_warm: bool) -> bool:
+        """Returns whether a part has rows that do not start at zero.
+
+        An Ftrl that updates all rows takes those of no batch to zero.
+        """
+        return self._has_embeddings() if part == "dnn" else starts_warm
 
     def _has_embeddings(self) -> bool:
         walked = ast.walk(self._source.tree)
@@ -138,15 +143,6 @@ class CannedModelWriter:
     def _code(self, key: str, default: str = "") -> str:
         node = self._site.arguments.get(key)
         return default if node is None else self._source.code_at(node, 4)
-
-    def _reduction(self) -> str | None:
-        """Returns the `reduction` of the head, "" for its default; None if there is none."""
-        node = self._site.arguments.get("loss_reduction")
-        if node is None:
-            return "sum" if self._canned.is_v1 else ""
-        self._source.done.update(ast.walk(node))
-        name = node.value if isinstance(node, ast.Constant) else self._source.short(node)
-        return _REDUCTIONS.get(str(name).rpartition(".")[2])
 
     # What is written.
 
@@ -182,31 +178,26 @@ class CannedModelWriter:
             lines += ["    return self.head.signatures(predictions)"]
         return "\n".join(lines) + "\n"
 
-    @property
-    def _head_class(self) -> str:
-        if not self._canned.is_classifier:
-            return "RegressionHead"
-        return "BinaryClassHead" if self._constant("n_classes", 2) == 2 else "MultiClassHead"
-
-    def _layer_classes(self) -> Iterator[str]:
-        if self._deep is not None:
-            yield "DenseFeatures"
-        if self._linear is not None:
-            yield "LinearFeatures"
-
     def _init(self) -> Iterator[str]:
-        yield "    super().__init__(names={"
-        yield from (f"        {each}," for each in self._names())
-        yield f"    }}, slot_names='{self._slot_names}')" if self._slot_names else "    })"
+        slot_names = f"slot_names='{self._slot_names}'" if self._slot_names else ""
+        names = [*self._names()]
+        if names:
+            yield "    super().__init__(names={"
+            yield from (f"        {each}," for each in names)
+            yield f"    }}, {slot_names})" if slot_names else "    })"
+        else:
+            yield f"    super().__init__({slot_names})"
         if self._deep is not None:
             yield f"    self.input_layer = DenseFeatures({self._deep()}, name='input_layer')"
             yield from self._hidden_layers()
-            yield f"    self.logits = tf.keras.layers.Dense({self._units}, name='logits')"
+            yield f"    self.logits = tf.keras.layers.Dense({self._head.units}, name='logits')"
         if self._linear is not None:
             parts = [self._linear(), *self._linear_options(), "name='linear_model'"]
             yield f"    self.linear = {call_text('LinearFeatures', parts, 4, 'self.linear = ')}"
-        head = call_text(self._head_class, [*self._head_parts()], 4, "self.head = ")
-        yield f"    self.head = {head}"
+        if "baseline" in self._optimizers:
+            units = "" if self._head.units == "1" else f"{self._head.units}, "
+            yield f"    self.baseline = Baseline({units}name='baseline')"
+        yield f"    self.head = {self._head.text(4, 'self.head = ')}"
         yield "    self.mean_loss = tf.keras.metrics.Mean(name='loss')"
         if len(self._optimizers) == 1:
             (only,) = self._optimizers.values()
@@ -220,8 +211,8 @@ class CannedModelWriter:
     def _slot_names(self) -> str:
         """The names of slots in checkpoints; see `TableModel`."""
         if not self._canned.is_v1:
-            return "training/{optimizer}/{variable}/{keras_slot}"
-        if self._canned.is_combined:
+            return f"{self._head.scope}/{{optimizer}}/{{variable}}/{{keras_slot}}"
+        if self._canned.is_combined or "baseline" in self._canned.parts:
             return ""
         # What the partitioner leaves of "part_0" in the names of the slots of a variable.
         return f"{{variable}}/{'t_0' if self._deep is not None else 'part_0'}/{{slot}}"
@@ -235,7 +226,7 @@ class CannedModelWriter:
         if self._linear is not None:
             yield "'linear_model': 'linear/linear_model'"
         if self._canned.is_v1 and "Adam" in {each.kind for each in self._optimizers.values()}:
-            scope = "head" if self._canned.is_combined else f"{next(iter(self._optimizers))}/head"
+            scope = "head" if not self._slot_names else f"{next(iter(self._optimizers))}/head"
             yield from (f"'{name}': '{scope}/{name}'" for name in ("beta1_power", "beta2_power"))
 
     def _names_of_hidden(self) -> Iterator[str]:
@@ -278,35 +269,17 @@ class CannedModelWriter:
         node = self._site.arguments.get("dnn_dropout")
         return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
 
-    @property
-    def _units(self) -> str:
-        if not self._canned.is_classifier:
-            return self._code("label_dimension", "1")
-        return "1" if self._head_class == "BinaryClassHead" else self._code("n_classes")
-
     def _linear_options(self) -> Iterator[str]:
-        if self._units != "1":
-            yield f"units={self._units}"
+        if self._head.units != "1":
+            yield f"units={self._head.units}"
         if "linear_sparse_combiner" in self._site.arguments:
             yield f"sparse_combiner={self._code('linear_sparse_combiner')}"
-
-    def _head_parts(self) -> Iterator[str]:
-        if self._head_class == "MultiClassHead":
-            yield self._code("n_classes")
-        elif self._head_class == "RegressionHead" and self._units != "1":
-            yield self._units
-        for key in ("label_vocabulary", "weight_column"):
-            if key in self._site.arguments:
-                yield f"{key}={self._code(key)}"
-        if self._reduction():
-            yield f"reduction={self._reduction()!r}"
-        if self._head_class == "BinaryClassHead" and self._canned.is_v1:
-            yield "v1_auc=True"
 
     def _call(self) -> Iterator[str]:
         yield "  def call(self, features, training=False):"
         if self._deep is None:
-            yield "    return self.linear(features)"
+            layer = "baseline" if "baseline" in self._optimizers else "linear"
+            yield f"    return self.{layer}(features)"
             return
         yield "    net = self.input_layer(features)"
         variables, lists, net = ["layer"], ["self.hidden"], "layer(net)"
@@ -324,7 +297,7 @@ class CannedModelWriter:
 
     @property
     def _passed(self) -> str:
-        return "labels, logits" + (", features" if "weight_column" in self._site.arguments else "")
+        return "labels, logits" + (", features" if self._head.needs_features else "")
 
     def _train_step(self) -> Iterator[str]:
         yield "  def train_step(self, batch):"

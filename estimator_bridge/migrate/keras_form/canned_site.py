@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from estimator_bridge.migrate.keras_form import canned_heads, config_arguments
+from estimator_bridge.migrate.keras_form import canned_heads, config_arguments, warm_start_line
 from estimator_bridge.migrate.keras_form.canned_model import CARRIED, CannedModelWriter
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source
@@ -14,9 +14,11 @@ _EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.Be
 
 def write(source: Source, site: Site) -> CannedModelWriter:
     """Replaces the statement that makes the estimator; returns the writer of the model."""
-    canned_heads.resolve(source, site)
+    head = canned_heads.read(source, site)
+    starts_warm = "warm_start_from" in site.arguments
+    warm_start = warm_start_line.lines(source, site)
     config_arguments.check(source, site, CARRIED)
-    model = CannedModelWriter(source, site, _exports(source))
+    model = CannedModelWriter(source, site, head, starts_warm, _exports(source))
     statement = source.statement_of(site.call)
 
     def write_statement() -> str:
@@ -25,6 +27,7 @@ def write(source: Source, site: Site) -> CannedModelWriter:
             *config_arguments.seed_lines(source, site),
             f"model = {model.construction(statement.col_offset)}",
             config_arguments.checkpoints_line(source, site, "model"),
+            *warm_start(),
         ]
         if isinstance(statement, ast.Return):
             lines.append("return model")

@@ -267,7 +267,7 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
             *("TPUEstimator", "RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec"),
             *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
             *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
-            *(*canned_estimators.CLASSES, *canned_estimators.BASELINES, "FinalExporter"),
+            *(*canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED, "FinalExporter"),
             *("LatestExporter", "BestExporter"),
         ):
             assert isinstance(node, ast.Call)

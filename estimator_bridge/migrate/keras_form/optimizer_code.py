@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.modes import Bind, Item, item_names
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN, of_rule
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
@@ -15,61 +16,27 @@ from estimator_bridge.migrate.keras_form.source import (
     names_in,
 )
 
-_OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "train.AdamOptimizer": (
-        "Adam",
-        {"learning_rate": "", "beta1": "beta_1", "beta2": "beta_2", "epsilon": "epsilon"},
-        "epsilon=1e-08",
-    ),
-    "train.AdagradOptimizer": (
-        "Adagrad",
-        {"learning_rate": "", "initial_accumulator_value": "initial_accumulator_value"},
-        "epsilon=0.0",
-    ),
-    "train.FtrlOptimizer": (
-        "Ftrl",
-        {
-            "learning_rate": "",
-            "learning_rate_power": "learning_rate_power",
-            "initial_accumulator_value": "initial_accumulator_value",
-            "l1_regularization_strength": "l1_regularization_strength",
-            "l2_regularization_strength": "l2_regularization_strength",
-        },
-        "",
-    ),
-    "train.GradientDescentOptimizer": ("SGD", {"learning_rate": ""}, ""),
-}
-"""The class of Keras, its names of the arguments, and a default that differs."""
-
-DEFAULT_RATES = {"Adam": "0.001"}
-
 
 def is_optimizer(source: Source, node: ast.AST) -> bool:
     """Returns whether a node makes an optimizer that is carried."""
-    return source.called(node) in _OPTIMIZERS
+    return source.called(node) in OF_TRAIN
 
 
 def kind(source: Source, node: ast.AST) -> str:
-    """Returns the class of Keras for an optimizer."""
-    return _OPTIMIZERS[source.called(node)][0]
+    """Returns the class of the optimizer that is written for one."""
+    return OF_TRAIN[source.called(node)].new.rpartition(".")[2]
 
 
 def written(source: Source, call: ast.Call) -> str:
     """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule."""
-    new, names, default = _OPTIMIZERS[source.called(call)]
-    by_name, others = arguments(call, names)
+    row = OF_TRAIN[source.called(call)]
+    by_name, others = arguments(call, row.names)
     lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
-    rules.refuse_others(source, call, by_name, " ".join(names), lost)
-    parts = []
-    for old, key in names.items():
-        if old in by_name:
-            value = source.code(by_name[old])
-            parts.append(f"{key}={value}" if key else value)
-    if not by_name.get("learning_rate") and new in DEFAULT_RATES:
-        parts.insert(0, DEFAULT_RATES[new])
-    if default and default.partition("=")[0] not in by_name:
-        parts.append(default)
-    return call_text(f"tf.keras.optimizers.{new}", parts, 4, "self.compile(optimizer=)")
+    rules.refuse_others(source, call, by_name, " ".join(row.names), lost)
+    parts = row.parts(source, by_name)
+    if row.new.startswith("tf."):
+        return call_text(row.new, parts, 4, "self.compile(optimizer=)")
+    return of_rule(source, row.new, parts, row.starts)
 
 
 def is_global_step(source: Source, node: ast.AST) -> bool:

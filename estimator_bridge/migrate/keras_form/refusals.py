@@ -39,7 +39,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
     "keras-old-argument": "an argument that has another name in TensorFlow 2",
-    "keras-optimizer": "an optimizer of a canned estimator whose numbers Keras does not have",
+    "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
     "keras-params": "`params` whose keys are not written out",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",

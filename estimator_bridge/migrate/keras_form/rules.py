@@ -9,13 +9,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
 from estimator_bridge.migrate.keras_form.source import Source, arguments
 from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
 
 Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
 
-KERAS, PREPROCESSING = "tf2_engine.keras", "preprocessing"
+PREPROCESSING = "preprocessing"
 TRAINING = "tf2_engine.training"
 EMB = "tf.tpu.experimental.embedding"
 
@@ -415,63 +417,20 @@ _CLIPPING = (
     "multiply_weight_decay_factor_by_learning_rate"
 )
 
-_TABLE_OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
-    "AdagradParameters": (
-        f"{EMB}.Adagrad",
-        {"learning_rate": "", "initial_accumulator": "initial_accumulator_value"},
-        "",
-    ),
-    "AdamParameters": (
-        f"{EMB}.Adam",
-        {
-            "learning_rate": "",
-            "beta1": "beta_1",
-            "beta2": "beta_2",
-            "epsilon": "epsilon",
-            "lazy_adam": "lazy_adam",
-            "sum_inside_sqrt": "sum_inside_sqrt",
-        },
-        "epsilon=1e-08",
-    ),
-    "FtrlParameters": (
-        f"{EMB}.FTRL",
-        {
-            "learning_rate": "",
-            "learning_rate_power": "learning_rate_power",
-            "initial_accumulator_value": "initial_accumulator_value",
-            "l1_regularization_strength": "l1_regularization_strength",
-            "l2_regularization_strength": "l2_regularization_strength",
-        },
-        "",
-    ),
-    "StochasticGradientDescentParameters": (f"{EMB}.SGD", {"learning_rate": ""}, ""),
-    "MomentumParameters": (
-        "Momentum",
-        {"learning_rate": "", "momentum": "momentum", "use_nesterov": "use_nesterov"},
-        "",
-    ),
-}
-
 
 def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> str:
     """Returns the optimizer of a table; `rate` is code that overrides its learning rate."""
-    new, names, default = _TABLE_OPTIMIZERS[source.called(call).rpartition(".")[2]]
-    if "." not in new:
-        source.need("tf2_engine", new)
-    by_name, others = arguments(call, names)
+    row = OF_TABLES[source.called(call).rpartition(".")[2]]
+    if "." not in row.new:
+        source.need("tf2_engine", row.new)
+    by_name, others = arguments(call, row.names)
     kept = [each for each in others if getattr(each, "arg", None) in _CLIPPING.split()]
-    refuse_others(source, call, by_name, " ".join(names), [e for e in others if e not in kept])
-    parts = []
-    for old, key in names.items():
-        if old in by_name or (old == "learning_rate" and rate):
-            value = rate if rate and old == "learning_rate" else source.code(by_name[old])
-            parts.append(f"{key}={value}" if key else str(value))
-    if default and default.partition("=")[0] not in by_name:
-        parts.append(default)
+    refuse_others(source, call, by_name, " ".join(row.names), [e for e in others if e not in kept])
+    parts = row.parts(source, by_name, rate or "")
     parts += [
         f"{each.arg}={source.code(each.value)}" for each in kept if isinstance(each, ast.keyword)
     ]
-    return f"{new}({', '.join(parts)})"
+    return f"{row.new}({', '.join(parts)})"
 
 
 # Rates, losses and others.
@@ -698,6 +657,6 @@ WRITERS: dict[str, Writer] = {
 }
 """The writers of what replaces a call, by the name of its function below `tensorflow`."""
 
-for _name_of_optimizer in _TABLE_OPTIMIZERS:
+for _name_of_optimizer in OF_TABLES:
     for _prefix in ("tpu.experimental.", "tpu_embedding."):
         WRITERS[_prefix + _name_of_optimizer] = table_optimizer

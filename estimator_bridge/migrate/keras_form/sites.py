@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.canned_estimators import (
-    BASELINES,
+    NOT_CARRIED,
     Canned,
     canned,
     class_name,
@@ -41,7 +41,7 @@ class Site:
 def find(source: Source) -> Site | None:
     """Returns where the estimator is made; adds a problem if that is not one place."""
     calls = [node for node in ast.walk(source.tree) if _is_estimator(source, node)]
-    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in BASELINES]
+    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in NOT_CARRIED]
     for node in refused:
         source.problem(
             *(node, "keras-estimator-class", "its model is not carried"),

@@ -1,0 +1,115 @@
+"""Optimizers of TensorFlow 1, and those with the same numbers in the new program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.keras_form.source import Source, call_text
+
+KERAS = "tf2_engine.keras"
+_EMB = "tf.tpu.experimental.embedding"
+
+FTRL = (
+    "learning_rate_power initial_accumulator_value l1_regularization_strength "
+    "l2_regularization_strength"
+)
+"""The arguments of Ftrl but for its rate, which all call so."""
+
+
+class Counterpart(NamedTuple):
+    """An optimizer in the new program.
+
+    Attributes:
+        new: the class: of `tf`, or else of `tf2_engine`.
+        arguments: those that are carried, in order, each with its new name behind a "=" if that
+            differs; the rate comes first, and without a name. Those without a value, "=", change
+            no number.
+        default: an argument whose default differs.
+        rate: the default of the rate, if it differs.
+        starts: what slots start with, where that differs.
+    """
+
+    new: str
+    arguments: str = "learning_rate"
+    default: str = ""
+    rate: str = ""
+    starts: str = ""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The new names by the old ones."""
+        pairs = (each.partition("=") for each in self.arguments.split())
+        return {old: new if is_other else old for old, is_other, new in pairs}
+
+    def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
+        """Returns the code of the new arguments.
+
+        Args:
+            by_name: the old ones.
+            rate: code that takes the place of the rate.
+        """
+        code = {key: source.code(value) for key, value in by_name.items()}
+        first = rate or code.get("learning_rate", self.rate)
+        parts = [first] if first else []
+        for old, new in self.names.items():
+            if old in code and new and old != "learning_rate":
+                parts.append(f"{new}={code[old]}")
+        if self.default and self.default.partition("=")[0] not in self._written(by_name):
+            parts.append(self.default)
+        return parts
+
+    def _written(self, by_name: Mapping[str, ast.expr]) -> set[str]:
+        return {self.names[each] for each in by_name if each in self.names}
+
+
+_LOCKING = "use_locking= name="
+
+OF_TRAIN: Mapping[str, Counterpart] = {
+    "train.AdamOptimizer": Counterpart(
+        *("tf.keras.optimizers.Adam", "learning_rate beta1=beta_1 beta2=beta_2 epsilon"),
+        *("epsilon=1e-08", "0.001"),
+    ),
+    "train.AdagradOptimizer": Counterpart(
+        *("tf.keras.optimizers.Adagrad", "learning_rate initial_accumulator_value", "epsilon=0.0"),
+    ),
+    "train.FtrlOptimizer": Counterpart("tf.keras.optimizers.Ftrl", f"learning_rate {FTRL}"),
+    "train.GradientDescentOptimizer": Counterpart("tf.keras.optimizers.SGD"),
+    "train.MomentumOptimizer": Counterpart(
+        "Momentum", f"learning_rate momentum {_LOCKING} use_nesterov"
+    ),
+    "train.RMSPropOptimizer": Counterpart(
+        *("RMSProp", f"learning_rate decay=rho momentum epsilon {_LOCKING}"),
+        *("epsilon=1e-10", "", "{'ms': 1.0}"),
+    ),
+}
+"""The optimizers of variables."""
+
+OF_TABLES: Mapping[str, Counterpart] = {
+    "AdagradParameters": Counterpart(
+        f"{_EMB}.Adagrad", "learning_rate initial_accumulator=initial_accumulator_value"
+    ),
+    "AdamParameters": Counterpart(
+        f"{_EMB}.Adam",
+        "learning_rate beta1=beta_1 beta2=beta_2 epsilon lazy_adam sum_inside_sqrt",
+        "epsilon=1e-08",
+    ),
+    "FtrlParameters": Counterpart(f"{_EMB}.FTRL", f"learning_rate {FTRL}"),
+    "StochasticGradientDescentParameters": Counterpart(f"{_EMB}.SGD"),
+    "MomentumParameters": Counterpart("Momentum", "learning_rate momentum use_nesterov"),
+}
+"""The optimizers of tables."""
+
+
+def of_rule(source: Source, rule: str, parts: list[str], starts: str = "") -> str:
+    """Returns the code of an optimizer of Keras that updates by a rule of the engine.
+
+    Args:
+        rule: a class of `tf2_engine`, or of `tf2_engine.keras`.
+        starts: what slots start with, where that differs.
+    """
+    source.need(KERAS if rule.startswith("Keras") else "tf2_engine", rule)
+    source.need(KERAS, "RuleOptimizer")
+    after = [starts] if starts else []
+    return call_text("RuleOptimizer", [f"{rule}({', '.join(parts)})", *after], 4, "self.optimizer=")

@@ -1,0 +1,83 @@
+"""The update rules of optimizers of Keras that no optimizer of the engine has.
+
+They are those of `tf.keras.optimizers.legacy`, for the checkpoints of estimators that trained so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf2_engine.optimizers.optimizer import Slots, Updated, one_minus, root
+from tf2_engine.types import Rate, Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasRMSProp:
+    """RMSProp without momentum, as `tf.keras.optimizers.legacy.RMSprop` has it.
+
+        rms <- rho * rms + (1 - rho) * g^2
+        w   <- w - lr * g / (sqrt(rms) + epsilon)
+
+    Unlike `tf2_engine.RMSProp` and later optimizers of Keras, epsilon is added to the root, and all
+    rows of a table forget, not those of the batch alone.
+
+    Slots:
+        ms: the running mean of squares, starts at 0.
+
+    Reference: Tieleman and Hinton, 2012.
+    """
+
+    learning_rate: Rate = 0.001
+    rho: float = 0.9
+    epsilon: float = 1e-7
+
+    slot_names: ClassVar[tuple[str, ...]] = ("ms",)
+    updates_all_rows: ClassVar[bool] = True
+
+    def slot_initial_values(self) -> dict[str, float]:
+        """Returns the initial value of each slot."""
+        return {"ms": 0.0}
+
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
+        """Returns the weights and the slots after one step, all of one shape, float32."""
+        ms = np.float32(self.rho) * slots["ms"] + one_minus(self.rho) * tf.square(g)
+        return w - lr * g / (root(ms) + np.float32(self.epsilon)), {"ms": ms}
+
+
+@dataclasses.dataclass(frozen=True)
+class KerasMomentum:
+    """Gradient descent with momentum, as `tf.keras.optimizers.legacy.SGD` has it.
+
+        m <- momentum * m - lr * g
+        w <- w + m
+        w <- w + momentum * m - lr * g            nesterov, with the new m
+
+    Unlike `tf2_engine.Momentum`, the rate is inside m; unlike in later optimizers of Keras, rows of
+    a table that are not in the batch stay.
+
+    Slots:
+        momenta: m, starts at 0.
+
+    Reference: Sutskever et al., 2013.
+    """
+
+    learning_rate: Rate = 0.01
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    slot_names: ClassVar[tuple[str, ...]] = ("momenta",)
+    updates_all_rows: ClassVar[bool] = False
+
+    def slot_initial_values(self) -> dict[str, float]:
+        """Returns the initial value of each slot."""
+        return {"momenta": 0.0}
+
+    def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
+        """Returns the weights and the slots after one step, all of one shape, float32."""
+        mu = np.float32(self.momentum)
+        m = mu * slots["momenta"] - lr * g
+        return w + (mu * m - lr * g if self.nesterov else m), {"momenta": m}

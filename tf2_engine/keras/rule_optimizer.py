@@ -1,0 +1,174 @@
+"""`RuleOptimizer`: an optimizer of Keras that updates by the rule of an optimizer of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import tensorflow as tf
+
+from tf2_engine import errors, tf_compat
+from tf2_engine.keras.layer_settings import Setting, from_file, package_of, plain
+from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
+from tf2_engine.optimizers import Optimizer
+from tf2_engine.types import Object, Tensor, Variable
+
+Rule: TypeAlias = Optimizer | KerasMomentum | KerasRMSProp
+
+_NEUTRAL = {
+    "clip_weight_min": None,
+    "clip_weight_max": None,
+    "clip_gradient_min": None,
+    "clip_gradient_max": None,
+    "weight_decay_factor": None,
+}
+"""Settings of the engine's optimizers that are not part of a rule, and are refused."""
+
+
+class RuleOptimizerBase:
+    """Updates the variables of a Keras model by the rule of an optimizer of the engine.
+
+        optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
+
+    So do the estimators of `tf.estimator` with their optimizers: of a variable that is looked up,
+    the rows of the batch move alone, where later optimizers of Keras move all.
+
+    Args:
+        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`; its learning rate
+            is a number or a schedule of Keras.
+        slot_initial_values: what slots start with, by their names; others start as the rule says.
+
+    Raises:
+        InvalidSpec: the rule has a setting that is not part of the update, or no such slot.
+    """
+
+    apply_gradients: Object
+    learning_rate: Object
+
+    def __init__(
+        self,
+        rule: Rule,
+        slot_initial_values: Mapping[str, float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        rule, starts = plain(rule), dict(plain(slot_initial_values) or {})
+        _check(rule, starts)
+        start, rate = super().__init__, rule.learning_rate
+        tf_compat.start_keras_optimizer(self, start, rate, name or "rule_optimizer")
+        self._of_slots = _Slots(rule, rule.slot_initial_values() | starts)
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which variables are updated."""
+        return self._of_slots.rule
+
+    def build(self, variables: Sequence[Variable]) -> None:
+        """Makes the slots of variables, once."""
+        if self._of_slots.variables:
+            return
+        super().build(variables)  # type: ignore[misc]
+        with tf.init_scope():
+            for name, start in self._of_slots.starts.items():
+                slot = [self.add_variable_from_reference(each, name) for each in variables]  # type: ignore[attr-defined]
+                for each in slot:
+                    each.assign(tf.fill(each.shape, tf.constant(start, each.dtype)))
+                self._of_slots.variables[name] = slot
+
+    def slots(self) -> dict[str, list[Variable]]:
+        """Returns the variables of each slot, in the order of those that are trained."""
+        return self._of_slots.variables
+
+    def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
+        """Updates a variable and its slots; of a gradient of rows, these alone.
+
+        Args:
+            gradient: of the shape of the variable, or `tf.IndexedSlices`.
+            learning_rate: of the step; None is that of the optimizer.
+        """
+        rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
+        number = tf_compat.keras_variable_index(self, variable)
+        slots = {name: _value(each[number]) for name, each in self._of_slots.variables.items()}
+        rule = self._of_slots.rule
+        if isinstance(gradient, tf.IndexedSlices) and not rule.updates_all_rows:
+            _update_rows(rule, _value(variable), slots, gradient, rate)
+            return
+        weights = _value(variable)
+        gradient = tf.convert_to_tensor(gradient)
+        new, of_slots = rule.update(tf.convert_to_tensor(weights), _tensors(slots), gradient, rate)
+        weights.assign(new)
+        for name, value in of_slots.items():
+            slots[name].assign(value)
+
+    def get_config(self) -> dict[str, Object]:
+        """Returns the arguments; inside a program they are the same objects."""
+        package = package_of(self)
+        return {
+            "rule": Setting(self._of_slots.rule, package),
+            "slot_initial_values": Setting(self._of_slots.starts, package),
+            "name": self.name,  # type: ignore[attr-defined]
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Object], *_: Object, **__: Object) -> Object:
+        """Returns an optimizer of the arguments that `get_config` returned, or read from a file."""
+        known = ("rule", "slot_initial_values", "name")
+        return cls(**{key: from_file(config[key]) for key in known})
+
+
+class _Slots:
+    """The rule and the slots, in an object that Keras does not look into."""
+
+    def __init__(self, rule: Rule, starts: Mapping[str, float]) -> None:
+        self.rule, self.starts = rule, dict(starts)
+        self.variables: dict[str, list[Variable]] = {}
+
+
+def _check(rule: Rule, starts: Mapping[str, float]) -> None:
+    kind = type(rule).__name__
+    if not isinstance(rule, Rule):
+        raise errors.WrongType(
+            f"`rule`: {rule!r} is no optimizer of the engine. Give one, such as tf2_engine.RMSProp."
+        )
+    unknown = [name for name in starts if name not in rule.slot_names]
+    if unknown:
+        raise errors.InvalidSpec(
+            f"`slot_initial_values`: {kind} has no slot {unknown}. Its slots are "
+            f"{list(rule.slot_names)}."
+        )
+    set_ = [name for name, neutral in _NEUTRAL.items() if getattr(rule, name, None) != neutral]
+    if set_:
+        raise errors.InvalidSpec(
+            f"`rule`: {', '.join(set_)} of {kind} is not part of its rule. Leave it out; clip "
+            "gradients between `gradients` and `apply_gradients` of the model."
+        )
+    if callable(rule.learning_rate) and not hasattr(rule.learning_rate, "get_config"):
+        raise errors.InvalidSpec(
+            f"`rule`: the learning rate of {kind} is the function {rule.learning_rate!r}. Give a "
+            "number, or a schedule of `tf.keras.optimizers.schedules`."
+        )
+
+
+def _update_rows(
+    rule: Rule,
+    weights: Variable,
+    slots: Mapping[str, Variable],
+    gradient: tf.IndexedSlices,
+    rate: Tensor,
+) -> None:
+    """Updates the rows of a batch, each by the sum of its gradients."""
+    ids, places = tf.unique(gradient.indices)
+    summed = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
+    rows = {name: tf.gather(each, ids) for name, each in slots.items()}
+    new, of_slots = rule.update(tf.gather(weights, ids), rows, summed, rate)
+    weights.scatter_update(tf.IndexedSlices(new, ids))
+    for name, value in of_slots.items():
+        slots[name].scatter_update(tf.IndexedSlices(value, ids))
+
+
+def _tensors(slots: Mapping[str, Variable]) -> dict[str, Tensor]:
+    return {name: tf.convert_to_tensor(each) for name, each in slots.items()}
+
+
+def _value(variable: Object) -> Variable:
+    """Returns TensorFlow's variable of one of Keras 3."""
+    return variable.value if hasattr(variable, "path") else variable

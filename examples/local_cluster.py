@@ -3,7 +3,8 @@
     python examples/local_cluster.py --workers 2 --ps 2 -- train.py --its --flags
 
 Each task is a process at a port of 127.0.0.1. The chief runs the program, unedited; the others
-run `estimator-bridge serve`, and end when the chief does. Ends with the status of the chief.
+run `estimator-bridge serve`, and end when the chief does. Ends with the status of the chief. With
+--asynchronous workers run the program, too: they must where it does not use a TPU.
 """
 
 import argparse
@@ -31,6 +32,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workers", type=int, default=2, help="0: the chief runs the cores")
     parser.add_argument("--ps", type=int, default=2, help="parameter servers, at least one")
+    parser.add_argument("--asynchronous", action="store_true", help="workers run the program, too")
     parser.add_argument("program", nargs="+", help="the program and its arguments, behind --")
     options = parser.parse_args()
     counts = {"chief": 1, "worker": options.workers, "ps": options.ps}
@@ -44,11 +46,14 @@ def main():
         environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
         return subprocess.Popen([*BRIDGE, *command], env=environment)
 
-    servers = [
-        start(job, index, "serve") for job in ("ps", "worker") for index in range(counts[job])
+    trains = ("run", *options.program)
+    servers = [start("ps", index, "serve") for index in range(options.ps)]
+    servers += [
+        start("worker", index, *(trains if options.asynchronous else ("serve",)))
+        for index in range(options.workers)
     ]
     try:
-        status = start("chief", 0, "run", *options.program).wait()
+        status = start("chief", 0, *trains).wait()
         for server in servers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(60)

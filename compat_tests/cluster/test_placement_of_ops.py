@@ -22,7 +22,7 @@ fc = tf.feature_column
 
 def set_task(patch: pytest.MonkeyPatch) -> None:
     """Makes this process the chief, of tasks that hear nothing of its end."""
-    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster: None)
+    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, workers_train: None)
     config = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 
@@ -134,7 +134,6 @@ def test_each_core_is_on_its_worker(graph: Any) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "without an engine": ({"use_tpu": False}, "without use_tpu=True"),
     "another engine": ({"engine": "software_tpu"}, "`engine`='software_tpu'"),
     "cores": ({"num_shards": 3}, "3 cores cannot be spread evenly over 2 workers"),
     "mod": ({"of_spec": {"partition_strategy": "mod"}}, "partition_strategy='mod'"),

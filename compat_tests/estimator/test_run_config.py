@@ -256,6 +256,13 @@ ALLOWED_CLUSTERS: dict[str, Any] = {
         }
         for job, index in (("chief", 0), ("worker", 0), ("worker", 1), ("ps", 1), ("evaluator", 0))
     },
+    **{
+        f"{job} {index} of another order": {
+            "cluster": dict(reversed(PARAMETER_SERVERS.items())),
+            "task": {"type": job, "index": index},
+        }
+        for job, index in (("chief", 0), ("worker", 1), ("ps", 0))
+    },
     "master beside parameter servers": {
         "cluster": {"ps": ["d:1"], "master": ["a:1"]},
         "task": {"type": "master", "index": 0},

@@ -20,7 +20,7 @@ def execute(options: argparse.Namespace) -> int:
     from estimator_bridge.runtime.tasks import cluster_of
 
     cluster = cluster_of(RunConfig())
-    if cluster is None or not cluster.only_serves:
+    if cluster is None or cluster.is_chief:
         raise errors.InvalidInput(
             'TF_CONFIG makes this process no "ps" and no "worker" of a cluster with parameter '
             "servers. `serve` is for these; run the program itself in the chief and evaluator."

@@ -23,6 +23,9 @@ class CheckpointInputPipelineHook(SavingHook):
     step. (TensorFlow's own hook restores the latest states and the latest model independently: a
     job that was killed between saving the two resumes with the batches of another step.)
 
+    A worker that trains by itself saves its states as often, in `input_worker_<i>.ckpt-<step>`, and
+    restores the latest: its steps are not those of the chief's checkpoints.
+
     Args:
         external_state_policy: how to save an input that depends on more than its iterators, such
             as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore"
@@ -41,6 +44,7 @@ class CheckpointInputPipelineHook(SavingHook):
         config = estimator.config
         is_alone = config.num_worker_replicas <= 1
         name = "input" if is_alone else f"input_{config.task_type}_{config.task_id}"
+        self._saves_alone = not config.is_chief
         self._path = os.path.join(estimator.model_dir, f"{name}.ckpt")
         self._state_file = f"checkpoint_{name}"
         # One more than of the model: the states of a step are saved before the model.
@@ -64,6 +68,8 @@ class CheckpointInputPipelineHook(SavingHook):
         """Restores the states of the model's step, after the input's own hooks initialized them."""
         step = session.run(self._global_step)
         path = f"{self._path}-{step}"
+        if self._saves_alone:
+            path = tf.train.latest_checkpoint(os.path.dirname(path), self._state_file) or path
         if tf.io.gfile.exists(f"{path}.index"):
             self._saver.restore(session, path)
             state = tf.train.get_checkpoint_state(os.path.dirname(path), self._state_file)

@@ -148,8 +148,8 @@ class RunConfig:
                 raise errors.InvalidSpec(
                     f"`RunConfig`: `{name}_distribute` is {strategy}, a strategy of TensorFlow 2 "
                     "that runs no estimator. (Stock's message says: Please use "
-                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`; one process "
-                    "does all the work here, so leave it out.)"
+                    "`tf.compat.v1.distribute.experimental.ParameterServerStrategy`; a cluster of "
+                    "TF_CONFIG trains as that one does without any strategy, so leave it out.)"
                 )
         arguments = dict(locals())
         settings = {name: arguments[name] for name in _SETTINGS}

@@ -121,9 +121,9 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
             global_id_in_cluster=None,
         )
     is_cluster = bool(others)
-    # In the order of stock: the chief's first, then those of the other jobs.
-    order = [chief, *(job for job in cluster if job != chief)]
-    before = sum(tasks[job] for job in order[: order.index(task_type)])
+    # In the order of stock: the chief, then workers, and parameter servers last.
+    order = [chief, *sorted({*cluster} - {chief, TaskType.PS}), TaskType.PS]
+    before = sum(tasks.get(job, 0) for job in order[: order.index(task_type)])
     address = f"grpc://{cluster[task_type][task_id]}" if is_cluster else ""
     return Task(
         cluster_spec=tf.train.ClusterSpec(cluster),

@@ -1,7 +1,7 @@
 """The tasks of a cluster that TF_CONFIG describes: their devices, their servers, and their end.
 
-One client, the chief, builds the graph of all tasks and runs it. The others only serve: each is a
-server of TensorFlow, and waits for the chief to say that its program has ended.
+Each task is a server of TensorFlow. The chief, when its program ends, lets the others end: those
+that only serve wait for that, and workers that train by themselves stop after their step.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -23,7 +24,11 @@ from tf2_engine.types import Object, Op
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
 _END = "estimator_bridge/end"  # the name of the queue that every task but the chief has
+_LEFT = "estimator_bridge/left"  # that of the chief, for the numbers of workers that train no more
 _PATIENCE_MS = 5000  # for a task to hear of the end: one that is gone hears nothing
+
+LEAVING_SECS = 10.0
+"""How long parameter servers serve after the chief has ended, for workers to end their steps."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +56,24 @@ class Cluster:
         return self._devices(TaskType.PS)
 
     @property
-    def only_serves(self) -> bool:
-        """Whether this process is a worker or a parameter server."""
-        return self.task_type not in _CHIEFS
+    def own(self) -> str:
+        """The device of this process."""
+        return self._device(self.task_type, self.task_id)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the chief."""
+        return self.task_type in _CHIEFS
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this process is a parameter server."""
+        return self.task_type == TaskType.PS
+
+    @property
+    def has_master(self) -> bool:
+        """Whether the chief is a "master", which evaluates, too."""
+        return TaskType.MASTER in self.tasks
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(tasks)} {job}" for job, tasks in self.tasks.items())
@@ -61,21 +81,25 @@ class Cluster:
 
     def target(self) -> str:
         """Returns the address of this task for sessions; starts its server, if none runs."""
-        return str(self._start().target)
+        return str(_server(self.key).target)
 
-    def tell_all_at_exit(self) -> None:
-        """Lets every other task end when this process does, also after an error."""
-        _tell_all_at_exit(self._key())
+    def tell_all_at_exit(self, *, workers_train: bool) -> None:
+        """Lets every other task end when this process does, also after an error.
+
+        Args:
+            workers_train: whether workers have steps of their own, which parameter servers serve
+                to their end.
+        """
+        _tell_all_at_exit(self.key, workers_train)
 
     def serve(self) -> None:
         """Serves until the chief ends."""
-        target = self._start().target
+        self.target()
         log.info("Serving in a cluster of %s.", self)
         ended = threading.Event()
 
         def wait() -> None:
-            with tf.Graph().as_default(), self._session(target, self._own()) as session:
-                session.run(_end_queue(self._own()).dequeue())
+            self.wait_for_end()
             ended.set()
 
         thread = threading.Thread(target=wait, daemon=True, name="estimator_bridge end")
@@ -88,32 +112,65 @@ class Cluster:
                 )
         log.info("The chief has ended, and so does this task.")
 
-    def tell_all(self) -> None:
+    def wait_for_end(self) -> None:
+        """Blocks until this task has been told of the end."""
+        with tf.Graph().as_default(), self._session(self.own) as session:
+            session.run(_queue(self.own, _END).dequeue())
+
+    def tell_own(self) -> None:
+        """Tells this task of the end."""
+        self._put(self.own, _END, 0)
+
+    def say_left(self) -> None:
+        """Tells the chief that this worker trains no more."""
+        self._put(self.chief, _LEFT, self.task_id)
+
+    def tell_all(self, *, workers_train: bool) -> None:
         """Lets every other task end. One that cannot be reached is left as it is."""
-        target = self._start().target
-        devices = [*self._devices(TaskType.WORKER), *self.servers]
-        threads = [threading.Thread(target=self._tell, args=(target, each)) for each in devices]
+        workers = self._devices(TaskType.WORKER)
+        if not workers_train:
+            self._tell([*workers, *self.servers])
+            return
+        staying = set(range(len(workers))) - self._workers_left(set(), 0.0)
+        self._tell([workers[number] for number in staying])
+        self._workers_left(staying, LEAVING_SECS)
+        self._tell(self.servers)
+
+    def _workers_left(self, expected: set[int], seconds: float) -> set[int]:
+        """Returns the workers that have left, once the expected ones have, or after a time."""
+        left: set[int] = set()
+        end = time.monotonic() + seconds
+        with tf.Graph().as_default(), self._session(self.own) as session:
+            queue = _queue(self.own, _LEFT)
+            size, number = queue.size(), queue.dequeue()
+            while True:
+                if session.run(size):
+                    left.add(int(session.run(number)))
+                elif expected <= left or time.monotonic() > end:
+                    return left
+                else:
+                    time.sleep(0.05)
+
+    def _tell(self, devices: Sequence[str]) -> None:
+        threads = [threading.Thread(target=self._put, args=(each, _END, 0)) for each in devices]
         for thread in threads:
             thread.daemon = True
             thread.start()
         for thread in threads:
             thread.join(_PATIENCE_MS / 1000)
 
-    def _tell(self, target: str, device: str) -> None:
+    def _put(self, device: str, name: str, number: int) -> None:
         try:
-            with tf.Graph().as_default(), self._session(target, device) as session:
+            with tf.Graph().as_default(), self._session(device) as session:
                 options = tf.RunOptions(timeout_in_ms=_PATIENCE_MS)
-                session.run(_end_queue(device).enqueue(0), options=options)
+                session.run(_queue(device, name).enqueue(number), options=options)
         except tf.errors.OpError as error:
             log.warning("%s did not hear of the end: %s", device, error.message)
 
-    def _session(self, target: str, device: str) -> tf.Session:
+    def _session(self, device: str) -> tf.Session:
         # Without the filter a session waits for every task of the cluster.
-        config = tf.ConfigProto(device_filters=[_task_of(device), _task_of(self._own())])
-        return tf.Session(target, config=config)
-
-    def _own(self) -> str:
-        return self._device(self.task_type, self.task_id)
+        config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own)])
+        return tf.Session(self.target(), config=config)
 
     def _devices(self, job: str) -> tuple[str, ...]:
         return tuple(self._device(job, index) for index in range(len(self.tasks.get(job, ()))))
@@ -121,11 +178,15 @@ class Cluster:
     def _device(self, job: str, index: int) -> str:
         return f"/job:{job}/task:{index}/device:CPU:0"
 
-    def _start(self) -> Object:
-        return _server(self._key())
-
-    def _key(self) -> str:
+    @property
+    def key(self) -> str:
+        """The cluster and the place in it, as text."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
+
+    @classmethod
+    def of_key(cls, key: str) -> Cluster:
+        """Returns the cluster that has a key."""
+        return cls(**json.loads(key))
 
 
 def cluster_of(config: RunConfig) -> Cluster | None:
@@ -137,19 +198,20 @@ def cluster_of(config: RunConfig) -> Cluster | None:
     return Cluster(spec.as_dict(), config.task_type, config.task_id, config.protocol)
 
 
-def _task_of(device: str) -> str:
+def task_of(device: str) -> str:
+    """Returns the name of the task that has a device."""
     return device.rpartition("/device:")[0]
 
 
-def _end_queue(device: str) -> Object:
+def _queue(device: str, name: str) -> Object:
     with tf.device(device):
-        return tf.FIFOQueue(2, tf.int32, shapes=[()], shared_name=_END)
+        return tf.FIFOQueue(1000, tf.int32, shapes=[()], shared_name=name)
 
 
 @functools.cache
 def _server(key: str) -> Object:
     """Starts the server of a task; it runs until the process ends."""
-    cluster = Cluster(**json.loads(key))
+    cluster = Cluster.of_key(key)
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),
@@ -166,5 +228,5 @@ def _server(key: str) -> Object:
 
 
 @functools.cache
-def _tell_all_at_exit(key: str) -> Op:
-    atexit.register(Cluster(**json.loads(key)).tell_all)
+def _tell_all_at_exit(key: str, workers_train: bool) -> Op:
+    atexit.register(Cluster.of_key(key).tell_all, workers_train=workers_train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -21,9 +22,11 @@ from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
+from estimator_bridge.runtime.step import clients
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from estimator_bridge.runtime.worker_end import ChiefHasEnded, WorkerEnd
 from tf2_engine import log, small_types
 from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Nest, Object
@@ -67,12 +70,14 @@ class Estimator:
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
         self._config = config
         self._params = copy.deepcopy({} if params is None else params)
-        self._strategies = estimator_arguments.read_strategies(self._config)
+        self._strategies = estimator_arguments.read_strategies(
+            self._config, between_graph=not self._is_in_graph()
+        )
         self._cluster = tasks.cluster_of(self._config)
         if self._cluster is not None:
             self._check_cluster(self._cluster)
-            if not self._cluster.only_serves:
-                self._cluster.tell_all_at_exit()
+            if self._cluster.is_chief:
+                self._cluster.tell_all_at_exit(workers_train=not self._is_in_graph())
         self._warm_start = warm_starting.read_settings(warm_start_from)
 
     def __repr__(self) -> str:
@@ -128,9 +133,11 @@ class Estimator:
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
             WrongType: a hook or listener is of another type.
-            SystemExit: this process is a worker or parameter server, and the chief has ended.
+            SystemExit: this process is a parameter server, or with use_tpu=True a worker, and the
+                chief has ended.
         """
         self._serve_if_told()
+        end = self._join_cluster()
         if self._config.task_type == TaskType.EVALUATOR:
             raise errors.InvalidInput(
                 "TF_CONFIG makes this process an evaluator, which does not train. Use "
@@ -151,7 +158,11 @@ class Estimator:
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
         listeners = estimator_arguments.checked_listeners(saving_listeners)
         try:
-            loss = training_session.train(job, schedule, listeners)
+            with contextlib.nullcontext() if end is None else end.training():
+                loss = training_session.train(job, schedule, listeners)
+        except ChiefHasEnded:
+            log.info("The chief has ended, so that there is nothing to train.")
+            return self
         except KeyboardInterrupt as interrupt:
             # Where in the insides it came matters to nobody.
             raise interrupt.with_traceback(None) from None
@@ -320,8 +331,8 @@ class Estimator:
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
         checked = estimator_arguments.checked_hooks(hooks)
-        cluster = self._cluster if on_engine else None
-        return EstimatorJob(build, self._config, checked, checkpoint, strategy, cluster)
+        client = self._client(mode)
+        return EstimatorJob(build, self._config, checked, checkpoint, strategy, client)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         read = functools.partial(self._call, input_fn, mode, {})
@@ -332,6 +343,9 @@ class Estimator:
         self, function: Callable[..., Object], mode: str, items: Mapping[str, Object], **batch: Nest
     ) -> Object:
         """Calls an input_fn, or the model_fn on a batch, with `items` added to the params."""
+        context = estimator_arguments.input_context(self._config)
+        if mode == ModeKeys.TRAIN and context is not None:
+            batch["input_context"] = context
         params = estimator_arguments.with_items(self._params, items)
         return estimator_arguments.call(
             function, mode=mode, config=self.config, params=params, **batch
@@ -342,18 +356,52 @@ class Estimator:
     ) -> ModelSpec:
         return self._call(self._model_fn, mode, items, features=features, labels=labels)
 
+    def _client(self, mode: str) -> clients.Client | None:
+        """Returns how sessions of a mode use the cluster; None for those of this process alone."""
+        if self._cluster is None:
+            return None
+        if self._is_in_graph():
+            return clients.InGraph(self._cluster) if self._runs_on_engine(mode) else None
+        return clients.BetweenGraph(self._cluster) if mode == ModeKeys.TRAIN else None
+
+    def _is_in_graph(self) -> bool:
+        """Returns whether the chief of a cluster is its only client, as with use_tpu=True."""
+        return False
+
     def _check_cluster(self, cluster: tasks.Cluster) -> None:
         """Raises InvalidInput if the estimator cannot run on the cluster of TF_CONFIG."""
-        raise errors.InvalidInput(
-            f"TF_CONFIG: the cluster has {cluster}, but without use_tpu=True a model trains in one "
-            "process here. Use a TPUEstimator(use_tpu=True), or run without TF_CONFIG."
-        )
+        if any(strategy is not None for strategy in self._strategies.values()):
+            raise errors.InvalidInput(
+                f"TF_CONFIG: the cluster has {cluster}, and the RunConfig has a strategy: "
+                f"{self._strategies}. Leave out one of the two."
+            )
 
     def _serve_if_told(self) -> None:
-        """Serves until the chief ends, in a worker or parameter server, and ends the process."""
-        if self._cluster is not None and self._cluster.only_serves:
+        """Serves until the chief ends in a task that only serves, and ends the process."""
+        if self._cluster is None or self._cluster.is_chief:
+            return
+        if self._cluster.is_server or self._is_in_graph():
             self._cluster.serve()
             raise SystemExit(0)
+
+    def _join_cluster(self) -> WorkerEnd | None:
+        """Starts the server of a worker that trains; returns its end, None in other tasks."""
+        client = self._client(ModeKeys.TRAIN)
+        if isinstance(client, clients.BetweenGraph):
+            log.info(
+                "Trains asynchronously in a cluster of %s: the chief and each worker run this "
+                "program, and the parameter servers hold the variables.",
+                client.cluster,
+            )
+        return None if client is None else client.end
+
+    def _wait_for_turn(self, seconds: float) -> None:
+        """Waits in a worker that trains, whose server runs meanwhile, or until the chief ends."""
+        client = self._client(ModeKeys.TRAIN)
+        end = None if client is None else client.end
+        if end is not None and seconds > 0:
+            log.info("This worker begins to train in %g seconds.", seconds)
+            end.wait(seconds)
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if value is not None and value <= 0:

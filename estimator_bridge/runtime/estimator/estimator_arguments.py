@@ -52,8 +52,11 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
     return config.replace(model_dir=os.fspath(path))
 
 
-def read_strategies(config: RunConfig) -> Mapping[str, Strategy | None]:
+def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
     """Returns the strategy of each mode; prediction has none: it follows the input's order.
+
+    With `between_graph` a cluster of TF_CONFIG trains as version 1 of ParameterServerStrategy does:
+    that is None, too.
 
     Raises InvalidInput, with the name of the setting, if one cannot run an estimator here.
     """
@@ -63,28 +66,49 @@ def read_strategies(config: RunConfig) -> Mapping[str, Strategy | None]:
             "`RunConfig`: `experimental_distribute.remote_cluster`="
             f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
         )
-    return {
+    read = {
         ModeKeys.TRAIN: _read("train_distribute", config, experimental),
         ModeKeys.EVAL: _read("eval_distribute", config, experimental),
-        ModeKeys.PREDICT: None,
     }
+    for mode, (name, strategy) in read.items():
+        if between_graph and _is_of_servers(strategy):
+            read[mode] = name, None
+        elif not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
+            raise errors.InvalidInput(
+                f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
+                "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
+                "set TPUConfig.num_shards for several cores."
+            )
+    return {mode: strategy for mode, (_, strategy) in read.items()} | {ModeKeys.PREDICT: None}
 
 
-def _read(name: str, config: RunConfig, experimental: Object) -> Strategy | None:
+def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
+    """Returns which part of the input is this task's; None without a ParameterServerStrategy."""
+    experimental: Object = getattr(config, "experimental_distribute", None)
+    if not _is_of_servers(_read("train_distribute", config, experimental)[1]):
+        return None
+    return tf.distribute.InputContext(
+        num_input_pipelines=config.num_worker_replicas,
+        input_pipeline_id=config.global_id_in_cluster or 0,
+        num_replicas_in_sync=1,
+    )
+
+
+def _is_of_servers(strategy: Object) -> bool:
+    """Returns whether a strategy is a ParameterServerStrategy with one replica in each task."""
+    kind = tf.distribute.experimental.ParameterServerStrategy
+    return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
+
+
+def _read(name: str, config: RunConfig, experimental: Object) -> tuple[str, Strategy | None]:
+    """Returns the name of a setting, and the strategy in it or in `experimental_distribute`."""
     strategy, other = getattr(config, name, None), getattr(experimental, name, None)
     if strategy is not None and other is not None:
         raise errors.InvalidInput(
             f"`RunConfig`: both `{name}` and `experimental_distribute.{name}` are given; "
             "give one of them."
         )
-    strategy = strategy or other
-    if not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
-        raise errors.InvalidInput(
-            f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
-            "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
-            "set TPUConfig.num_shards for several cores."
-        )
-    return strategy
+    return name, strategy or other
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:

@@ -197,20 +197,17 @@ class TPUEstimator(Estimator):
         of_cores = [cluster.workers[worker] for worker in workers]
         return of_cores[: cores.for_predictions().count] if mode == ModeKeys.PREDICT else of_cores
 
+    def _is_in_graph(self) -> bool:
+        return self._use_tpu
+
     def _check_cluster(self, cluster: Cluster) -> None:
-        if not self._use_tpu:
-            super()._check_cluster(cluster)
-        if self._engine != devices.HOST:
+        if self._use_tpu and self._engine != devices.HOST:
             raise errors.InvalidInput(
                 f"TF_CONFIG: the cluster has {cluster}, but `engine`={self._engine!r}: parameter "
                 "servers hold the tables there. Leave `engine` and `arithmetic` out, or run "
                 "without TF_CONFIG."
             )
-        if any(strategy is not None for strategy in self._strategies.values()):
-            raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, and the RunConfig has a strategy: "
-                f"{self._strategies}. Leave out one of the two."
-            )
+        super()._check_cluster(cluster)
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         on_engine = self._runs_on_engine(mode)

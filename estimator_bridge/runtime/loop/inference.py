@@ -94,7 +94,7 @@ def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
 
 def _device_fn(job: EstimatorJob) -> Callable[[tf.Operation], str] | None:
     # As in stock the config's own is for training alone; a cluster has one for every graph.
-    return None if job.cluster is None else job.device_fn()
+    return None if job.client is None else job.device_fn()
 
 
 def _session(

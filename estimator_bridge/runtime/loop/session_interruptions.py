@@ -32,10 +32,11 @@ class Progress:
     or for a branch that is not taken.
     """
 
-    def __init__(self, train_op: Op) -> None:
+    def __init__(self, train_op: Op, device: str) -> None:
         self._inputs = _inputs_of(train_op)
+        self._device = device
         # Raw ops, since variables would be those of the strategy, and be restored and saved.
-        with tf.device("/device:CPU:0"):
+        with tf.device(device):
             self._one = tf.constant(1, tf.int64)
             self._counters = [
                 tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=[], shared_name=name)
@@ -58,7 +59,7 @@ class Progress:
         """Returns a train_op that counts its batch and itself, and the count of steps after it."""
         arrived = self._add(0, self._inputs)
         counted = self._add(1, [self._train_op, arrived])
-        with tf.control_dependencies([counted]), tf.device("/device:CPU:0"):
+        with tf.control_dependencies([counted]), tf.device(self._device):
             done = tf.raw_ops.ReadVariableOp(resource=self._counters[1], dtype=tf.int64)
         return counted, done
 
@@ -78,7 +79,7 @@ class Progress:
         return bool(self._inputs) and int(arrived) == int(done) == returned
 
     def _add(self, counter: int, after: Sequence[Op]) -> Op:
-        with tf.control_dependencies(after), tf.device("/device:CPU:0"):
+        with tf.control_dependencies(after), tf.device(self._device):
             resource = self._counters[counter]
             return tf.raw_ops.AssignAddVariableOp(resource=resource, value=self._one)
 
@@ -207,11 +208,11 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             return "nothing is saved since the last checkpoint"
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
-    def count(self, step: ModelStep) -> ModelStep:
-        """Returns the step, whose batches and ends are counted from now on."""
+    def count(self, step: ModelStep, device: str) -> ModelStep:
+        """Returns the step, whose batches and ends are counted on a device of this process."""
         if not self._is_watched:
             return step
-        self._progress = Progress(getattr(step.train_op, "op", step.train_op))
+        self._progress = Progress(getattr(step.train_op, "op", step.train_op), device)
         train_op, self._done = self._progress.count()
         return dataclasses.replace(step, train_op=train_op)
 

@@ -15,6 +15,7 @@ from tf2_engine import log
 from tf2_engine.types import Object, Session
 
 _sleep = time.sleep
+_DELAY_SECS, _LONGEST_DELAY_SECS = 5, 60  # stock's
 
 _Metrics = dict[str, Object]
 _Results = tuple[_Metrics | None, list[Object] | None]  # the latter are those of the exporters
@@ -27,7 +28,8 @@ def train_and_evaluate(
 
     The first checkpoint of a run, from which training starts, is not evaluated. In a cluster of
     TF_CONFIG a chief only trains, and an evaluator only evaluates the checkpoints that it finds.
-    The estimator and the specs are stock's or ours.
+    A worker that trains by itself begins a while after the chief; see `start_delay`. The estimator
+    and the specs are stock's or ours.
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, None and None if there
@@ -62,14 +64,29 @@ def train_and_evaluate(
         return None
     listener = _EvaluationListener(evaluator, eval_spec.throttle_secs)
     is_alone = not config.cluster_spec
-    only_trains = not is_alone and config.task_type == TaskType.CHIEF
+    evaluates = is_alone or config.task_type == TaskType.MASTER
+    listeners = [*train_spec.saving_listeners, *([listener] if evaluates else [])]
+    if in_cluster and config.task_type == TaskType.WORKER:
+        listeners = []  # a worker saves nothing
+        estimator._wait_for_turn(start_delay(config))
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
         hooks=list(train_spec.hooks),
-        saving_listeners=[*train_spec.saving_listeners, *([] if only_trains else [listener])],
+        saving_listeners=listeners,
     )
     return listener.results if is_alone else None
+
+
+def start_delay(config: Object) -> float:
+    """Returns the seconds after which a worker that trains by itself begins.
+
+    Worker i waits 5 (i + 1) seconds, at most `experimental_max_worker_delay_secs` or else 60:
+    the first steps of a model take it far, and many workers at once would all take the same.
+    """
+    longest = config.experimental_max_worker_delay_secs
+    longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
+    return float(max(0, min(longest, _DELAY_SECS * (config.task_id + 1))))
 
 
 class _EvaluationListener(tf.train.CheckpointSaverListener):

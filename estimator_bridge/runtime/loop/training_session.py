@@ -18,11 +18,12 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
+from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
 from tf2_engine import log, tf_compat
-from tf2_engine.types import Op, Session, Tensor
+from tf2_engine.types import Object, Op, Session, Tensor
 
 _LOSS = "loss"
 
@@ -144,32 +145,20 @@ def train(
         if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
-        step = stop.count(step)
+        step = stop.count(step, job.own_device())
         all_hooks = [*job.hooks]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stop)]
         elif (schedule.steps, schedule.last_step) != (None, None):
             all_hooks.append(StopAtStepHook(schedule.steps, schedule.last_step))
-        all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(config, step, schedule)]
+        all_hooks += [tf.train.NanTensorHook(step.loss), *_progress(job, step, schedule)]
         all_hooks += [*step.hooks, *loops]
         add_job_saver(step, job)
         loss = None
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
-        with tf.train.MonitoredTrainingSession(
-            master=job.master(config.master),
-            is_chief=config.is_chief,
-            checkpoint_dir=config.model_dir,
-            scaffold=step.scaffold,
-            hooks=[stop, *all_hooks],
-            save_checkpoint_secs=0,  # the hook of `_with_savers` saves
-            save_summaries_steps=config.save_summary_steps,
-            config=job.session_config(),
-            max_wait_secs=config.session_creation_timeout_secs,
-            log_step_count_steps=0,  # the hooks of `_progress` report
-            save_graph_def=config.checkpoint_save_graph_def,
-        ) as session:
+        with _session(job, step, [stop, *all_hooks]) as session:
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
         if loops:
@@ -177,6 +166,27 @@ def train(
         if loss is None:
             log.warning("Training made no steps. Perhaps the input is empty.")
     return loss
+
+
+def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
+    """Opens the session of a training, which initializes, restores and saves in a chief alone."""
+    config = job.config
+    end = None if job.client is None else job.client.end
+    if end is not None:
+        return worker_session(job, step, hooks, end)
+    return tf.train.MonitoredTrainingSession(
+        master=job.master(config.master),
+        is_chief=config.is_chief,
+        checkpoint_dir=config.model_dir,
+        scaffold=step.scaffold,
+        hooks=hooks,
+        save_checkpoint_secs=0,  # the hook of `_with_savers` saves
+        save_summaries_steps=config.save_summary_steps if job.writes_summaries() else 0,
+        config=job.session_config(),
+        max_wait_secs=config.session_creation_timeout_secs,
+        log_step_count_steps=0,  # the hooks of `_progress` report
+        save_graph_def=config.checkpoint_save_graph_def,
+    )
 
 
 def _with_savers(
@@ -207,18 +217,22 @@ def _with_savers(
             tf_compat.add_saving_listener(saver, _UpdateTables(step.before_save))
     for listener in saving_listeners:
         tf_compat.add_saving_listener(savers[0], listener)
-    chief_hooks = [*added_savers, *step.chief_hooks] if config.is_chief else []
+    own_hooks = [*added_savers, *step.chief_hooks]
+    if not config.is_chief:
+        own_hooks = [SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
     others = [hook for hook in hooks if hook not in saving_hooks]
     # Savers save when a session begins: by then the input has started, and its state is restored.
-    return [*step.input_hooks, *saving_hooks, *chief_hooks, *others]
+    return [*step.input_hooks, *saving_hooks, *own_hooks, *others]
 
 
-def _progress(config: RunConfig, step: ModelStep, schedule: Schedule) -> list[Hook]:
+def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Hook]:
+    config = job.config
     if not config.log_step_count_steps:
         return []
     reports = schedule.report_interval or {"every_n_iter": config.log_step_count_steps}
     in_loops = schedule.loop is not None
-    directory = config.model_dir if config.save_summary_steps else None
+    writes = config.save_summary_steps and job.writes_summaries()
+    directory = config.model_dir if writes else None
     with tf.control_dependencies([step.train_op] if in_loops else []):
         number = tf.train.get_global_step()
         shown = {_LOSS: step.loss, "step": number.read_value() if in_loops else number}

@@ -146,7 +146,7 @@ def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
     stored = None if job.checkpoint is None else _stored_variables(job.checkpoint)
-    if stored and step.train_op is not None:
+    if stored and step.train_op is not None and job.config.is_chief:
         _keep_slots(stored, step.tables)
     saver = JobSaver(
         stored,

@@ -13,10 +13,9 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.host_calls import HostCallHook
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
+from estimator_bridge.runtime.step.clients import Client
 from estimator_bridge.runtime.step.host_functions import call_on_host
-from estimator_bridge.runtime.step.placing import following
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from estimator_bridge.runtime.tasks import Cluster
 from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
@@ -118,26 +117,35 @@ class EstimatorJob:
     hooks: Sequence[Hook]  # those that the caller gives
     checkpoint: str | None  # None leaves variables at their initial values
     strategy: Strategy | None
-    cluster: Cluster | None = None  # whose tasks run the step
+    client: Client | None = None  # of the cluster whose tasks run the step
 
     def session_config(self) -> tf.ConfigProto:
         """Returns the session config of the RunConfig, or the default one."""
-        config = self.config.session_config or default_session_config(self.strategy)
-        if self.cluster is not None and config is not self.config.session_config:
-            # An evaluation beside a training has variables of the same names.
-            config.isolate_session_state = True
+        if self.config.session_config is not None:
+            return self.config.session_config
+        config = default_session_config(self.strategy)
+        if self.client is not None:
+            self.client.configure(config)
         return config
 
     def master(self, address: str) -> str:
         """Returns the address of the session: that of the config, or of this task of a cluster."""
-        if self.cluster is not None:
-            return self.cluster.target()
+        if self.client is not None:
+            return self.client.cluster.target()
         return "" if self.config.num_ps_replicas else address
+
+    def own_device(self) -> str:
+        """Returns the device of ops that belong to this process alone."""
+        return "/device:CPU:0" if self.client is None else self.client.device
+
+    def writes_summaries(self) -> bool:
+        """Returns whether the summaries of a training are this process's to write."""
+        return self.client is None or self.client.writes_summaries
 
     def device_fn(self) -> Callable[[tf.Operation], str] | None:
         """Returns the device function of the graph."""
         configured: Callable[[tf.Operation], str] | None = self.config.device_fn
-        return configured if self.cluster is None else following(configured)
+        return configured if self.client is None else self.client.device_fn(configured)
 
 
 @contextlib.contextmanager

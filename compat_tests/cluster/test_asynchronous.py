@@ -1,0 +1,198 @@
+"""Programs without TPUs train asynchronously on a cluster, as stock's do: a graph for each task."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.conftest import HAS_STOCK
+from compat_tests.support.cluster_tasks import ClusterTasks, Command
+from compat_tests.support.nursery import Nursery
+
+PROGRAM = pathlib.Path(__file__).with_name("asynchronous.py")
+SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
+STEPS = 200
+PATIENCE = 600
+"""Seconds for a run of half a minute: the machine may be busy with other things."""
+
+pytestmark = pytest.mark.full
+KINDS = ("plain", "strategy", "tpu", "canned")
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Starts tasks."""
+    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    started = Nursery("estimator_bridge.estimator", environment=environment)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Returns the model_dir of the program of a kind in one process."""
+
+    @functools.cache
+    def train(kind: str, steps: int = STEPS) -> pathlib.Path:
+        folder = tmp_path_factory.mktemp(kind)
+        task = nursery.start(PROGRAM, [folder / "model", steps, kind, "bridge"], folder / "log")
+        assert task.wait(PATIENCE) == 0, task.tail()
+        return folder / "model"
+
+    return train
+
+
+def tasks_of(
+    nursery: Nursery, folder: pathlib.Path, kind: str, whose: str = "bridge", steps: int = STEPS
+) -> ClusterTasks:
+    """Returns tasks that run the program; a second parameter server of the bridge serves only."""
+    folder.mkdir(exist_ok=True)
+    (folder / "serve.py").write_text(SERVE)
+
+    def command(job: str, number: int) -> Command:
+        if whose == "bridge" and (job, number) == ("ps", 1):
+            return folder / "serve.py", []
+        return PROGRAM, [folder / "model", steps, kind, whose]
+
+    return ClusterTasks(nursery, folder, command)
+
+
+def begin_as(model: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copies the first checkpoint: initial values depend on the numbers of ops in a graph."""
+    (folder / "model").mkdir(parents=True)
+    for path in model.glob("*.ckpt-0.*"):
+        shutil.copy(path, folder / "model")
+    state = 'model_checkpoint_path: "model.ckpt-0"\nall_model_checkpoint_paths: "model.ckpt-0"\n'
+    (folder / "model" / "checkpoint").write_text(state)
+
+
+def values(folder: pathlib.Path, step: int = STEPS) -> dict[str, Any]:
+    """Returns all variables of a checkpoint."""
+    reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Asserts that all variables are equal to the bit."""
+    assert sorted(one) == sorted(other)
+    for name, value in one.items():
+        np.testing.assert_array_equal(other[name], value, name)
+
+
+def files_of(folder: pathlib.Path, step: int = STEPS) -> list[str]:
+    """Returns the names of the files of a checkpoint."""
+    return sorted(path.name for path in folder.glob(f"model.ckpt-{step}.*"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chief_alone_trains_as_one_process(
+    kind: str, nursery: Nursery, alone: Any, tmp_path: pathlib.Path
+) -> None:
+    """With one client there is no race: variables are those of one process, and of stock."""
+    begin_as(alone(kind), tmp_path / "bridge")
+    tasks = tasks_of(nursery, tmp_path / "bridge", kind)
+    tasks.start_all(ps=2, chief=1)
+    tasks.wait(PATIENCE)
+    ours = tmp_path / "bridge" / "model"
+    assert_equal(values(alone(kind)), values(ours))
+    # Both parameter servers have written what they hold.
+    assert len([name for name in files_of(ours) if ".data-" in name]) == 2
+    if not HAS_STOCK:
+        return
+
+    begin_as(alone(kind), tmp_path / "stock")
+    stock = tasks_of(nursery, tmp_path / "stock", kind, "stock")
+    stock.start_all(ps=2, chief=1)
+    stock.wait(PATIENCE, "chief")
+    stock.kill()  # stock's parameter servers never end
+    assert_equal(values(tmp_path / "stock" / "model"), values(ours))
+    assert files_of(tmp_path / "stock" / "model") == files_of(ours)
+
+
+@pytest.mark.parametrize("kind", ["plain", "tpu"])
+def test_every_step_of_every_task_is_counted_once(
+    kind: str, nursery: Nursery, alone: Any, tmp_path: pathlib.Path
+) -> None:
+    """The global step is the sum of the steps of all tasks; all end, the evaluator too."""
+    tasks = tasks_of(nursery, tmp_path, kind)
+    tasks.start_all(ps=2, worker=2, chief=1, evaluator=1)
+    tasks.wait(PATIENCE)
+    line = next(each for each in tasks.log("chief", 0).splitlines() if each.startswith("COUNTS "))
+    shown = json.loads(line.removeprefix("COUNTS "))
+    assert shown["counts"] == [int(each) for each in shown["made"]]
+    assert shown["global_step"] == sum(shown["counts"])
+    # When the last step is made, each of the other two may be in a step, and each of the three may
+    # make one more: the count that it looks at is one of before or after its own step.
+    assert STEPS <= shown["global_step"] <= STEPS + 5
+    assert min(shown["counts"]) > 0
+    assert list((tmp_path / "model" / "eval").glob("events*"))
+    assert not [path for path in (tmp_path / "model").glob("*") if "_temp" in path.name]
+    assert len(list((tmp_path / "model").glob("events*"))) == 1  # the chief's
+
+
+@pytest.mark.stock
+def test_checkpoints_beside_workers_are_those_of_stock(
+    nursery: Nursery, tmp_path: pathlib.Path
+) -> None:
+    """With a worker, whose steps nobody can foresee, files, names, shapes and types are equal."""
+    found = []
+    for whose in ("bridge", "stock"):
+        tasks = tasks_of(nursery, tmp_path / whose, "plain", whose)
+        tasks.start_all(ps=2, worker=1, chief=1)
+        tasks.wait(PATIENCE, "chief", "worker")
+        tasks.kill()
+        model, step = tmp_path / whose / "model", _last_step(tmp_path / whose)
+        reader = tf.train.load_checkpoint(str(model / f"model.ckpt-{step}"))
+        files = [name.partition(f"-{step}.")[2] for name in files_of(model, step)]
+        found.append(
+            (files, reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map())
+        )
+    assert found[0] == found[1]
+    assert "steps_of_1" in found[0][1]
+
+
+def test_a_killed_worker_comes_back_and_no_one_waits_for_it(
+    nursery: Nursery, tmp_path: pathlib.Path
+) -> None:
+    """The others train on without a killed worker; started again it goes on with the job."""
+    tasks = tasks_of(nursery, tmp_path, "plain", steps=1000)
+    tasks.start_all(ps=2, worker=2, chief=1)
+    tasks.wait_until(lambda: _last_step(tmp_path) >= 250, PATIENCE)
+    tasks.running["worker", 1].kill()
+    killed_at = _last_step(tmp_path)
+    tasks.wait_until(lambda: _last_step(tmp_path) > killed_at, PATIENCE)
+    tasks.start("worker", 1)
+    tasks.wait(PATIENCE)
+    assert _last_step(tmp_path) >= 1000
+    # That of its second life: it made at least the step that tells it that all are made.
+    assert int((tmp_path / "model" / "made_by_1").read_text()) > 0
+
+
+@pytest.mark.parametrize("job, number", [("ps", 0), ("ps", 1), ("chief", 0)])
+def test_a_killed_server_or_chief_comes_back(
+    job: str, number: int, nursery: Nursery, alone: Any, tmp_path: pathlib.Path
+) -> None:
+    """After `kill -9` and a start at the same address the end is that of an undisturbed run."""
+    steps = 2000
+    begin_as(alone("plain", steps), tmp_path)
+    tasks = tasks_of(nursery, tmp_path, "plain", steps=steps)
+    tasks.start_all(ps=2, chief=1)
+    tasks.wait_until(lambda: _last_step(tmp_path) >= steps // 4, PATIENCE)
+    tasks.running[job, number].kill()
+    tasks.start(job, number)
+    tasks.wait(PATIENCE)
+    assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+
+
+def _last_step(folder: pathlib.Path) -> int:
+    """Returns the step of the latest checkpoint; -1 if there is none."""
+    latest = tf.train.latest_checkpoint(str(folder / "model"))
+    return int(latest.rpartition("-")[2]) if latest else -1

@@ -1,0 +1,83 @@
+"""The tasks of a cluster on this machine, each a process with its own TF_CONFIG."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.nursery import Nursery, Task
+
+Command = tuple[pathlib.Path, Sequence[Any]]
+"""A program and its arguments."""
+
+
+class ClusterTasks:
+    """Processes by job and number; an evaluator has no address, as it is no part of the cluster."""
+
+    def __init__(
+        self, nursery: Nursery, folder: pathlib.Path, command: Callable[[str, int], Command]
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            folder: has the logs, by job and number.
+            command: returns what a task of a job and number runs.
+        """
+        self._nursery, self._folder, self._command = nursery, folder, command
+        self._cluster: dict[str, list[str]] = {}
+        self.running: dict[tuple[str, int], Task] = {}
+
+    def start_all(self, **counts: int) -> None:
+        """Starts as many tasks of each job, in that order, "evaluator" among them."""
+        in_cluster = {job: n for job, n in counts.items() if job != "evaluator"}
+        ports = iter(free_ports(sum(in_cluster.values())))
+        self._cluster = {
+            job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in in_cluster.items()
+        }
+        for job, count in counts.items():
+            for number in range(count):
+                self.start(job, number)
+
+    def start(self, job: str, number: int) -> None:
+        """Starts a task, at its address."""
+        config = {"cluster": self._cluster, "task": {"type": job, "index": number}}
+        program, arguments = self._command(job, number)
+        log = self._folder / f"{job}{number}.log"
+        self.running[job, number] = self._nursery.start(
+            program, arguments, log, {"TF_CONFIG": json.dumps(config)}
+        )
+
+    def log(self, job: str, number: int) -> str:
+        """Returns what a task has printed."""
+        return (self._folder / f"{job}{number}.log").read_text(errors="replace")
+
+    def wait(self, seconds: float, *jobs: str) -> None:
+        """Waits until all tasks of the jobs, or of all, have ended with 0; none may fail."""
+        waiting = {place for place in self.running if not jobs or place[0] in jobs}
+        end = time.monotonic() + seconds
+        while waiting:
+            assert time.monotonic() < end, [self.running[place].tail() for place in waiting]
+            for place, task in self.running.items():
+                code = task.poll()
+                assert code in (None, 0), (place, code, task.tail())
+                if code == 0:
+                    waiting.discard(place)
+            time.sleep(0.05)
+
+    def wait_until(self, is_so: Callable[[], bool], seconds: float) -> None:
+        """Waits until something is so; the chief must run until then."""
+        end = time.monotonic() + seconds
+        while not is_so():
+            chief = self.running["chief", 0]
+            assert chief.poll() is None, chief.tail()
+            assert time.monotonic() < end, chief.tail()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Ends all tasks that still run."""
+        for task in self.running.values():
+            task.kill()

@@ -1,0 +1,84 @@
+"""The end of a worker that trains: it is told that the chief has ended, or its program ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+from estimator_bridge.runtime.tasks import LEAVING_SECS, Cluster
+from tf2_engine import log
+
+
+class ChiefHasEnded(Exception):
+    """The program of the chief has ended, so that nothing initializes or saves variables."""
+
+
+class WorkerEnd:
+    """Waits for the end of the chief, and tells the chief that this worker trains no more.
+
+    Parameter servers serve until all workers have left, so that none waits for the dead. A worker
+    whose step does not end in time has its process ended: nothing of it would be saved.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._ended = threading.Event()
+        self._training = threading.Lock()
+        cluster.target()  # the chief must be able to reach this task
+        self._thread = threading.Thread(
+            target=self._leave, daemon=True, name="estimator_bridge end of the worker"
+        )
+        self._thread.start()
+        atexit.register(self._leave_at_exit)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the chief has ended."""
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for a time, or until the chief has ended; returns whether it has."""
+        return self._ended.wait(seconds)
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """Keeps this worker among those that the chief waits for; ChiefHasEnded if it is late."""
+        if not self._training.acquire(blocking=False):
+            raise ChiefHasEnded
+        try:
+            yield
+        finally:
+            self._training.release()
+
+    def _leave(self) -> None:
+        self._cluster.wait_for_end()
+        self._ended.set()
+        if not self._training.acquire(timeout=LEAVING_SECS):
+            log.warning(
+                "The chief has ended, and the step of %s %d has not in %g seconds: the task ends.",
+                *(self._cluster.task_type, self._cluster.task_id, LEAVING_SECS),
+            )
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)  # No signal would interrupt a session that waits for other tasks.
+        self._cluster.say_left()
+
+    def _leave_at_exit(self) -> None:
+        if not self._ended.is_set():
+            self._cluster.tell_own()
+        self._thread.join(LEAVING_SECS)
+
+
+def end_of(cluster: Cluster) -> WorkerEnd:
+    """Returns the end of this process as a worker; there is one, however often it trains."""
+    return _end_of(cluster.key)
+
+
+@functools.cache
+def _end_of(key: str) -> WorkerEnd:
+    return WorkerEnd(Cluster.of_key(key))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from estimator_bridge.migrate import adopt, migrate
+from estimator_bridge.migrate import Rewritten, adopt, migrate
 from estimator_bridge.migrate.blockers import Refused
 
 PROGRAM = """\
@@ -137,3 +140,67 @@ def test_comments_stay_with_their_arguments() -> None:
         "      # The model.\n      model_dir='m',  # Here.\n      # The rest.\n"
         "      save_summary_steps=2)\n"
     ) in new
+
+
+ANNOTATED = """\
+import dataclasses
+from typing import Dict, Literal, Optional
+
+import tensorflow as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+E = tf.estimator
+
+
+@dataclasses.dataclass
+class Job:
+  estimator: "tf.compat.v1.estimator.tpu.TPUEstimator"
+  spec: Optional["tf_estimator.EstimatorSpec"] = None
+  configs: "Dict[str, tf_estimator.tpu.TPUConfig]" = None
+  tpu: tf_estimator.tpu.TPUConfig = None
+  word: Literal["tf.estimator.Estimator"] = "tf.estimator.Estimator"
+
+
+def make(base: tf.estimator.Estimator, same: 'E.Estimator', own: "Job", none: "no name"):
+  return tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=spec)
+"""
+
+
+@pytest.mark.parametrize(
+    "rewrite, annotations",
+    [
+        (
+            adopt,
+            [
+                "'tf_estimator.tpu.TPUEstimator'",
+                "Optional['tf_estimator.EstimatorSpec']",
+                "'Dict[str, tf_estimator.tpu.TPUConfig]'",
+                "tf_estimator.tpu.TPUConfig",
+                "Literal['tf.estimator.Estimator']",
+                *("tf_estimator.Estimator", "'tf_estimator.Estimator'", "'Job'", "'no name'"),
+            ],
+        ),
+        (
+            migrate,
+            [
+                *("'Trainer'", "Optional['ModelSpec']", "'Dict[str, object]'", "object"),
+                "Literal['tf.estimator.Estimator']",
+                *("Trainer", "'Trainer'", "'Job'", "'no name'"),
+            ],
+        ),
+    ],
+)
+def test_annotations_follow(
+    rewrite: Callable[[str], Rewritten], annotations: Sequence[str]
+) -> None:
+    """Annotations name what the program names, as code or as strings; words stay.
+
+    Where there is no counterpart they are `object`, and cost no function or field.
+    """
+    tree = ast.parse(rewrite(ANNOTATED).source)
+    nodes = [
+        (each.lineno, each.col_offset, each.annotation)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.AnnAssign | ast.arg) and each.annotation is not None
+    ]
+    assert [ast.unparse(each) for *_, each in sorted(nodes, key=lambda one: one[:2])] == annotations

@@ -10,6 +10,7 @@ from libcst import matchers
 from estimator_bridge import errors
 from estimator_bridge.migrate import (
     names,
+    quoted_names,
     sparse_core_rules,
     stock_replacements,
     tf2_imports,
@@ -148,6 +149,14 @@ class _RuleVisitor(cst.CSTVisitor):
     def visit_Name(self, node: cst.Name) -> None:
         self._visit_name(node)
 
+    def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        """Replaces names in annotations that are strings."""
+        if self._tf2_edits.removal.is_removed(node):
+            return
+        for name in quoted_names.read(self._program, node):
+            for full in name.full_names[:1]:
+                self._actions.replace_quoted(node, name, full)
+
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
         """Applies the rule of a name; returns whether its parts are to be visited."""
         if self._tf2_edits.removal.is_removed(node):
@@ -157,6 +166,8 @@ class _RuleVisitor(cst.CSTVisitor):
             rule = tf2_rules.of_name(full)
             if rule is None:
                 continue
+            if self._program.enclosing(node, cst.Annotation) is not None:
+                rule = tf2_rules.in_annotation(full, rule)
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)

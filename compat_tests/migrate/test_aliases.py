@@ -142,6 +142,21 @@ def test_comments_stay_with_their_arguments() -> None:
     ) in new
 
 
+def test_lines_stay_as_long_as_they_were() -> None:
+    """An argument that goes takes no line end with it, and joins no lines."""
+    body = """x = est.tpu.RunConfig(
+      model_dir='m', session_config=1,
+      master='a', protocol=2, tf_random_seed=1,
+      session_config=1, save_summary_steps=2, device_fn=3)"""
+    body = body.replace("session_config=1, save", "evaluation_master=1, save")
+    new = migrate(program(body)).source
+
+    assert (
+        "  x = RunConfig(\n      model_dir='m',\n      master='a', tf_random_seed=1,\n"
+        "      save_summary_steps=2)\n"
+    ) in new
+
+
 ANNOTATED = """\
 import dataclasses
 from typing import Dict, Literal, Optional

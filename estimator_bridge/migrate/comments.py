@@ -78,6 +78,9 @@ class Comments:
         if starts_line and kept_after is not None and self._starts_line(kept_after):
             start = self._edits.line_start(line)
             end = self._edits.line_start(int(self._program.position(run[-1]).end.line) + 1)
+        elif kept_before is not None and self._ends_line(run[-1], kept_after):
+            # The comma of the last one stays, and with it the end of the line.
+            start, end = self._edits.span(kept_before)[1], last
         self._edits.replace(start, end, "")
         indent = self._edits.indentation(self._program.statement_of(run[0]))
         position = start
@@ -88,6 +91,12 @@ class Comments:
             rest = self._edits.text(behind, end) if argument is run[-1] else ""
             comments = re.findall(r"#[^\r\n]*", f"{before}\n{rest}")
             remarks[argument] += "".join(f"{indent}{each}\n" for each in comments)
+
+    def _ends_line(self, argument: cst.Arg, after: cst.Arg | None) -> bool:
+        """Returns whether the argument behind one starts a line, and no comment is between them."""
+        return (
+            after is not None and self._starts_line(after) and "#" not in self._gap(argument, after)
+        )
 
     def _gap(self, before: cst.Arg, after: cst.Arg) -> str:
         """Returns the text between two arguments on the first one's last line."""

@@ -49,10 +49,15 @@ def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
 
 
 def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rewritten:
-    if selected != ALL or modules is not ALONE:
+    if modules is not ALONE:
         raise errors.InvalidInput(
-            "migrate: --form keras takes one file, and applies all of its rules. Give the program "
-            "without --only and --skip, or migrate to --form tf2."
+            "migrate: --form keras takes a program of one file, not a folder. Give the file, or "
+            "migrate the folder to --form tf2."
+        )
+    if selected != ALL:
+        raise errors.InvalidInput(
+            "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
+            "migrate to --form tf2."
         )
     return keras_form.migrate_to_keras(source, name)
 

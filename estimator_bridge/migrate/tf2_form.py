@@ -16,7 +16,7 @@ from estimator_bridge.migrate import (
     tf2_imports,
     tf2_rules,
 )
-from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused
+from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.modules import ALONE, Modules
@@ -26,6 +26,9 @@ from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
+
+NO_TRAINING = "no-training"
+"""The id of a rule of whole programs."""
 
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
@@ -77,6 +80,12 @@ def migrate(
             "statement on a line of its own, imports at the top."
         ) from error
     return Rewritten(new, tuple(lines), trains)
+
+
+def no_training(name: str) -> Blocker:
+    """Returns the refusal of a program of which it is not known what it trains."""
+    rule = tf2_rules.OTHERS[NO_TRAINING]
+    return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
 
 class _RuleVisitor(cst.CSTVisitor):
@@ -277,6 +286,8 @@ class _RuleVisitor(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}"
             )
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
+        elif self._program.modules is ALONE and trains_unseen([self._program.module.code]):
+            blockers.append(no_training(name))
         if blockers:
             raise Refused(name, blockers)
 

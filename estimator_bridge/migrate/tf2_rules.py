@@ -407,6 +407,12 @@ OTHERS: Mapping[str, NameRule] = {
     "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
     "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
     "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),
+    "no-training": NameRule(
+        Action.REFUSE,
+        "it trains, and calls no minimize, compute_gradients or tf.gradients, which would tell the "
+        "library what is trained",
+        way_out="Call one of them in the model_fn, in the program or in a module of its folder",
+    ),
     "no-tables": NameRule(
         Action.REFUSE,
         "it has no `embedding_config_spec`, and the library is for models with tables",

@@ -77,6 +77,11 @@ def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> Non
         ("K = est.ModeKeys", "x = K.TRAIN", "x = K.TRAIN"),
         ("", "x: est.tpu.RunConfig = None", "x: RunConfig = None"),
         ("", "x = isinstance(params, est.tpu.RunConfig)", "x = isinstance(params, RunConfig)"),
+        (
+            "",
+            "x = isinstance(params, (est.Estimator, int))",
+            "x = isinstance(params, (Trainer, int))",
+        ),
         ("", "config = params.replace(session_config=1, a=2)", "config = params.replace(a=2)"),
     ],
 )

@@ -148,9 +148,10 @@ def test_nothing_else_changes() -> None:
     """Names are replaced, and code without a counterpart becomes a comment with the reason."""
     reasons = {
         "NOTHING": "the new program has no counterpart",
-        "ATTRS": "SavedModels are written without default attributes",
-        "SUM": "the strategy adds the gradients of its replicas",
-        "TPU": "the strategy determines the device, and on each tables are trained as on a TPU",
+        "ATTRS": "SavedModels are written\n  # without default attributes",
+        "SUM": "the strategy adds the gradients of its\n  # replicas",
+        "TPU": "the strategy determines the device, and on\n"
+        "  # each tables are trained as on a TPU",
         "TF2": "the program runs in TensorFlow 2 now",
     }
     expected = MIGRATED

@@ -229,7 +229,7 @@ def test_a_model_of_tables_alone_trains(tmp_path: pathlib.Path) -> None:
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> training.ModelSpec:
         net = tf.reduce_sum(features["word"], 1, keepdims=True)
-        loss = v1.losses.mean_squared_error(labels, net)
+        loss = v1.losses.mean_squared_error(3.0 * labels, net)
         optimizer = v1.train.AdamOptimizer(RATE)
         if params["batch_size"] and apart:
             pairs = training.compute_gradients(optimizer, loss)
@@ -242,6 +242,24 @@ def test_a_model_of_tables_alone_trains(tmp_path: pathlib.Path) -> None:
         seen = trained(tmp_path / str(apart), model_fn, 1)
         assert np.any(change(seen)["words"])
         assert not [name for name in seen[-1] if "dummy" in name]
+
+
+@pytest.mark.full
+def test_a_trainer_works_within_a_graph(tmp_path: pathlib.Path) -> None:
+    """`with tf.Graph().as_default()` around it changes nothing, and stays what it was."""
+    with tf.Graph().as_default() as graph:
+        trainer = make(model(minimized), tmp_path / "in")
+        trainer.train(input_fn, max_steps=2)
+        results = trainer.evaluate(input_fn, steps=2)
+        predictions = trainer.predict(input_fn)
+        net = next(predictions)["net"]
+        assert tf.compat.v1.get_default_graph() is graph
+        assert not tf.executing_eagerly()
+        assert not graph.get_operations()
+    other = make(model(minimized), tmp_path / "out")
+    other.train(input_fn, max_steps=2)
+    assert other.evaluate(input_fn, steps=2) == results
+    np.testing.assert_array_equal(next(other.predict(input_fn))["net"], net)
 
 
 @pytest.mark.full

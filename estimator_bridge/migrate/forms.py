@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import bridge_form, sparse_core_rules, tf2_form, tf2_rules
+from estimator_bridge.migrate import (
+    bridge_form,
+    keras_losses,
+    sparse_core_rules,
+    tf2_form,
+    tf2_rules,
+)
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.modules import ALONE, Modules
@@ -59,7 +65,9 @@ def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rew
             "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
             "migrate to --form tf2."
         )
-    return keras_form.migrate_to_keras(source, name)
+    result = keras_form.migrate_to_keras(source, name)
+    keras_losses.check(result.source, name)
+    return result
 
 
 FORMS: Mapping[str, Form] = {

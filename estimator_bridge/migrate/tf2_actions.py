@@ -125,7 +125,7 @@ class Tf2Actions:
         rule = tf2_rules.of_name(full)
         if rule is None:
             return
-        rule = tf2_rules.in_annotation(full, rule)
+        rule = tf2_rules.of_type(full, rule, is_annotation=True)
         if rule.action not in (Action.IMPORT, Action.UNWRAP, Action.OBJECT):
             return
         rule_id = tf2_rules.id_of(full, rule)
@@ -162,8 +162,19 @@ class Tf2Actions:
             return True
         if isinstance(parent, cst.Attribute) or self._program.aliases_of(node):
             return True
-        if self._program.enclosing(node, cst.Annotation) is not None:
-            return True
+        return self._is_annotation(node) or self._is_tested_for(node)
+
+    def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
+        """Returns the rule of a name where it is: as a type it makes nothing."""
+        is_annotation = self._is_annotation(node)
+        if is_annotation or self._is_tested_for(node):
+            return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
+        return rule
+
+    def _is_annotation(self, node: cst.CSTNode) -> bool:
+        return self._program.enclosing(node, cst.Annotation) is not None
+
+    def _is_tested_for(self, node: cst.CSTNode) -> bool:
         call = self._program.enclosing(node, cst.Call)
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 

@@ -175,8 +175,7 @@ class _RuleVisitor(cst.CSTVisitor):
             rule = tf2_rules.of_name(full)
             if rule is None:
                 continue
-            if self._program.enclosing(node, cst.Annotation) is not None:
-                rule = tf2_rules.in_annotation(full, rule)
+            rule = self._actions.rule_here(node, full, rule)
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)

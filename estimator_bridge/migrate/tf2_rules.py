@@ -347,13 +347,14 @@ def of_name(full: str) -> NameRule | None:
     return STOCK.get(short, OTHER_STOCK)
 
 
-def in_annotation(full: str, rule: NameRule) -> NameRule:
-    """Returns the rule of a full name where it is an annotation, which does nothing."""
+def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
+    """Returns the rule of a full name where it stands for a type, and nothing is made of it."""
     if not stock_replacements.is_stock(full):
         return rule
     if rule is STOCK["Estimator"]:
         return STOCK[ESTIMATOR]  # of which it is the base class
-    leaves_out = rule.action in (Action.COMMENT_OUT, Action.REFUSE)
+    # `isinstance` of `object` would be true of everything.
+    leaves_out = is_annotation and rule.action in (Action.COMMENT_OUT, Action.REFUSE)
     return OTHERS["annotation"] if leaves_out else rule
 
 

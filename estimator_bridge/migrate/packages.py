@@ -102,8 +102,8 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
     except Refused as refused:
         # What is missing may be in a module that is migrated with it.
         others = [each for each in refused.blockers if each.rule != tf2_form.NO_TRAINING]
-        found = [*others, *blockers] if blockers else refused.blockers
-        raise Refused(source.name, found) from refused
+        all_blockers = [*others, *blockers] if blockers else refused.blockers
+        raise Refused(source.name, all_blockers) from refused
     if blockers:
         raise Refused(source.name, blockers)
     return result
@@ -222,14 +222,14 @@ def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.P
     imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
     package = package_name(folder)
     above = folder.resolve().parents[package.count(".")] if package else folder
-    found = {}
+    modules: dict[pathlib.Path, str] = {}
     for name in imported:
         for root in (folder.resolve(), above.resolve()):
             module = root.joinpath(*name.split("."))
             for path in (module.with_suffix(".py"), module / "__init__.py"):
                 if name and path.is_file():
-                    found[path] = name.removeprefix(f"{package}.")
-    return found
+                    modules[path] = name.removeprefix(f"{package}.")
+    return modules
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:

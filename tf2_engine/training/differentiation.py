@@ -39,7 +39,7 @@ class Differentiated(NamedTuple):
 
 
 class Differentiations:
-    """What the model_fn differentiates in one step.
+    """Keeps the losses that a model_fn differentiates in one step.
 
     Args:
         of_tables: the dummy of each table.
@@ -107,7 +107,7 @@ def _taken_twice(feature: str, table: str) -> str:
 
 
 class _OfThread(threading.local):
-    """What the replica traced in this thread has differentiated."""
+    """Keeps the losses of the replica that is traced in this thread."""
 
     def __init__(self) -> None:
         self.step: Differentiations | None = None

@@ -40,6 +40,7 @@ from tensorflow.python.distribute import sharded_variable as _sharded_variable
 from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.distribute import values as _distribute_values
 from tensorflow.python.eager import cancellation as _cancellation
+from tensorflow.python.eager import context as _eager_context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.feature_column import feature_column as _feature_column
 from tensorflow.python.feature_column import feature_column_v2 as _feature_column_v2
@@ -246,6 +247,13 @@ def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
 
 
 # Graphs: edges and attributes of ops that exist already.
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Has ops run at once, also where a graph is the default one; it is a decorator, too."""
+    with _eager_context.eager_mode():
+        yield
 
 
 def rewire(stand_in: Tensor, source: Tensor) -> None:

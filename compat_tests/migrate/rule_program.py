@@ -22,6 +22,7 @@ with tf.name_scope('example'):
   done()
 
 estimator = tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=make_spec())
+train_op = optimizer.minimize(loss)
 """
 
 

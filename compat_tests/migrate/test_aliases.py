@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from estimator_bridge.migrate import adopt, migrate
+from estimator_bridge.migrate import Rewritten, adopt, migrate
 from estimator_bridge.migrate.blockers import Refused
 
 PROGRAM = """\
@@ -74,6 +77,11 @@ def test_a_name_that_stands_for_something_else_stays(top: str, body: str) -> Non
         ("K = est.ModeKeys", "x = K.TRAIN", "x = K.TRAIN"),
         ("", "x: est.tpu.RunConfig = None", "x: RunConfig = None"),
         ("", "x = isinstance(params, est.tpu.RunConfig)", "x = isinstance(params, RunConfig)"),
+        (
+            "",
+            "x = isinstance(params, (est.Estimator, int))",
+            "x = isinstance(params, (Trainer, int))",
+        ),
         ("", "config = params.replace(session_config=1, a=2)", "config = params.replace(a=2)"),
     ],
 )
@@ -137,3 +145,82 @@ def test_comments_stay_with_their_arguments() -> None:
         "      # The model.\n      model_dir='m',  # Here.\n      # The rest.\n"
         "      save_summary_steps=2)\n"
     ) in new
+
+
+def test_lines_stay_as_long_as_they_were() -> None:
+    """An argument that goes takes no line end with it, and joins no lines."""
+    body = """x = est.tpu.RunConfig(
+      model_dir='m', session_config=1,
+      master='a', protocol=2, tf_random_seed=1,
+      session_config=1, save_summary_steps=2, device_fn=3)"""
+    body = body.replace("session_config=1, save", "evaluation_master=1, save")
+    new = migrate(program(body)).source
+
+    assert (
+        "  x = RunConfig(\n      model_dir='m',\n      master='a', tf_random_seed=1,\n"
+        "      save_summary_steps=2)\n"
+    ) in new
+
+
+ANNOTATED = """\
+import dataclasses
+from typing import Dict, Literal, Optional
+
+import tensorflow as tf
+from tensorflow.compat.v1 import estimator as tf_estimator
+
+E = tf.estimator
+
+
+@dataclasses.dataclass
+class Job:
+  estimator: "tf.compat.v1.estimator.tpu.TPUEstimator"
+  spec: Optional["tf_estimator.EstimatorSpec"] = None
+  configs: "Dict[str, tf_estimator.tpu.TPUConfig]" = None
+  tpu: tf_estimator.tpu.TPUConfig = None
+  word: Literal["tf.estimator.Estimator"] = "tf.estimator.Estimator"
+
+
+def make(base: tf.estimator.Estimator, same: 'E.Estimator', own: "Job", none: "no name"):
+  return tf_estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=spec)
+"""
+
+
+@pytest.mark.parametrize(
+    "rewrite, annotations",
+    [
+        (
+            adopt,
+            [
+                "'tf_estimator.tpu.TPUEstimator'",
+                "Optional['tf_estimator.EstimatorSpec']",
+                "'Dict[str, tf_estimator.tpu.TPUConfig]'",
+                "tf_estimator.tpu.TPUConfig",
+                "Literal['tf.estimator.Estimator']",
+                *("tf_estimator.Estimator", "'tf_estimator.Estimator'", "'Job'", "'no name'"),
+            ],
+        ),
+        (
+            migrate,
+            [
+                *("'Trainer'", "Optional['ModelSpec']", "'Dict[str, object]'", "object"),
+                "Literal['tf.estimator.Estimator']",
+                *("Trainer", "'Trainer'", "'Job'", "'no name'"),
+            ],
+        ),
+    ],
+)
+def test_annotations_follow(
+    rewrite: Callable[[str], Rewritten], annotations: Sequence[str]
+) -> None:
+    """Annotations name what the program names, as code or as strings; words stay.
+
+    Where there is no counterpart they are `object`, and cost no function or field.
+    """
+    tree = ast.parse(rewrite(ANNOTATED).source)
+    nodes = [
+        (each.lineno, each.col_offset, each.annotation)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.AnnAssign | ast.arg) and each.annotation is not None
+    ]
+    assert [ast.unparse(each) for *_, each in sorted(nodes, key=lambda one: one[:2])] == annotations

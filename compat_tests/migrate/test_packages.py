@@ -107,6 +107,20 @@ def _encoded() -> dict[str, bytes]:
     return {name: text.encode() for name, text in MODULES.items()}
 
 
+def test_a_package_that_trains_unseen_is_refused(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Some module has to call what tells the library what is trained; which one is all the same."""
+    model = folder / "model.py"
+    model.write_text(MODULES["model.py"].replace("optimizer.minimize(loss)", "steps.one(loss)"))
+    assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 2
+    assert "job: [no-training] job: it trains, and calls no" in capsys.readouterr().err
+    (folder / "steps.py").write_text(
+        "def one(optimizer, loss):\n  return optimizer.minimize(loss)\n"
+    )
+    assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -182,13 +196,37 @@ def test_a_program_is_not_migrated_without_its_modules(
     assert "Give the folder to `migrate`" in stderr
 
 
+def test_modules_are_found_in_the_whole_package(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program alone is refused for modules in other folders of its package, too."""
+    (folder / "names").mkdir()
+    (folder / "common.py").rename(folder / "names" / "__init__.py")
+    (folder / "model.py").rename(folder / "names" / "model.py")
+    model = MODULES["model.py"].replace("from .common", "from .")
+    (folder / "names" / "model.py").write_text(model)
+    source = (
+        MODULES["train.py"]
+        .replace("job.common", "job.names")
+        .replace("job.model", "job.names.model")
+    )
+    (folder / "train.py").write_text(source)
+
+    assert main.main(["migrate", "--form", "tf2", "job/train.py"]) == 2
+    stderr = capsys.readouterr().err
+    assert "[imports-legacy-module] names/__init__.py: the program imports it" in stderr
+    assert "[imports-legacy-module] names/model.py" in stderr
+    assert "[no-training]" not in stderr
+    assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0
+
+
 @pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.takes_modules])
 def test_a_form_for_one_file_says_so(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     """A form without modules and single rules refuses a folder, with the way out."""
     assert main.main(["migrate", "--form", form, "job"]) == 2
-    assert f"--form {form} takes one file" in capsys.readouterr().err
+    assert f"--form {form} takes a program of one file, not a folder" in capsys.readouterr().err
 
 
 def test_star_imports_of_stock_are_refused(

@@ -17,7 +17,7 @@ from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
 
 EXAMPLES = migrate_rules.examples()
 
-OF_PROGRAMS = ("imports-legacy-module", "no-estimator")
+OF_PROGRAMS = ("imports-legacy-module", "no-estimator", "no-training")
 """Rules of whole programs: `test_packages` and `test_tf2_form` have their tests."""
 
 ONES = [each for each in EXAMPLES if each.rule not in OF_PROGRAMS]

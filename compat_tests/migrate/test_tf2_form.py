@@ -119,7 +119,8 @@ def main(columns):
   # estimator-bridge: RunConfig(session_config) is left out: NOTHING.
   # session_config=None
   estimator = Trainer(
-      model_fn, config=RunConfig(model_dir='model'),
+      model_fn,
+      config=RunConfig(model_dir='model'),
       embedding_config_spec=EmbeddingConfigSpec(
           feature_columns=columns,
           optimization_parameters=AdagradParameters(.1), quirks='stock'))
@@ -147,9 +148,10 @@ def test_nothing_else_changes() -> None:
     """Names are replaced, and code without a counterpart becomes a comment with the reason."""
     reasons = {
         "NOTHING": "the new program has no counterpart",
-        "ATTRS": "SavedModels are written without default attributes",
-        "SUM": "the strategy adds the gradients of its replicas",
-        "TPU": "the strategy determines the device, and on each tables are trained as on a TPU",
+        "ATTRS": "SavedModels are written\n  # without default attributes",
+        "SUM": "the strategy adds the gradients of its\n  # replicas",
+        "TPU": "the strategy determines the device, and on\n"
+        "  # each tables are trained as on a TPU",
         "TF2": "the program runs in TensorFlow 2 now",
     }
     expected = MIGRATED
@@ -454,6 +456,22 @@ def test_a_lost_training_names_the_first_cause() -> None:
     with pytest.raises(errors.Untranslatable, match=cause) as refused:
         migrate(source)
     assert str(refused.value).count("[loses-training] estimator.train") == 1
+
+
+UNSEEN = {
+    "a helper of a library": "helper.create_train_op(loss, optimizer)",
+    "updates of Keras": "tf.group(tf.keras.optimizers.SGD(1.).get_updates(loss, []))",
+    "a method by its name": "getattr(optimizer, 'mini' + 'mize')(loss)",
+}
+
+
+@pytest.mark.parametrize("train_op", UNSEEN.values(), ids=UNSEEN)
+def test_a_training_that_is_not_seen_is_refused(train_op: str) -> None:
+    """What would fail at its first step is refused; a program that only predicts is not."""
+    source = PROGRAM.replace("optimizer.minimize(loss)", train_op)
+    migrate(source)
+    with pytest.raises(errors.Untranslatable, match=r"\[no-training\] job.py: it trains, and"):
+        migrate(source.replace("  return estimator\n", "  estimator.train(1)\n"), "job.py")
 
 
 def test_hooks_of_sessions_are_those_of_train() -> None:

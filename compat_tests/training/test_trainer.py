@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -155,29 +156,120 @@ def test_ways_to_take_a_gradient_are_the_same(tmp_path: pathlib.Path) -> None:
 
     def by_two(loss: tf.Tensor) -> Any:
         variables = v1.trainable_variables()
-        parts = (
-            v1.trainable_variables("dense"),
-            [each for each in variables if "scale" in each.name],
-        )
-        assert all(parts)
+        kernels = [each for each in variables if "kernel" in each.name]
+        others = [each for each in variables if "kernel" not in each.name]
         optimizers = [
-            training.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE)) for _ in parts
+            training.CrossShardOptimizer(v1.train.GradientDescentOptimizer(RATE)) for _ in range(2)
         ]
-        pairs = zip(optimizers, parts, strict=True)
+        pairs = zip(optimizers, (kernels, others), strict=True)
         return tf.group(*(training.minimize(one, loss, var_list=part) for one, part in pairs))
 
+    def by_pairs(loss: tf.Tensor) -> Any:
+        optimizer = v1.train.GradientDescentOptimizer(RATE)
+        pairs = training.compute_gradients(optimizer, loss)
+        assert [each for _, each in pairs] == v1.trainable_variables()
+        return optimizer.apply_gradients([(each * 1.0, variable) for each, variable in pairs])
+
     expected = trained(tmp_path / "one", model(minimized), 3)
-    for number, train in enumerate((by_gradients, by_two)):
+    for number, train in enumerate((by_gradients, by_two, by_pairs)):
         steps = trained(tmp_path / str(number), model(train), 3)
+        assert steps[-1].keys() == expected[-1].keys()
         for name, value in expected[-1].items():
             np.testing.assert_array_equal(steps[-1][name], value, err_msg=name)
 
 
+def only_the_model() -> list[Any]:
+    """Returns the trainable variables without those that stand for tables."""
+    return [each for each in v1.trainable_variables() if "dummy" not in each.name]
+
+
 @pytest.mark.full
-def test_gradients_of_two_losses_are_refused(tmp_path: pathlib.Path) -> None:
-    """Tables are trained by the gradient of one loss; the error says how to make it one."""
+def test_two_losses_train_what_their_var_lists_name(tmp_path: pathlib.Path) -> None:
+    """The table moves by the loss whose `var_list` has its dummy, twice as far by twice the loss.
+
+    A loss that does not have it, the first one here, has no part in that.
+    """
+
+    def by_two(loss: tf.Tensor) -> Any:
+        first, second = (v1.train.GradientDescentOptimizer(RATE) for _ in range(2))
+        other = tf.square(loss)
+        tables = [each for each in v1.trainable_variables() if "dummy" in each.name]
+        return tf.group(
+            training.minimize(first, other, var_list=only_the_model()),
+            training.minimize(second, 2.0 * loss, var_list=tables),
+        )
+
+    expected = change(trained(tmp_path / "one", model(minimized), 1))["words"]
+    seen = change(trained(tmp_path / "two", model(by_two), 1))["words"]
+    assert np.any(expected)
+    # Rows of less than 1 are rounded to 2^-25, once for either side, and one side is doubled.
+    np.testing.assert_allclose(seen, 2.0 * expected, rtol=0.0, atol=3 * 2.0**-25)
+
+
+@pytest.mark.full
+def test_a_table_that_no_var_list_names_is_not_trained(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a TPUEstimator: zeros are sent, and a warning names the feature."""
+
+    def few(loss: tf.Tensor) -> Any:
+        optimizer = v1.train.GradientDescentOptimizer(RATE)
+        return training.minimize(optimizer, loss, var_list=only_the_model())
+
+    with caplog.at_level(logging.WARNING):
+        seen = change(trained(tmp_path, model(few), 1))
+    assert not np.any(seen["words"])
+    assert np.any(seen["dense/kernel"])
+    assert "Feature 'word': no loss has a gradient" in caplog.text
+
+
+@pytest.mark.full
+def test_a_model_of_tables_alone_trains(tmp_path: pathlib.Path) -> None:
+    """With Adam, too: nothing is kept for a table's dummy in checkpoints."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> training.ModelSpec:
+        net = tf.reduce_sum(features["word"], 1, keepdims=True)
+        loss = v1.losses.mean_squared_error(3.0 * labels, net)
+        optimizer = v1.train.AdamOptimizer(RATE)
+        if params["batch_size"] and apart:
+            pairs = training.compute_gradients(optimizer, loss)
+            train_op = optimizer.apply_gradients(pairs)
+        else:
+            train_op = training.minimize(optimizer, loss)
+        return training.ModelSpec(mode, loss=loss, train_op=train_op)
+
+    for apart in (False, True):
+        seen = trained(tmp_path / str(apart), model_fn, 1)
+        assert np.any(change(seen)["words"])
+        assert not [name for name in seen[-1] if "dummy" in name]
+
+
+@pytest.mark.full
+def test_a_trainer_works_within_a_graph(tmp_path: pathlib.Path) -> None:
+    """`with tf.Graph().as_default()` around it changes nothing, and stays what it was."""
+    with tf.Graph().as_default() as graph:
+        trainer = make(model(minimized), tmp_path / "in")
+        trainer.train(input_fn, max_steps=2)
+        results = trainer.evaluate(input_fn, steps=2)
+        predictions = trainer.predict(input_fn)
+        net = next(predictions)["net"]
+        assert tf.compat.v1.get_default_graph() is graph
+        assert not tf.executing_eagerly()
+        assert not graph.get_operations()
+    other = make(model(minimized), tmp_path / "out")
+    other.train(input_fn, max_steps=2)
+    assert other.evaluate(input_fn, steps=2) == results
+    np.testing.assert_array_equal(next(other.predict(input_fn))["net"], net)
+
+
+@pytest.mark.full
+def test_a_table_that_two_losses_train_is_refused(tmp_path: pathlib.Path) -> None:
+    """The error names the feature, and says how to have one loss."""
     trainer = make(model(lambda loss: (minimized(loss), minimized(2 * loss))), tmp_path)
-    with pytest.raises(errors.InvalidInput, match=r"of 2 losses, .* their sum for instance"):
+    with pytest.raises(errors.InvalidInput, match=r"Feature 'word': .*Train by their sum, or"):
+        trainer.train(input_fn, steps=1)
+    trainer = make(model(lambda loss: loss), tmp_path)
+    with pytest.raises(errors.InvalidInput, match=r"takes no gradient that is known"):
         trainer.train(input_fn, steps=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
 
@@ -23,7 +24,23 @@ _TRAINING = (
 )
 """Functions and methods whose calls train, evaluate, predict, save or export, or say how."""
 
+_GRADIENTS = ("minimize", "compute_gradients", "gradients")
+
 _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out: {}"
+
+
+def trains_unseen(sources: Iterable[str]) -> bool:
+    """Returns whether a program trains, and nothing of which it is known what it trains."""
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
+    named = {_last_name(node) for node in nodes}
+    return bool(called & {"train", "train_and_evaluate"}) and not named & {*_GRADIENTS}
+
+
+def _last_name(node: ast.AST) -> str:
+    """Returns the last part of a name, also of one that is imported; "" of other nodes."""
+    parts = (getattr(node, part, None) for part in ("attr", "id", "name"))
+    return next((each for each in parts if isinstance(each, str)), "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ import libcst as cst
 from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate import import_statements, selection
+from estimator_bridge.migrate import import_statements, quoted_names, selection
 from estimator_bridge.migrate.import_statements import (
     Aliases,
     Imported,
@@ -178,6 +178,33 @@ class _Replacer(cst.CSTTransformer):
             root = root.value
         full = self._program.alias_of(root)
         return full is not None and is_stock(full)
+
+    def leave_SimpleString(
+        self, original_node: cst.SimpleString, updated_node: cst.SimpleString
+    ) -> cst.BaseExpression:
+        """Replaces names in an annotation that is a string."""
+        value = original_node.value
+        for name in reversed([*quoted_names.read(self._program, original_node)]):
+            place, length = self._place_of_start(original_node, name.text)
+            # Names below one that an import binds are found there.
+            is_bound = name.text.split(".")[0] in self._imported
+            if place is None or is_bound or not self._takes["stock-names"]:
+                continue
+            new = code_of(self._aliases.expression(place))
+            value = f"{value[: name.start]}{new}{value[name.start + length :]}"
+            line = self._program.line(original_node)
+            old = name.text[:length]
+            self.lines.append(Line(line, "name", old, new, "", "stock-names"))
+        return updated_node.with_changes(value=value)
+
+    def _place_of_start(self, node: cst.CSTNode, dotted: str) -> tuple[Replacement | None, int]:
+        """Returns where the bridge has the start of a dotted name, and how long the start is."""
+        for start in itertools.accumulate(dotted.split("."), "{}.{}".format):
+            for full in self._program.full_names_of(node, start):
+                place = place_of(full)
+                if place is not None:
+                    return place, len(start)
+        return None, 0
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         """Has a spec keep the numbers of stock, as `run` does."""

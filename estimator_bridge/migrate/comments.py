@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
@@ -12,6 +13,9 @@ from estimator_bridge.migrate.edits import Edits, commented_out, lines_of
 from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
 from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import Line
+
+_WIDTH = 100
+"""Of lines with reasons: what most guides to style allow."""
 
 
 class Comments:
@@ -78,6 +82,9 @@ class Comments:
         if starts_line and kept_after is not None and self._starts_line(kept_after):
             start = self._edits.line_start(line)
             end = self._edits.line_start(int(self._program.position(run[-1]).end.line) + 1)
+        elif kept_before is not None and self._ends_line(run[-1], kept_after):
+            # The comma of the last one stays, and with it the end of the line.
+            start, end = self._edits.span(kept_before)[1], last
         self._edits.replace(start, end, "")
         indent = self._edits.indentation(self._program.statement_of(run[0]))
         position = start
@@ -88,6 +95,12 @@ class Comments:
             rest = self._edits.text(behind, end) if argument is run[-1] else ""
             comments = re.findall(r"#[^\r\n]*", f"{before}\n{rest}")
             remarks[argument] += "".join(f"{indent}{each}\n" for each in comments)
+
+    def _ends_line(self, argument: cst.Arg, after: cst.Arg | None) -> bool:
+        """Returns whether the argument behind one starts a line, and no comment is between them."""
+        return (
+            after is not None and self._starts_line(after) and "#" not in self._gap(argument, after)
+        )
 
     def _gap(self, before: cst.Arg, after: cst.Arg) -> str:
         """Returns the text between two arguments on the first one's last line."""
@@ -121,7 +134,7 @@ class Comments:
         """Adds a comment, and code that is commented out, above a statement."""
         indent = self._edits.indentation(statement)
         before = self._above.get(statement, "")
-        self._above[statement] = f"{before}{indent}{comment}\n{code}"
+        self._above[statement] = f"{before}{_wrapped(comment, indent)}{code}"
 
     def _comment_out_statements(self) -> Iterator[Line]:
         """Comments out the statements that are removed; yields a line for each of them."""
@@ -136,7 +149,7 @@ class Comments:
             first = min([position.start.line, *map(self._program.line, decorators)])
             start, end = self._edits.lines(first, self._program.last_line(statement))
             code = commented_out(self._edits.text(start, end), indent)
-            text = f"{indent}{MARK}{reason}.\n{code}"
+            text = f"{_wrapped(f'{MARK}{reason}.', indent)}{code}"
             removed[block] = removed.get(block, 0) + 1
             if removed[block] == len(block.body) and not isinstance(block, cst.Module):
                 text += f"{indent}pass\n"
@@ -149,6 +162,23 @@ class Comments:
 def sentence(why: str) -> str:
     """Returns a reason with a capital letter."""
     return why[:1].upper() + why[1:]
+
+
+def _wrapped(comment: str, indent: str) -> str:
+    """Returns a comment in lines that are not too long."""
+    return (
+        textwrap.fill(
+            comment,
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}# ",
+            expand_tabs=False,
+            replace_whitespace=False,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
 
 
 def _at(call: cst.Call, argument: cst.Arg) -> int:

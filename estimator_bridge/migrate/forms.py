@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import bridge_form, sparse_core_rules, tf2_form, tf2_rules
+from estimator_bridge.migrate import (
+    bridge_form,
+    keras_losses,
+    sparse_core_rules,
+    tf2_form,
+    tf2_rules,
+)
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.modules import ALONE, Modules
@@ -49,12 +55,19 @@ def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
 
 
 def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rewritten:
-    if selected != ALL or modules is not ALONE:
+    if modules is not ALONE:
         raise errors.InvalidInput(
-            "migrate: --form keras takes one file, and applies all of its rules. Give the program "
-            "without --only and --skip, or migrate to --form tf2."
+            "migrate: --form keras takes a program of one file, not a folder. Give the file, or "
+            "migrate the folder to --form tf2."
         )
-    return keras_form.migrate_to_keras(source, name)
+    if selected != ALL:
+        raise errors.InvalidInput(
+            "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
+            "migrate to --form tf2."
+        )
+    result = keras_form.migrate_to_keras(source, name)
+    keras_losses.check(result.source, name)
+    return result
 
 
 FORMS: Mapping[str, Form] = {

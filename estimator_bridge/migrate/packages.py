@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import io
+import os
 import pathlib
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import names, tf2_form
-from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused
+from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import Form
 from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
@@ -99,7 +100,10 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
     try:
         result = form.rewrite(source.text, source.name, selected, ALONE)
     except Refused as refused:
-        raise Refused(source.name, [*refused.blockers, *blockers]) from refused
+        # What is missing may be in a module that is migrated with it.
+        others = [each for each in refused.blockers if each.rule != tf2_form.NO_TRAINING]
+        all_blockers = [*others, *blockers] if blockers else refused.blockers
+        raise Refused(source.name, all_blockers) from refused
     if blockers:
         raise Refused(source.name, blockers)
     return result
@@ -128,6 +132,9 @@ def rewrite_all(
     if not blockers and not any(each.trains for each in results.values()):
         why = f"no file of {folder.name} makes a TPUEstimator that can be carried"
         blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, folder.name))
+    checks = tf2_form.NO_TRAINING in form.rules() and not blockers
+    if checks and trains_unseen(each.text for each in sources):
+        blockers.append(tf2_form.no_training(folder.name))
     if blockers:
         raise Refused(folder.name, blockers)
     return results
@@ -178,14 +185,16 @@ def _below(statement: ast.ImportFrom) -> list[str]:
 
 def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
     """Returns the modules beside a program that it imports, and that would have to be migrated."""
-    folder, modules, seen, queue = source.path.parent, [], {source.path.stem}, [source]
+    modules, seen, queue = [], {source.path.resolve()}, [source]
     # A module that the tf2 form would change uses what no other form has either.
     rewrite = form.rewrite if form.takes_modules else tf2_form.migrate
     while queue:
         each = queue.pop()
-        for name in sorted(_imported_beside(each, folder) - seen):
-            seen.add(name)
-            module = read(folder / f"{name}.py", f"{name}.py")
+        for path, name in sorted(_imported_beside(each, source.path.parent).items()):
+            if path in seen:
+                continue
+            seen.add(path)
+            module = read(path, os.path.relpath(path, source.path.parent.resolve()))
             queue.append(module)
             try:
                 new = rewrite(module.text, module.name, ALL, Modules(name)).source
@@ -197,15 +206,30 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
     return modules
 
 
-def _imported_beside(source: SourceFile, folder: pathlib.Path) -> set[str]:
+def _imported_beside(source: SourceFile, folder: pathlib.Path) -> dict[pathlib.Path, str]:
+    """Returns the modules that a source imports from the folder of a program, or its package.
+
+    Returns:
+        Their names, by their paths.
+    """
     try:
         nodes = [*ast.walk(ast.parse(source.text))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return set()
-    here = Modules(f"{package_name(folder)}.{source.path.stem}".lstrip("."))
+        return {}
+    is_package = source.path.name == "__init__.py"
+    parts = [package_name(source.path.parent), *([] if is_package else [source.path.stem])]
+    here = Modules(".".join(filter(None, parts)), is_package)
     imported = {here.absolute(each) for node in nodes for each in _names_imported(node)}
-    in_package = {each.removeprefix(f"{package_name(folder)}.") for each in imported}
-    return {each for each in in_package if (folder / f"{each}.py").is_file()}
+    package = package_name(folder)
+    above = folder.resolve().parents[package.count(".")] if package else folder
+    modules: dict[pathlib.Path, str] = {}
+    for name in imported:
+        for root in (folder.resolve(), above.resolve()):
+            module = root.joinpath(*name.split("."))
+            for path in (module.with_suffix(".py"), module / "__init__.py"):
+                if name and path.is_file():
+                    modules[path] = name.removeprefix(f"{package}.")
+    return modules
 
 
 def _names_imported(node: ast.AST) -> Iterator[str]:

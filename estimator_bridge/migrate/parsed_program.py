@@ -68,6 +68,11 @@ class ParsedProgram:
         """Returns the full names that a name or attribute may have, given imports and aliases."""
         return sorted(self._full_names(node, frozenset()))
 
+    def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
+        """Returns the full names that a dotted name may have where a node is."""
+        scope = self.scopes.get(place)
+        return [] if scope is None else sorted(self._found(scope, dotted, dotted, frozenset()))
+
     def alias_of(self, name: cst.CSTNode) -> str | None:
         """Returns the full name that a name is assigned to, wherever it is assigned; or None."""
         scope = self.scopes.get(name)
@@ -89,9 +94,15 @@ class ParsedProgram:
         scope = self.scopes.get(node)
         if scope is None:
             return set()
+        return self._found(scope, node, str(get_full_name_for_node(node) or ""), seen)
+
+    def _found(
+        self, scope: metadata.Scope, node: cst.CSTNode | str, dotted: str, seen: frozenset[str]
+    ) -> set[str]:
+        """Returns the full names of a node, or of a dotted name, in a scope."""
         qualified = scope.get_qualified_names_for(node)
         names = {self.modules.full(each.name) for each in qualified if each.source is _IMPORT}
-        root, _, rest = str(get_full_name_for_node(node) or "").partition(".")
+        root, _, rest = dotted.partition(".")
         if names or not root or root in seen:
             return names
         below = f".{rest}" if rest else ""

@@ -12,11 +12,13 @@ from estimator_bridge.migrate import tf2_rules
 from estimator_bridge.migrate.blockers import BRIDGE_FORM
 from estimator_bridge.migrate.comments import sentence
 from estimator_bridge.migrate.parsed_program import code_of
+from estimator_bridge.migrate.quoted_names import QuotedName
 from estimator_bridge.migrate.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
 from estimator_bridge.settings import quirks
 
 _TABLES = "embedding_config_spec"
+_OBJECT = "object"
 
 Handler: TypeAlias = Callable[[cst.CSTNode, str, NameRule], None]
 """Takes a name, or the call of a method; the id of its rule; and the rule."""
@@ -45,6 +47,7 @@ class Tf2Actions:
             Action.UNWRAP: self._unwrap,
             Action.UNWRAP_TENSOR: self._unwrap_tensor,
             Action.COMMENT_OUT: self.comment_out,
+            Action.OBJECT: self._replace_by_object,
             Action.REFUSE: self.refuse,
         }
         self.of_methods: Mapping[Action, Handler] = {
@@ -117,6 +120,30 @@ class Tf2Actions:
 
     # Names.
 
+    def replace_quoted(self, node: cst.CSTNode, name: QuotedName, full: str) -> None:
+        """Replaces a name in an annotation that is a string."""
+        rule = tf2_rules.of_name(full)
+        if rule is None:
+            return
+        rule = tf2_rules.of_type(full, rule, is_annotation=True)
+        if rule.action not in (Action.IMPORT, Action.UNWRAP, Action.OBJECT):
+            return
+        rule_id = tf2_rules.id_of(full, rule)
+        if not self._tf2_edits.takes(node, rule_id, rule):
+            return
+        new = _OBJECT
+        if rule.action is not Action.OBJECT:
+            short = rule.new or full.rpartition(".")[2]
+            new = self._tf2_edits.import_name(short, rule.module)
+        start, _ = self._edits.span(node)
+        self._edits.replace(start + name.start, start + name.end, new)
+        self._tf2_edits.say(node, "name", name.text, new, rule_id)
+
+    def _replace_by_object(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
+        """Replaces an annotation, which may not name what is no longer imported."""
+        self._edits.replace_node(node, _OBJECT)
+        self._tf2_edits.say(node, "name", code_of(node), _OBJECT, rule_id)
+
     def _import_name(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         if rule.arguments is not None and not self._is_called_here(node):
             why = "its arguments change, and it is not called where it is named"
@@ -135,8 +162,19 @@ class Tf2Actions:
             return True
         if isinstance(parent, cst.Attribute) or self._program.aliases_of(node):
             return True
-        if self._program.enclosing(node, cst.Annotation) is not None:
-            return True
+        return self._is_annotation(node) or self._is_tested_for(node)
+
+    def rule_here(self, node: cst.CSTNode, full: str, rule: NameRule) -> NameRule:
+        """Returns the rule of a name where it is: as a type it makes nothing."""
+        is_annotation = self._is_annotation(node)
+        if is_annotation or self._is_tested_for(node):
+            return tf2_rules.of_type(full, rule, is_annotation=is_annotation)
+        return rule
+
+    def _is_annotation(self, node: cst.CSTNode) -> bool:
+        return self._program.enclosing(node, cst.Annotation) is not None
+
+    def _is_tested_for(self, node: cst.CSTNode) -> bool:
         call = self._program.enclosing(node, cst.Call)
         return call is not None and code_of(call.func) in ("isinstance", "issubclass")
 

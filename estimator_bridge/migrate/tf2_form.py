@@ -10,12 +10,13 @@ from libcst import matchers
 from estimator_bridge import errors
 from estimator_bridge.migrate import (
     names,
+    quoted_names,
     sparse_core_rules,
     stock_replacements,
     tf2_imports,
     tf2_rules,
 )
-from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused
+from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.edits import Edits
 from estimator_bridge.migrate.import_statements import ImportStatement
 from estimator_bridge.migrate.modules import ALONE, Modules
@@ -25,6 +26,9 @@ from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
+
+NO_TRAINING = "no-training"
+"""The id of a rule of whole programs."""
 
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
@@ -76,6 +80,12 @@ def migrate(
             "statement on a line of its own, imports at the top."
         ) from error
     return Rewritten(new, tuple(lines), trains)
+
+
+def no_training(name: str) -> Blocker:
+    """Returns the refusal of a program of which it is not known what it trains."""
+    rule = tf2_rules.OTHERS[NO_TRAINING]
+    return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
 
 class _RuleVisitor(cst.CSTVisitor):
@@ -148,6 +158,14 @@ class _RuleVisitor(cst.CSTVisitor):
     def visit_Name(self, node: cst.Name) -> None:
         self._visit_name(node)
 
+    def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        """Replaces names in annotations that are strings."""
+        if self._tf2_edits.removal.is_removed(node):
+            return
+        for name in quoted_names.read(self._program, node):
+            for full in name.full_names[:1]:
+                self._actions.replace_quoted(node, name, full)
+
     def _visit_name(self, node: cst.Name | cst.Attribute) -> bool:
         """Applies the rule of a name; returns whether its parts are to be visited."""
         if self._tf2_edits.removal.is_removed(node):
@@ -157,6 +175,7 @@ class _RuleVisitor(cst.CSTVisitor):
             rule = tf2_rules.of_name(full)
             if rule is None:
                 continue
+            rule = self._actions.rule_here(node, full, rule)
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)
@@ -266,6 +285,8 @@ class _RuleVisitor(cst.CSTVisitor):
                 f"{': ' if reasons else ''}{reasons}"
             )
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
+        elif self._program.modules is ALONE and trains_unseen([self._program.module.code]):
+            blockers.append(no_training(name))
         if blockers:
             raise Refused(name, blockers)
 

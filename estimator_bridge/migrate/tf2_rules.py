@@ -30,6 +30,7 @@ class Action(enum.Enum):
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
     LEAVE_OUT = "the argument stays as a comment"
+    OBJECT = "`object` replaces it"
     ADD = "a call gets an argument"
     LOOK = "it stays, and a line of the report says what to look at"
     OTHER = "see the reason"
@@ -346,6 +347,17 @@ def of_name(full: str) -> NameRule | None:
     return STOCK.get(short, OTHER_STOCK)
 
 
+def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
+    """Returns the rule of a full name where it stands for a type, and nothing is made of it."""
+    if not stock_replacements.is_stock(full):
+        return rule
+    if rule is STOCK["Estimator"]:
+        return STOCK[ESTIMATOR]  # of which it is the base class
+    # `isinstance` of `object` would be true of everything.
+    leaves_out = is_annotation and rule.action in (Action.COMMENT_OUT, Action.REFUSE)
+    return OTHERS["annotation"] if leaves_out else rule
+
+
 def stock_reason(names: Iterable[str], written: str) -> str:
     """Returns why a name, by its possible full names and as written, is commented out."""
     refusals = (stock_replacements.refusal_of(name) for name in names)
@@ -364,6 +376,10 @@ def id_of(full: str, rule: NameRule) -> str:
     """Returns the id of the rule of a full name."""
     if rule.module == _OF_TRAIN:
         return "session-hooks"
+    if rule is OTHERS["annotation"]:
+        return "annotation"
+    if rule is STOCK[ESTIMATOR]:
+        return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
 
 
@@ -373,6 +389,9 @@ def argument_rule(name: str) -> str:
 
 
 OTHERS: Mapping[str, NameRule] = {
+    "annotation": NameRule(
+        Action.OBJECT, "an annotation by a class that the new program has no counterpart of"
+    ),
     "argument-other": NameRule(Action.LEAVE_OUT, NO_COUNTERPART),
     "arguments-unpacked": NameRule(Action.REFUSE, "`**` may have arguments that are not carried"),
     "arguments-without-names": NameRule(Action.REFUSE, "not all of them are carried"),
@@ -389,6 +408,12 @@ OTHERS: Mapping[str, NameRule] = {
     "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
     "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
     "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),
+    "no-training": NameRule(
+        Action.REFUSE,
+        "it trains, and calls no minimize, compute_gradients or tf.gradients, which would tell the "
+        "library what is trained",
+        way_out="Call one of them in the model_fn, in the program or in a module of its folder",
+    ),
     "no-tables": NameRule(
         Action.REFUSE,
         "it has no `embedding_config_spec`, and the library is for models with tables",

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf2_engine
 from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
-from tf2_engine.training import differentiation, sparse_cores
+from tf2_engine.training import differentiation, dummies, sparse_cores
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
@@ -83,6 +83,8 @@ class Model:
             self.engine = tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
             if self._samples is not None:
                 self.engine.build()  # Stacks cannot be made while a step is traced.
+            self._dummies = dummies.create(table.name for table in engine_spec.tables)
+        self._tables = _tables_of_features(engine_spec)
         self.store = ModelVariables()
         self.saver: Saver | None = None
         self._traced_step: Tensor | None = None
@@ -162,7 +164,7 @@ class Model:
         """Calls the model_fn with the batch of a replica; to train, also updates the tables.
 
         Raises:
-            InvalidInput: in training, not exactly one loss trains variables.
+            InvalidInput: in training, no loss trains variables, or several train one table.
         """
         weights = {key: batch["weights"].get(key) for key in batch["ids"]}
         activations, update = self.engine.differentiable_lookup(
@@ -171,17 +173,20 @@ class Model:
         features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
         arguments = self.arguments(mode, features=features, labels=batch.get("labels"))
         self._traced_step = tf.identity(self.step)
-        with differentiation.recorded() as differentiated, _seeded(self.config.tf_random_seed):
-            spec = self.store.call(lambda: self._call_model(arguments), self.step)
-        if mode == ModeKeys.TRAIN:
-            share = _share(spec, differentiated)
-            of_activations = tf.gradients(
-                share, list(activations.values()), unconnected_gradients="zero"
+        of_tables = self._dummies if mode == ModeKeys.TRAIN else {}
+        with (
+            differentiation.recorded(of_tables) as differentiated,
+            _seeded(self.config.tf_random_seed),
+        ):
+            spec = self.store.call(
+                lambda: self._call_model(arguments), self.step, list(of_tables.values())
             )
+        if mode == ModeKeys.TRAIN:
+            gradients = differentiated.gradients(activations, self._tables)
             if self.embedding.gradient_multiplier is not None:
                 factor = self.embedding.gradient_multiplier()
-                of_activations = [gradient * factor for gradient in of_activations]
-            update(dict(zip(activations, of_activations, strict=True)))
+                gradients = {key: each * factor for key, each in gradients.items()}
+            update(gradients)
         self._traced_step = None
         return spec
 
@@ -210,13 +215,8 @@ def _seeded(seed: int | None) -> Iterator[None]:
         random.setstate(state)
 
 
-def _share(spec: ModelSpec, differentiated: list[differentiation.Differentiated]) -> Tensor:
-    """Returns the share of a replica in the loss that trains the tables."""
-    by_loss = {id(each.loss): each for each in differentiated}
-    if len(by_loss) != 1:
-        raise errors.InvalidInput(
-            f"The model_fn takes gradients of {len(by_loss)} losses, and tables are trained by the "
-            "gradient of one: call training.minimize, compute_gradients or gradients with the same "
-            "loss each time, their sum for instance."
-        )
-    return next(iter(by_loss.values())).share
+def _tables_of_features(spec: specs.EngineSpec) -> dict[str, str]:
+    """Returns the table of each feature, by the keys of a batch."""
+    if spec.structure is None:
+        return {each.name: each.table for each in spec.features}
+    return {key: spec.features[place].table for key, place in spec.structure.items()}

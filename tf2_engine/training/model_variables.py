@@ -6,12 +6,13 @@ import collections
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat, tpu_columns
+from tf2_engine.training import dummies
 from tf2_engine.types import Object, Tensor, Variable
 
 v1 = tf.compat.v1
@@ -76,19 +77,26 @@ class ModelVariables:
 
     Attributes:
         variables: by legacy name.
+        of_dummies: what optimizers keep for the dummies of tables, by name; in no checkpoint.
         averaged: the name of the variable of each average that is among them.
     """
 
     def __init__(self) -> None:
         self.variables: dict[str, Variable] = {}
+        self.of_dummies: dict[str, Variable] = {}
         self.averaged: dict[str, str] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         self._scope = _scope_class()("tf1_scope")
 
-    def call(self, function: Callable[[], Result], step: Variable) -> Result:
+    def call(
+        self, function: Callable[[], Result], step: Variable, of_tables: Sequence[Variable] = ()
+    ) -> Result:
         """Calls a function that creates variables, or reuses them, with what a graph would hold.
 
         Collections have the step, the trainable variables and all variables.
+
+        Args:
+            of_tables: the dummies of tables, which come first among the trainable variables.
         """
         collection = v1.get_collection_ref
         collection(v1.GraphKeys.GLOBAL_STEP)[:] = [step]
@@ -97,7 +105,8 @@ class ModelVariables:
             for key in (v1.GraphKeys.TRAINABLE_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES)
         ]
         (of_training, _), (of_all, _) = kept
-        of_training[:] = [each for each in self.variables.values() if each.trainable]
+        trained = [each for each in self.variables.values() if each.trainable]
+        of_training[:] = [*of_tables, *trained]
         of_all[:] = [*self.variables.values(), step]
 
         def added(variable: Variable) -> None:
@@ -116,7 +125,8 @@ class ModelVariables:
 
     def average_of(self, variable: Variable, name: str) -> Variable:
         """Returns the variable for the average of another one; creates it at first."""
-        if name not in self.variables:
+        known = self._holding(name)
+        if name not in known:
             # Initial values may not depend on the update that comes before.
             with v1.name_scope(None), v1.control_dependencies(None):
                 tf.Variable(
@@ -126,8 +136,13 @@ class ModelVariables:
                     # All replicas compute the same.
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                 )
-            self.averaged[name] = variable.name.partition(":")[0]
-        return self.variables[name]
+            if known is self.variables:
+                self.averaged[name] = variable.name.partition(":")[0]
+        return known[name]
+
+    def _holding(self, name: str) -> dict[str, Variable]:
+        """Returns the dict that a variable of a name belongs to."""
+        return self.of_dummies if dummies.PREFIX in name else self.variables
 
     def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
         """Returns, by variable, functions that compute the regularization losses."""
@@ -156,11 +171,12 @@ class ModelVariables:
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
-            if name not in self.variables:
+            known = self._holding(name)
+            if name not in known:
                 with v1.name_scope(None):
-                    self.variables[name] = create(**{**settings, "name": name})
-                added(self.variables[name])
-            return self.variables[name]
+                    known[name] = create(**{**settings, "name": name})
+                added(known[name])
+            return known[name]
 
         with tf.variable_creator_scope(create_once):
             yield

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log
+from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log, tf_compat
 from tf2_engine.summaries.events import EventFile
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
@@ -66,6 +66,7 @@ class Trainer:
         declared.used(cls)
         return super().__new__(cls)
 
+    @tf_compat.eagerly()
     def __init__(
         self,
         model_fn: Function,
@@ -121,6 +122,7 @@ class Trainer:
         """Returns the path of the latest checkpoint; None if there is none."""
         return self._checkpoints.latest()
 
+    @tf_compat.eagerly()
     def restore(self, checkpoint: str) -> None:
         """Restores the step now, and the variables when the first batch creates them."""
         self._checkpoints.restore(checkpoint, pinned=True)
@@ -147,6 +149,7 @@ class Trainer:
             f"{self.latest_checkpoint()} has no variable {name!r}; get_variable_names lists them."
         )
 
+    @tf_compat.eagerly()
     def train(
         self,
         input_fn: Function,
@@ -217,6 +220,7 @@ class Trainer:
             loop = Loop(self, steps, self._checkpoints, self._hooks, callbacks, listeners)
             loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
 
+    @tf_compat.eagerly()
     def evaluate(
         self,
         input_fn: Function,
@@ -272,7 +276,8 @@ class Trainer:
         batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
         while True:
             try:
-                batch = next(batches, None)
+                with tf_compat.eagerly():
+                    batch = next(batches, None)
             except KeyboardInterrupt as interrupt:
                 raise interrupt.with_traceback(None) from None
             if batch is None:
@@ -284,6 +289,7 @@ class Trainer:
             for number in range(len(next(iter(kept.values())))):
                 yield {name: values[number] for name, values in kept.items()}
 
+    @tf_compat.eagerly()
     def export_saved_model(
         self,
         export_dir_base: str | bytes,

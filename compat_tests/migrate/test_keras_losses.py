@@ -1,0 +1,25 @@
+"""`migrate --form keras` refuses what would train by several losses, which the tf2 form takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat_tests.support import migrate_corpus
+from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.forms import FORMS
+from estimator_bridge.migrate.modules import ALONE
+from estimator_bridge.migrate.selection import ALL
+
+SOURCE = migrate_corpus.programs()["two_optimizers"].source
+FIRST = ".minimize(loss, step, var_list=kernels)"
+
+
+@pytest.mark.parametrize("other", ["2.0 * loss", "loss + tf.reduce_sum(loss)"])
+def test_several_losses_are_refused(other: str) -> None:
+    """A program with one loss for two optimizers is carried; with another for one, it is not."""
+    assert FIRST in SOURCE
+    FORMS["keras"].rewrite(SOURCE, "job.py", ALL, ALONE)
+    changed = SOURCE.replace(FIRST, FIRST.replace("loss", other))
+    with pytest.raises(Refused, match=r"the Keras form:\n.*\[keras-no-training\].* several losses"):
+        FORMS["keras"].rewrite(changed, "job.py", ALL, ALONE)
+    FORMS["tf2"].rewrite(changed, "job.py", ALL, ALONE)

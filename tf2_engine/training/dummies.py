@@ -1,0 +1,25 @@
+"""Variables that stand for tables among the trainable ones, so that a `var_list` can name them.
+
+A TPUEstimator has them too, under these names: a table is trained by the losses whose `var_list`
+has its dummy. They have one element, 0, and are in no checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import tensorflow as tf
+
+from tf2_engine.types import Object, Variable
+
+PREFIX = "tpu_embedding_dummy_table_variable_"
+
+
+def create(tables: Iterable[str]) -> dict[str, Variable]:
+    """Returns a new variable for each table."""
+    return {table: tf.Variable([0.0], name=f"{PREFIX}{table}") for table in tables}
+
+
+def table_of(variable: Object, dummies: Mapping[str, Variable]) -> str | None:
+    """Returns the table that a variable stands for; None if it stands for none."""
+    return next((table for table, dummy in dummies.items() if dummy is variable), None)

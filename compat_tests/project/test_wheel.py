@@ -214,6 +214,7 @@ def test_two_builds_have_the_same_bytes(
     assert dist.normalized(archive) != archive
 
 
+@pytest.mark.full  # CI runs `make dist`, which says the same of an installed wheel.
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="the same files on both versions")
 def test_what_is_built_runs_by_itself(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

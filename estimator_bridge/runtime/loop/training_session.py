@@ -21,6 +21,7 @@ from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedSt
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
+from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Op, Session, Tensor
 
@@ -157,19 +158,22 @@ def train(
         loss = None
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
-        with tf.train.MonitoredTrainingSession(
-            master=job.master(config.master),
-            is_chief=config.is_chief,
-            checkpoint_dir=config.model_dir,
-            scaffold=step.scaffold,
-            hooks=[stop, *all_hooks],
-            save_checkpoint_secs=0,  # the hook of `_with_savers` saves
-            save_summaries_steps=config.save_summary_steps,
-            config=job.session_config(),
-            max_wait_secs=config.session_creation_timeout_secs,
-            log_step_count_steps=0,  # the hooks of `_progress` report
-            save_graph_def=config.checkpoint_save_graph_def,
-        ) as session:
+        with (
+            watching(job.cluster),
+            tf.train.MonitoredTrainingSession(
+                master=job.master(config.master),
+                is_chief=config.is_chief,
+                checkpoint_dir=config.model_dir,
+                scaffold=step.scaffold,
+                hooks=[stop, *all_hooks],
+                save_checkpoint_secs=0,  # the hook of `_with_savers` saves
+                save_summaries_steps=config.save_summary_steps,
+                config=job.session_config(),
+                max_wait_secs=config.session_creation_timeout_secs,
+                log_step_count_steps=0,  # the hooks of `_progress` report
+                save_graph_def=config.checkpoint_save_graph_def,
+            ) as session,
+        ):
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
         if loops:

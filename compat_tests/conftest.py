@@ -31,6 +31,7 @@ HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 
 collect_ignore = [
     "side_by_side.py",
+    "cluster/test_checkpoints_beside_stock.py",
     "estimator/test_interchange_with_stock.py",
     "estimator/test_side_by_side.py",
     "estimator/test_side_by_side_errors.py",

@@ -74,3 +74,4 @@ info = _tensorflow.info
 fact = _tensorflow.fact
 warning = _tensorflow.warning
 error = _tensorflow.error
+error = _tensorflow.error

@@ -67,6 +67,19 @@ def mean_error(logits: Any, labels: Any) -> Any:
     return tf.compat.v1.metrics.mean_absolute_error(labels, logits)
 
 
+class SayStep(tf.compat.v1.train.SessionRunHook):
+    """Prints the global step after each loop."""
+
+    def begin(self) -> None:
+        """Finds the step."""
+        self._step = tf.compat.v1.train.get_global_step()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Prints it."""
+        sys.stdout.write(f"STEP {run_context.session.run(self._step)}\n")
+        sys.stdout.flush()
+
+
 estimator = est.tpu.TPUEstimator(
     model_fn,
     train_batch_size=BATCH,
@@ -85,7 +98,8 @@ estimator = est.tpu.TPUEstimator(
     ),
 )
 
-estimator.train(input_fn, max_steps=steps, hooks=[CheckpointInputPipelineHook(estimator)])
+hooks = [CheckpointInputPipelineHook(estimator), SayStep()]
+estimator.train(input_fn, max_steps=steps, hooks=hooks)
 metrics = estimator.evaluate(input_fn, steps=3)
 first = next(iter(estimator.predict(lambda params: input_fn(params).take(1))))
 shown = {"first": float(first["logits"][0]), **{k: float(v) for k, v in metrics.items()}}

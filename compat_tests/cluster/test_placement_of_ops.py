@@ -68,12 +68,15 @@ def input_fn(params: Any) -> Any:
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@pytest.fixture(scope="module", params=[False, True], ids=["", "pipelined"])
+def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Any:
     """The graph of a training step; no task of the cluster runs."""
+    of_spec = {"pipeline_execution_with_tensor_core": request.param}
     with pytest.MonkeyPatch.context() as patch:
         set_task(patch)
-        job = make(tmp_path_factory.mktemp("job"))._job("train", input_fn, None, None)
+        job = make(tmp_path_factory.mktemp("job"), of_spec=of_spec)._job(
+            "train", input_fn, None, None
+        )
         with new_graph(None, job.device_fn()) as built:
             job.build()
     return built
@@ -136,7 +139,6 @@ def test_each_core_is_on_its_worker(graph: Any) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another engine": ({"engine": "software_tpu"}, "`engine`='software_tpu'"),
     "cores": ({"num_shards": 3}, "3 cores cannot be spread evenly over 2 workers"),
-    "mod": ({"of_spec": {"partition_strategy": "mod"}}, "partition_strategy='mod'"),
 }
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import pathlib
 import shutil
+import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -14,10 +18,13 @@ import tensorflow as tf
 
 from compat_tests.support.local_cluster import free_ports
 from compat_tests.support.nursery import Nursery, Task
+from estimator_bridge.runtime import watchdog
 
 PROGRAM = pathlib.Path(__file__).with_name("program.py")
 SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
 STEPS = 30
+SAVED_EVERY, LOOP = 10, 5
+"""Steps, in the program: those between two checkpoints, and those that hooks see as one."""
 PATIENCE = 600
 """Seconds for a run of a minute: the machine may be busy with other things."""
 
@@ -45,7 +52,15 @@ def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> pathlib
 class Tasks:
     """The tasks of a cluster; each runs the program, or `estimator-bridge serve`."""
 
-    def __init__(self, nursery: Nursery, folder: pathlib.Path, steps: int, **counts: int) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        folder: pathlib.Path,
+        steps: int,
+        environment: Mapping[str, str] | None = None,
+        **counts: int,
+    ) -> None:
+        self._environment = environment or {}
         ports = iter(free_ports(sum(counts.values())))
         self._cluster = {
             job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()
@@ -60,7 +75,8 @@ class Tasks:
     def start(self, job: str, index: int) -> None:
         """Starts a task, at its address."""
         place = {"type": job, "index": index}
-        environment = {"TF_CONFIG": json.dumps({"cluster": self._cluster, "task": place})}
+        config = json.dumps({"cluster": self._cluster, "task": place})
+        environment = {"TF_CONFIG": config, **self._environment}
         serves = job == "ps" and index == 0  # the others run the program itself
         program = self.folder / "serve.py" if serves else PROGRAM
         arguments = [] if serves else [self.folder / "model", self._steps, 2]
@@ -75,13 +91,19 @@ class Tasks:
             assert task.wait(60) == 0, (name, task.tail())
 
     def wait_for_step(self, step: int) -> None:
-        """Waits until a checkpoint of a step is written."""
-        end = time.monotonic() + PATIENCE
-        while not list((self.folder / "model").glob(f"model.ckpt-{step}.index")):
-            chief = self.running["chief", 0]
+        """Waits until the chief says that a step is done."""
+        self._wait_until(lambda: step in steps_of(self.folder / "chief0.log"))
+
+    def wait_for_file(self, start: str) -> None:
+        """Waits until the model_dir has a file whose name starts so."""
+        self._wait_until(lambda: any((self.folder / "model").glob(f"{start}*")))
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        chief, end = self.running["chief", 0], time.monotonic() + PATIENCE
+        while not condition():
             assert chief.poll() is None, chief.tail()
             assert time.monotonic() < end, chief.tail()
-            time.sleep(0.05)
+            time.sleep(0.002)
 
 
 def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
@@ -92,6 +114,18 @@ def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
             shutil.copy(path, folder / "model")
     state = 'model_checkpoint_path: "model.ckpt-0"\nall_model_checkpoint_paths: "model.ckpt-0"\n'
     (folder / "model" / "checkpoint").write_text(state)
+
+
+def steps_of(log: pathlib.Path) -> list[int]:
+    """Returns the steps after which a loop of the training has ended, in their order."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [int(line.removeprefix("STEP ")) for line in lines if line.startswith("STEP ")]
+
+
+def most_steps_lost(log: pathlib.Path) -> int:
+    """Returns the most steps that a session made again."""
+    loops = itertools.pairwise(steps_of(log))
+    return max([before - (after - LOOP) for before, after in loops], default=0)
 
 
 def result_of(log: pathlib.Path) -> Mapping[str, float]:
@@ -129,15 +163,107 @@ def test_a_program_trains_as_alone(
     assert len(files) >= jobs["ps"]
 
 
+def start_five(
+    nursery: Nursery,
+    alone: pathlib.Path,
+    folder: pathlib.Path,
+    environment: Mapping[str, str] | None = None,
+) -> Tasks:
+    """Starts a chief, two workers and two parameter servers."""
+    begin_as(alone, folder)
+    return Tasks(nursery, folder, STEPS, environment, chief=1, worker=2, ps=2)
+
+
 @pytest.mark.parametrize("job, index", [("ps", 0), ("ps", 1), ("worker", 1), ("chief", 0)])
 def test_a_killed_task_comes_back(
     job: str, index: int, nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     """After `kill -9` and a start at the same address the end is that of an undisturbed run."""
-    begin_as(alone, tmp_path)
-    tasks = Tasks(nursery, tmp_path, STEPS, chief=1, worker=2, ps=2)
+    tasks = start_five(nursery, alone, tmp_path)
     tasks.wait_for_step(10)
     tasks.running[job, index].kill()
     tasks.start(job, index)
     tasks.wait()
     assert_same(alone, tmp_path)
+
+
+ALL_TASKS = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1), ("chief", 0)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("time", ["first", "second"])
+@pytest.mark.parametrize("saves", [True, False], ids=["while it saves", "between saves"])
+@pytest.mark.parametrize("job, index", ALL_TASKS)
+def test_twenty_faults(
+    job: str,
+    index: int,
+    saves: bool,
+    time: str,
+    nursery: Nursery,
+    alone: pathlib.Path,
+    tmp_path: pathlib.Path,
+) -> None:
+    """Each task, killed as a checkpoint is written or between two, each twice: nothing is lost.
+
+    But the steps since the last checkpoint, which are made again. Twice, because no two kills meet
+    the same op.
+    """
+    tasks = start_five(nursery, alone, tmp_path)
+    if saves:
+        tasks.wait_for_file("model.ckpt-20")
+    else:
+        tasks.wait_for_step(15)
+    tasks.running[job, index].kill()
+    tasks.start(job, index)
+    tasks.wait()
+    assert_same(alone, tmp_path)
+    assert most_steps_lost(tmp_path / "chief0.log") <= SAVED_EVERY
+
+
+def test_a_frozen_server_is_waited_for(
+    nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A parameter server that freezes for 20 seconds costs 20 seconds, and no step."""
+    tasks = start_five(nursery, alone, tmp_path)
+    tasks.wait_for_step(15)
+    with frozen(tasks.running["ps", 1]):
+        time.sleep(20)
+    tasks.wait()
+    assert_same(alone, tmp_path)
+    assert most_steps_lost(tmp_path / "chief0.log") == 0
+
+
+@pytest.mark.parametrize("is_started_again", [True, False], ids=["started again", "goes on"])
+def test_a_lost_server_ends_the_chief(
+    is_started_again: bool, nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A task that is frozen for too long is named, and the chief ends; started again it goes on.
+
+    The frozen task may be another process by then, or the same one, in the midst of an old step.
+    """
+    # Far more than a task of a busy machine needs for an answer.
+    tasks = start_five(nursery, alone, tmp_path, {watchdog.VARIABLE: "20"})
+    tasks.wait_for_step(15)
+    with frozen(tasks.running["ps", 1]):
+        chief = tasks.running["chief", 0]
+        assert chief.wait(PATIENCE) == watchdog.STATUS == 75
+        assert "The task ps 1 at 127.0.0.1:" in chief.tail()
+        assert "has not answered for 20 s" in chief.tail()
+        if is_started_again:
+            tasks.running["ps", 1].kill()
+    if is_started_again:
+        tasks.start("ps", 1)
+    tasks.start("chief", 0)
+    tasks.wait()
+    assert_same(alone, tmp_path)
+
+
+@contextlib.contextmanager
+def frozen(task: Task) -> Iterator[None]:
+    """Freezes a task in the context: it runs no more, and its connections stay."""
+    os.kill(task.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(task.pid, signal.SIGCONT)

@@ -141,6 +141,21 @@ def test_by_name_to_other_hosts(tmp_path: pathlib.Path) -> None:
     assert_same({**wanted, **OTHERS}, converted)
 
 
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_a_cluster_has_small_tables_whole(strategy: str, tmp_path: pathlib.Path) -> None:
+    """Parameter servers store a large table in their parts, and a small one in a single slice."""
+    values, keys = tables_of("Adagrad", "dict")
+    large = {name for name in values if name.startswith("users")}
+    old = legacy_checkpoints.write(
+        str(tmp_path / "old/m"), values, OTHERS, 5, strategy, whole=values.keys() - large
+    )
+
+    convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad", "dict", strategy))
+
+    converted = legacy_checkpoints.read(str(tmp_path / "new"))
+    assert_same(values, {name: converted[key] for name, key in keys.items()})
+
+
 def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> None:
     """Rows by mod in a tensor without slices are put in order when the hosts are given.
 

@@ -6,6 +6,8 @@ import collections
 import dataclasses
 import functools
 import itertools
+import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +34,7 @@ from compat_tests.engine.test_conformance import (
 from compat_tests.support import local_cluster
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver, PsDriver
+from tf2_engine.backends.host import profile
 from tf2_engine.placement import LAYOUTS, Layout
 from tf2_engine.quantization import Quantization
 from tf2_engine.tables import Table
@@ -78,14 +81,25 @@ def read(runner: Runner, embedding: TPUEmbedding) -> dict[tuple[str, str], Array
 
 
 def train(
-    runner: Runner, group: Group, driver: HostDriver, quantization: Quantization | None = None
+    runner: Runner,
+    group: Group,
+    driver: HostDriver,
+    quantization: Quantization | None = None,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    retrieves: bool = False,
 ) -> list[Any]:
-    """Trains a table for each combination; returns activations and variables after each step."""
+    """Trains a table for each combination; returns activations and variables after each step.
+
+    Args:
+        settings: of the spec of the engine.
+        retrieves: whether the tables are retrieved before the variables are read.
+    """
     with runner.scope():
         step = tf.Variable(0.0, name="step")
         spec = spec_of(group, step)
         tables = [dataclasses.replace(each, quantization=quantization) for each in spec.tables]
-        spec = dataclasses.replace(spec, tables=tuple(tables))
+        spec = dataclasses.replace(spec, tables=tuple(tables), **settings or {})
     cores = group[0].cores
     engine = Engine(runner, spec, driver=driver, num_cores=cores)
     engine.build_for([one.shape for one in group])
@@ -95,10 +109,12 @@ def train(
         for table in [engine.embedding.tables[f"table{place}"]]
         for part, shard in enumerate(table.variables["parameters"])
     )
+    retrieve = runner.wrap(engine.embedding.retrieve) if retrieves else lambda: None
     steps: list[Any] = []
     for number, arguments in enumerate(arguments_of(group)):
         runner.write(step, float(number))
         activations = engine.train(*arguments)
+        retrieve()
         steps.append((activations, read(runner, engine.embedding)))
     return steps
 
@@ -208,9 +224,97 @@ def test_quantized_rows_are_those_of_one_process() -> None:
     assert_same(actual, trained(Runner("graph"), HostDriver(native=False)), group)
 
 
+KINDS_PIPELINED = ("Adagrad", "Adam", "SGD")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_pipeline_trains_as_in_one_process(servers: int) -> None:
+    """Activations are a step old, and the update that waits is applied when tables are retrieved.
+
+    Adam updates all rows, and a batch without gradients would move them, too.
+    """
+    group = combinations(2, kinds=KINDS_PIPELINED)
+    cluster = local_cluster.start(2, 5)
+
+    def trained(retrieves: bool, runner: Runner, driver: HostDriver) -> list[Any]:
+        settings = {"pipeline_execution_with_tensor_core": True}
+        return train(runner, group, driver, settings=settings, retrieves=retrieves)
+
+    last = []
+    for retrieves in (False, True):
+        expected = trained(retrieves, Runner("graph"), HostDriver(native=False))
+        driver = PsDriver(cluster.workers, cluster.servers[:servers], layout="mod", whole_up_to=0)
+        actual = trained(retrieves, local_cluster.ClusterRunner(cluster.target), driver)
+        assert_same(actual, expected, group)
+        last.append(expected[-1][1])
+    # The update of the last step is in no table before they are retrieved.
+    assert all(not np.array_equal(rows, last[1][name]) for name, rows in last[0].items())
+
+
+def test_what_is_pending_waits_on_the_workers() -> None:
+    """Neither ids nor gradients of a pipeline pass through the client."""
+    with tf.Graph().as_default() as graph:
+        embedding = make({}, pipeline_execution_with_tensor_core=True)
+        embedding.build_for([(2,)])
+        batch = [{"watched": tf.constant([1, 2])}] * 2
+        embedding.enqueue(batch)
+        embedding.apply_gradients(embedding.dequeue())
+    queues = [op.device for op in graph.get_operations() if op.type == "FIFOQueueV2"]
+    assert queues == [f"/job:worker/task:{core}/device:CPU:0" for core in range(2)]
+
+
+@pytest.mark.full
+def test_profiles_are_those_of_one_process(tmp_path: pathlib.Path) -> None:
+    """Workers count the ids of their cores, and the client writes the file of one process."""
+    cluster = local_cluster.start(2, 5)
+    clients = {
+        "one": (Runner("graph"), HostDriver(native=False)),
+        "cluster": (
+            local_cluster.ClusterRunner(cluster.target),
+            PsDriver(cluster.workers, cluster.servers[:3], layout="octaves", whole_up_to=0),
+        ),
+    }
+    for name, (runner, driver) in clients.items():
+        count_lookups(runner, driver, str(tmp_path / name))
+    one, other = (
+        {path.name: json.loads(path.read_text()) for path in (tmp_path / name).glob("*.json")}
+        for name in clients
+    )
+    assert len(one) == 1
+    assert other == one
+    (counts,) = one.values()
+    assert counts["samples"] >= profile.MIN_SAMPLES
+    assert counts["ids"] == 2 * counts["samples"]
+
+
+def count_lookups(runner: Runner, driver: HostDriver, directory: str) -> None:
+    """Trains with two ids per sample until there are enough samples for the file; writes it."""
+    samples = 2000
+    with runner.scope():
+        table = TableSpec("videos", 50, 2, "sum", SGD(0.5))
+        spec = EngineSpec(
+            (table,), (FeatureSpec("watched", "videos"),), profile_data_directory=directory
+        )
+        embedding = TPUEmbedding(spec, driver=driver, num_cores=2)
+        embedding.build_for([(samples,)])
+        cells = np.stack([np.arange(2 * samples) // 2, np.arange(2 * samples) % 2], 1)
+
+        def step() -> Any:
+            ids = tf.SparseTensor(
+                cells, tf.constant(np.arange(2 * samples) % 50, tf.int64), [samples, 2]
+            )
+            enqueued = embedding.enqueue([{"watched": ids}] * 2)
+            return enqueued, embedding.apply_gradients(embedding.dequeue())
+
+        run, write = runner.wrap(step), runner.wrap(embedding.retrieve)
+        runner.run([each.initializer for each in tf.compat.v1.local_variables()])
+    for _ in range(-(-profile.MIN_SAMPLES * profile.EVERY // (2 * samples)) + 1):
+        run()
+    write()
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "pipelining": ({"pipeline_execution_with_tensor_core": True}, {}, "pipeline_execution"),
-    "profiles": ({"profile_data_directory": "there"}, {}, "profile_data_directory"),
     "hosts": ({}, {"num_hosts": 2, "num_cores": 2}, "`num_hosts`=2"),
     "cores": ({}, {"num_cores": 3}, "3 cores cannot be spread evenly over 2 workers"),
 }

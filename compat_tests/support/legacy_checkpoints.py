@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,22 @@ def by_id(stored: Any, hosts: int, strategy: str) -> Any:
     return whole
 
 
-def write(path: str, tables: Values, others: Values, hosts: int = 1, strategy: str = "div") -> str:
-    """Writes a checkpoint with a slice for each host that holds rows; returns its path."""
+def write(
+    path: str,
+    tables: Values,
+    others: Values,
+    hosts: int = 1,
+    strategy: str = "div",
+    whole: Collection[str] = (),
+) -> str:
+    """Writes a checkpoint with a slice for each host that holds rows; returns its path.
+
+    Tables named in `whole` have one slice.
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         assigned = []
         for name, values in tables.items():
-            count = min(len(values), hosts)
+            count = 1 if name in whole else min(len(values), hosts)
             variable = tf.get_variable(
                 name,
                 shape=values.shape,
@@ -45,7 +55,7 @@ def write(path: str, tables: Values, others: Values, hosts: int = 1, strategy: s
             )
             parts = list(variable) if count > 1 else [variable]
             stored = np.split(
-                permuted(values, hosts, strategy),
+                permuted(values, count, strategy),
                 np.cumsum([part.shape.as_list()[0] for part in parts])[:-1],
             )
             assigned += [part.assign(some) for part, some in zip(parts, stored, strict=True)]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor, Writer, bundle
+from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, bundle
 from estimator_bridge.convert.formats import FORMATS, format_of
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget, Contents, Gap
@@ -193,12 +193,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
 def _all_moves(
     old: Contents, hosts: common.WriterHosts, target: CheckpointTarget, step: int | None
 ) -> common.Moves:
-    tables = [
-        table._replace(
-            layout=table.layout or RowLayout(table.shape[0], hosts.hosts, hosts.strategy)
-        )
-        for table in old.tables
-    ]
+    tables = [table._replace(layout=table.layout or hosts.layout_of(table)) for table in old.tables]
     yield from target.tables(tables)
     if step is None and target.needs_step:
         yield Gap(common.GLOBAL_STEP, "an estimator needs it; give `global_step`")

@@ -172,6 +172,14 @@ class Cluster:
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own)])
         return tf.Session(self.target(), config=config)
 
+    def others(self) -> list[tuple[str, str, str]]:
+        """Returns the name, the address and the device of each worker and parameter server."""
+        return [
+            (f"{job} {index}", address, self._device(job, index))
+            for job in (TaskType.WORKER, TaskType.PS)
+            for index, address in enumerate(self.tasks.get(job, ()))
+        ]
+
     def _devices(self, job: str) -> tuple[str, ...]:
         return tuple(self._device(job, index) for index in range(len(self.tasks.get(job, ()))))
 

@@ -103,11 +103,20 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """The layout of tables over a writer's hosts: "div" or "mod"; a note says what is assumed."""
+    """The layout of tables over a writer's hosts: "div" or "mod"; a note says what is assumed.
+
+    The tables whose parameters are named in `whole` are on one of them each.
+    """
 
     hosts: int = 1
     strategy: str = "div"
     note: str | None = None
+    whole: frozenset[str] = frozenset()
+
+    def layout_of(self, table: StoredTable) -> RowLayout:
+        """Returns the order of a table's rows."""
+        hosts = 1 if table.parameters.name in self.whole else self.hosts
+        return RowLayout(table.shape[0], hosts, self.strategy)
 
 
 class CheckpointTarget(abc.ABC):

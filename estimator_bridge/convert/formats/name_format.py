@@ -64,6 +64,8 @@ class NameFormat(common.Format):
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         slices = {table.parameters.name: _slices(table) for table in contents.tables}
+        whole = _whole(slices)
+        slices = {name: count for name, count in slices.items() if name not in whole}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
         # A checkpoint that another program restored and saved has no slices any more.
@@ -79,7 +81,8 @@ class NameFormat(common.Format):
                 'whether with "div" or "mod". Give the spec, or `from_partition`.'
             )
         doubtful = strategy == "mod" and stored == 1 and options.from_hosts is None
-        return common.WriterHosts(hosts, strategy or "div", _ONE_HOST if doubtful else None)
+        note = _ONE_HOST if doubtful else None
+        return common.WriterHosts(hosts, strategy or "div", note, whole)
 
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
@@ -179,6 +182,13 @@ def _slices(table: StoredTable) -> tuple[int, int]:
     if rows != sharding.shard_rows(sum(rows), len(rows)):
         raise common.odd_slices(f"{table.parameters.name!r}", rows)
     return len(rows), sum(rows)
+
+
+def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
+    """Returns the tables in one slice beside others in several: whole on one parameter server."""
+    if all(count == 1 for count, _ in slices.values()):
+        return frozenset()
+    return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:

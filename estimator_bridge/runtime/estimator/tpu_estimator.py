@@ -39,7 +39,7 @@ from tf2_engine import log, soft_tpu
 from tf2_engine.arguments import typed
 from tf2_engine.backends import PsDriver
 from tf2_engine.backends.host.driver import Arithmetic
-from tf2_engine.placement import workers_of_cores
+from tf2_engine.placement import Layout, workers_of_cores
 from tf2_engine.types import Nest, Object
 
 _BATCH_SIZE_ARGUMENT = {
@@ -187,7 +187,10 @@ class TPUEstimator(Estimator):
             return devices.SOFTWARE_TPU
         if self._cluster is not None:
             workers = self._core_workers(self._cluster, mode)
-            return PsDriver(workers, self._cluster.servers)
+            # Each server saves its part: checkpoints have the order of rows that the spec asks for.
+            strategy = getattr(self._embedding_config_spec, "partition_strategy", "div")
+            layout: Layout = "mod" if strategy == "mod" else "div"
+            return PsDriver(workers, self._cluster.servers, layout=layout)
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
@@ -361,18 +364,9 @@ class TPUEstimator(Estimator):
             self._logged.add(line)
             write("%s", line)
 
-    def _check_cluster_settings(self, cluster: Cluster) -> None:
-        self._core_workers(cluster, ModeKeys.TRAIN)  # or it raises
-        if getattr(self._embedding_config_spec, "partition_strategy", "div") == "mod":
-            raise errors.InvalidInput(
-                f"TF_CONFIG: the cluster has {cluster}, and the embedding spec has "
-                "partition_strategy='mod', an order of rows that checkpoints of parameter servers "
-                "do not have. Use 'div', or run without TF_CONFIG."
-            )
-
     def _check_tpu_settings(self) -> None:
         if self._cluster is not None:
-            self._check_cluster_settings(self._cluster)
+            self._core_workers(self._cluster, ModeKeys.TRAIN)  # or it raises
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():

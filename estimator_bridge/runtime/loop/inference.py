@@ -15,6 +15,7 @@ from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
+from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
 
@@ -54,7 +55,10 @@ def evaluate(
         log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         step = _with_metrics_initialized(step)
         hooks = [ReadingHook(reading), final, *stop]
-        with _session(job, step, job.config.evaluation_master, hooks) as session:
+        with (
+            watching(job.watched),
+            _session(job, step, job.config.evaluation_master, hooks) as session,
+        ):
             while not session.should_stop():
                 with reading.step():
                     session.run(update)
@@ -74,7 +78,10 @@ def predict(
     ):
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
-        with _session(job, step, job.config.master, [ReadingHook(reading)]) as session:
+        with (
+            watching(job.watched),
+            _session(job, step, job.config.master, [ReadingHook(reading)]) as session,
+        ):
             while not session.should_stop():
                 with reading.step():
                     batch = session.run(fetches)

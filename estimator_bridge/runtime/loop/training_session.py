@@ -22,6 +22,7 @@ from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
+from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Op, Session, Tensor
 
@@ -158,7 +159,10 @@ def train(
         loss = None
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
-        with _session(job, step, [stop, *all_hooks]) as session:
+        with (
+            watching(job.watched),
+            _session(job, step, [stop, *all_hooks]) as session,
+        ):
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
         if loops:

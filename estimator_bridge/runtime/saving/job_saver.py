@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, RowLayout, object_graph
+from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
+from estimator_bridge.runtime.saving.mod_order import RowsByMod
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
-from tf2_engine import log, sharding, tf_compat
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Op, Session, Variable
 
 
@@ -33,7 +34,8 @@ class JobSaver(tf.train.Saver):
     * it does not rewrite the checkpoint that it restored, though sessions save at the start of a
       training: a job that is killed meanwhile would lose its latest checkpoint;
     * slots of tables that the checkpoint lacks get their initial values;
-    * rows that several hosts spread by "mod" are put into the order of a single host;
+    * rows that another number of hosts, or of parameter servers, spread by "mod" are put into the
+      order of this job's;
     * an error names the file.
 
     `stored` are the variables of the checkpoint that will be restored, None if there is none.
@@ -48,6 +50,7 @@ class JobSaver(tf.train.Saver):
         self._partial: tf.train.Saver | None = None
         self._missing: list[str] = []
         self._initialize_missing: Op = None
+        self._by_mod: RowsByMod | None = None
         super().__init__(**options)
 
     def build(self) -> None:
@@ -55,6 +58,8 @@ class JobSaver(tf.train.Saver):
         if self._is_built:
             return
         super().build()
+        if self._tables.strategy == "mod":
+            self._by_mod = RowsByMod(self._tables)
         if self._stored is None or object_graph.KEY in self._stored:
             return
         present: list[Object] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
@@ -83,8 +88,8 @@ class JobSaver(tf.train.Saver):
         else:
             with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
                 self._restore(sess, save_path, set(reader.tensors))
-                if self._tables.strategy == "mod":
-                    self._put_in_order(sess, reader)
+                if self._by_mod is not None:
+                    self._by_mod.put_in_order(sess, reader)
         self._restored = save_path
 
     def save(
@@ -122,23 +127,6 @@ class JobSaver(tf.train.Saver):
             f"{path} has no slots {self._missing}: they start anew. Where it was made with the "
             "other `use_tpu`, `estimator-bridge convert --slots` gives slots their other names."
         )
-
-    def _put_in_order(self, session: Session, reader: Reader) -> None:
-        """Reads the rows of tables, by id, from a checkpoint of several hosts."""
-        for variable in session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-            key = tf_compat.checkpoint_key(variable)
-            tensor = reader.tensors.get(key)
-            if not (tensor and tensor.sliced and self._tables.is_table_or_slot(key, tensor.shape)):
-                continue
-            rows = tensor.part_rows
-            if rows is None or rows != sharding.shard_rows(tensor.shape[0], len(rows)):
-                raise errors.InvalidInput(
-                    f"{reader.prefix}: {key!r} is stored in parts that are not those of hosts "
-                    'with partition_strategy="mod".'
-                )
-            stored = RowLayout(tensor.shape[0], len(rows), "mod").stored(np.arange(tensor.shape[0]))
-            values = reader.rows(tensor, stored)
-            session.run(variable.initializer, {variable.initializer.inputs[1]: values})
 
 
 def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:

@@ -20,6 +20,7 @@ from tf2_engine.types import Object, Variable
 _FIELDS = WarmStartSettings._fields
 _DUMMY = DUMMY_NAME.format("")
 _PART = re.compile(r"/part_\d+$")
+_LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
@@ -58,8 +59,9 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     engine's tables too, though they are not trainable; their slots get their initial values unless
     a list names them. The dummy variables of tables hold nothing, and are skipped.
 
-    Rows are copied in the order in which they are stored: InvalidInput if several hosts spread
-    them by "mod". ValueError if the checkpoint lacks a variable, or the model one of the settings.
+    Rows are copied in the order in which they are stored: InvalidInput if several hosts, or
+    parameter servers, spread them by "mod", there or here. ValueError if the checkpoint lacks a
+    variable, or the model one of the settings.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -79,6 +81,13 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
 def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
     if checkpoint is None or tables.strategy != "mod" or not has_index(checkpoint):
         return
+    parts = [each.op.name for each in tf.get_collection(TABLES) if _LATER_PART.search(each.op.name)]
+    if parts:
+        raise errors.InvalidInput(
+            f"`warm_start_from`: parameter servers hold {parts} in the order of "
+            'partition_strategy="mod", and rows are copied in that of their ids. Use "div", or '
+            "restore a checkpoint of this model instead."
+        )
     with Reader(checkpoint) as reader:
         sliced = {name: tensor.shape for name, tensor in reader.tensors.items() if tensor.sliced}
     spread = [name for name in sorted(sliced) if tables.is_table_or_slot(name, sliced[name])]

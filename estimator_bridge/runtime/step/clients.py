@@ -34,6 +34,11 @@ class Client(abc.ABC):
         """The end of a worker that trains; None for the chief."""
         return None
 
+    @property
+    def watched(self) -> Cluster | None:
+        """The cluster of whose tasks a silent one stops this client; None if none does."""
+        return None
+
     @abc.abstractmethod
     def configure(self, config: tf.ConfigProto) -> None:
         """Completes the default config of sessions."""
@@ -46,6 +51,11 @@ class Client(abc.ABC):
 @dataclasses.dataclass(frozen=True)
 class InGraph(Client):
     """The chief as the only client: its graph has the ops of all tasks."""
+
+    @property
+    def watched(self) -> Cluster:
+        """The cluster, each task of which every step waits for."""
+        return self.cluster
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Keeps sessions apart: an evaluation beside a training has variables of its names."""

@@ -101,7 +101,11 @@ def _build(
     return dataclasses.replace(
         step,
         train_op=train_op,
-        input_hooks=(SessionStartHook(activation_proxy.initialize_dummies), *step.input_hooks),
+        input_hooks=(
+            SessionStartHook(activation_proxy.initialize_dummies),
+            *embedding.start_hooks(),
+            *step.input_hooks,
+        ),
         before_save=embedding.before_save(),
         end_of_loop=embedding.end_of_loop(train_op),
     )
@@ -135,7 +139,10 @@ class _Embedding:
         }
         dummies = None
         if self._training:
-            by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
+            # Slots of the model's optimizer follow a variable that has a device, and no other: on
+            # parameter servers those of one dummy would be on several.
+            with settings.cores.on(0):
+                by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
         self._proxies = []
         self.batches: list[Batch] = []
@@ -181,6 +188,13 @@ class _Embedding:
         """Returns the tensors of the tables, for hooks that show them."""
         is_current = not self.device.holds_tables
         return TablesOfStep(self.device.engine, self._inputs, self._gradients, train_op, is_current)
+
+    def start_hooks(self) -> list[Hook]:
+        """Returns the hooks of a session that starts from a checkpoint, also after an error."""
+        if not self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables:
+            return []
+        # Workers of a cluster may keep an update of the session before, whose steps are made again.
+        return [SessionStartHook(self.device.engine.load)]
 
     def before_save(self) -> Callable[[Session], None] | None:
         """Returns a function that brings the variables up to date; None if they always are."""

@@ -16,6 +16,7 @@ from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.clients import Client
 from estimator_bridge.runtime.step.host_functions import call_on_host
 from estimator_bridge.runtime.step.table_variables import TableVariables
+from estimator_bridge.runtime.tasks import Cluster
 from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
@@ -141,6 +142,11 @@ class EstimatorJob:
     def writes_summaries(self) -> bool:
         """Returns whether the summaries of a training are this process's to write."""
         return self.client is None or self.client.writes_summaries
+
+    @property
+    def watched(self) -> Cluster | None:
+        """The cluster of whose tasks a silent one ends this process; None if none does."""
+        return None if self.client is None else self.client.watched
 
     def device_fn(self) -> Callable[[tf.Operation], str] | None:
         """Returns the device function of the graph."""

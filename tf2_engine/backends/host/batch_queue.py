@@ -234,45 +234,80 @@ class BatchQueues:
 
 
 class PendingUpdate:
-    """At most one update, with its batch, gradients and rates, as a resource, for pipelines."""
+    """At most one update, with its batch, gradients and rates, as resources, for pipelines.
+
+    Each group of cores that are in one place holds its part there.
+    """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
-        self._plan = plan
+        self._plan, self._kernels = plan, kernels
         self._layout = _Layout(plan, kernels)
         self._apply = apply
-        num_floats = len(plan.features) * plan.num_cores + len(plan.dynamic_rates)
-        self._fifo = Fifo(
-            self._layout.dtypes(plan.num_cores) + [tf.float32] * num_floats, "pending"
-        )
+        self._groups = kernels.together(plan.num_cores)
+        self._fifos: list[Fifo] = []
+        for cores in self._groups:
+            num_floats = len(plan.features) * len(cores) + len(plan.dynamic_rates)
+            dtypes = self._layout.dtypes(len(cores)) + [tf.float32] * num_floats
+            with kernels.on_core(cores[0]):
+                self._fifos.append(Fifo(dtypes, "pending"))
 
     def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         """Applies the update that is pending and leaves another one pending; returns the op."""
-        flat = [gradient for core in gradients for gradient in core]
-        # One update is pending at a time, also when batches overlap.
-        with run_after([self.flush()]):
-            return self._fifo.put([*self._layout.pack(batch), *flat, *rates])
+        # One update is pending at a time, also when batches overlap. And it is so in all places or,
+        # where a gradient cannot be computed, in none.
+        with run_after([self.flush(), *_other_ops(gradients, self._groups)]):
+            puts = []
+            for cores, fifo in zip(self._groups, self._fifos, strict=True):
+                with self._kernels.on_core(cores[0]):
+                    part = Batch(tuple(batch.occurrences[core] for core in cores), batch.training)
+                    flat = [gradient for core in cores for gradient in gradients[core]]
+                    puts.append(fifo.put([*self._layout.pack(part), *flat, *rates]))
+        return puts[0] if len(puts) == 1 else tf.group(*puts)
 
     def flush(self) -> Op:
         """Applies the pending update, if there is one; returns the op."""
-        return run_if(self._fifo.some(), self._apply_pending)
+        return run_if(self._some(), self._apply_pending)
 
-    def drop(self) -> Op:
-        """Drops the pending update, if there is one; returns the op."""
-        return run_if(self._fifo.some(), lambda: self._take()[0])
+    def drop(self) -> list[Op]:
+        """Drops the pending update, if there is one, or what is left of it; returns the ops."""
+        ops = []
+        for cores, fifo in zip(self._groups, self._fifos, strict=True):
+            with self._kernels.on_core(cores[0]):
+                ops.append(fifo.clear())
+        return ops
 
-    def _take(self) -> list[Tensor]:
-        return _take_from_all([self._fifo], "No update is pending.")[0]
+    def _some(self) -> Tensor:
+        with self._kernels.on_core(self._groups[0][0]):
+            return self._fifos[0].some()
+
+    def _take(self) -> list[list[Tensor]]:
+        parts = []
+        for cores, fifo in zip(self._groups, self._fifos, strict=True):
+            with self._kernels.on_core(cores[0]):
+                parts += _take_from_all([fifo], "No update is pending.")
+        return parts
 
     def _apply_pending(self) -> Op:
-        plan, tensors = self._plan, self._take()
-        size, width = len(self._layout.dtypes(plan.num_cores)), len(plan.features)
-        batch = self._layout.unpack(tensors[:size], plan.num_cores)
-        end = size + width * plan.num_cores
-        gradients = [tensors[start : start + width] for start in range(size, end, width)]
+        plan, width = self._plan, len(self._plan.features)
+        occurrences: list[Part] = []
+        gradients: list[list[Tensor]] = []
+        rates: list[Tensor] = []
+        for cores, tensors in zip(self._groups, self._take(), strict=True):
+            size = len(self._layout.dtypes(len(cores)))
+            batch = self._layout.unpack(tensors[:size], len(cores))
+            end = size + width * len(cores)
+            occurrences += batch.occurrences
+            gradients += [tensors[start : start + width] for start in range(size, end, width)]
+            rates = rates or tensors[end:]
         for core in gradients:
             for gradient, feature in zip(core, plan.features, strict=True):
                 gradient.set_shape([*feature.output_shape, feature.table.dim])
-        return self._apply(batch, gradients, tensors[end:])
+        return self._apply(Batch(tuple(occurrences), True), gradients, rates)
+
+
+def _other_ops(gradients: PerCore, groups: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Returns the gradients of all cores if they are in several places."""
+    return [each for core in gradients for each in core] if len(groups) > 1 else []
 
 
 class Fifo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias, TypeVar, get_args
 
 import tensorflow as tf
@@ -37,6 +38,17 @@ class Configured:
     pending: PendingUpdate | None
     profiler: Profiler | None
     apply: Apply
+
+    def reads(self, activations: PerCore) -> tuple[Op, ...]:
+        """Returns the ops that the update of a batch waits for."""
+        if self.pending:
+            # They come after the update that was pending, which no update may overtake.
+            return tuple(tf.nest.flatten(activations))
+        return tuple(self.kernels.reads(activations))
+
+    def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
+        """Makes an update that is made in the context wait for `ops`; see `reads`."""
+        return run_after(ops) if self.pending else self.kernels.after(ops)
 
 
 class HostDriver(StepDriver):
@@ -94,7 +106,7 @@ class HostDriver(StepDriver):
         pipelined = plan.pipeline_execution_with_tensor_core and plan.training
         profiled = plan.profile_data_directory and plan.training
         pending = PendingUpdate(plan, kernels, self._update) if pipelined else None
-        profiler = Profiler(plan) if profiled else None
+        profiler = Profiler(plan, kernels) if profiled else None
         apply = pending.put if pending else self._update
         queues = BatchQueues(plan, kernels)
         self._configured = Configured(plan, kernels, queues, pending, profiler, apply)
@@ -110,7 +122,7 @@ class HostDriver(StepDriver):
         self._tables.update(tables)
         # An update that waits belongs to the tables as they were.
         pending = self._configured.pending if self._configured else None
-        return to_run([pending.drop() if pending else None])
+        return to_run(pending.drop() if pending else None)
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
         profiler = self._configured.profiler if self._configured else None
@@ -143,8 +155,7 @@ class HostDriver(StepDriver):
             with run_after([after]):
                 activations = _copies(configured.kernels, activations)
             # A batch for inference ends here; one for training waits for its gradients.
-            reads = tuple(configured.kernels.reads(activations))
-            queue.keep(dataclasses.replace(batch, after=reads))
+            queue.keep(dataclasses.replace(batch, after=configured.reads(activations)))
             return activations
 
     def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
@@ -155,7 +166,7 @@ class HostDriver(StepDriver):
             # While a graph is built, only the run may tell whether the batch trains; a batch that
             # comes out of a queue does.
             training = batch.training if building_graph() else True
-            with configured.kernels.after(batch.after):
+            with configured.after(batch.after):
                 return to_run(run_if(training, lambda: configured.apply(batch, gradients, rates)))
 
     def reset_batches(self) -> Op:

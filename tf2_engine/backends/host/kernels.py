@@ -56,6 +56,10 @@ class KernelSet(abc.ABC):
         """Puts the ops that are made in the context where a core is."""
         return nullcontext()
 
+    def together(self, num_cores: int) -> Sequence[Sequence[int]]:
+        """Returns the cores in groups, each of which is in one place, in their order."""
+        return [range(num_cores)]
+
     @abc.abstractmethod
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         """Returns the occurrences of each of a core's features; see `batch.occurrences`."""

@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import log, sharding
+from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
@@ -67,9 +68,9 @@ class Profiler:
     and last the samples that passed, counted or not.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         assert plan.profile_data_directory is not None
-        self._plan = plan
+        self._plan, self._kernels = plan, kernels
         self._directory = plan.profile_data_directory
         self._counters = {
             table.name: _counter(3 + plan.num_hosts, f"profile/{table.name}")
@@ -87,9 +88,12 @@ class Profiler:
             counter = self._counters[table.name]
             passed = counter.read_value()[-1]
             seen: Tensor = tf.zeros([3 + self._plan.num_hosts], tf.int64)
-            for core in per_core:
+            for number, core in enumerate(per_core):
                 for position in self._plan.features_of(table):
-                    seen = seen + self._seen(table, core[position], passed + seen[-1])
+                    before = passed + seen[-1]
+                    with self._kernels.on_core(number):  # where the ids are
+                        of_core = self._seen(table, core[position], before)
+                    seen = seen + of_core
             ops.append(counter.assign_add(seen))
         return ops
 

@@ -11,7 +11,6 @@ from tf2_engine.backends.ps.cores import PsCores
 from tf2_engine.backends.ps.kernels import ServerKernels
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout, Servers
 from tf2_engine.plan import Plan
-from tf2_engine.types import Op
 
 
 class PsDriver(HostDriver):
@@ -30,8 +29,10 @@ class PsDriver(HostDriver):
         layout: how rows of large tables are spread over them; see `placement`.
         whole_up_to: tables of so many bytes, slots included, are whole on one of them.
 
-    Raises InvalidSpec without workers or servers. An engine raises it for pipelining, for
-    profiles, under a strategy, and outside of a `tf.Graph`.
+    With pipelining the update that is pending waits on the workers, each core's part on its own.
+
+    Raises InvalidSpec without workers or servers. An engine raises it under a strategy, and outside
+    of a `tf.Graph`.
     """
 
     def __init__(
@@ -59,19 +60,6 @@ class PsDriver(HostDriver):
     def cores(self, count: int | None, hosts: int | None) -> PsCores:
         self._cores = PsCores(count, hosts, self._workers, self.servers)
         return self._cores
-
-    def configure(self, plan: Plan) -> Op:
-        refused = {
-            "pipeline_execution_with_tensor_core": plan.pipeline_execution_with_tensor_core,
-            "profile_data_directory": plan.profile_data_directory,
-        }
-        for name, value in refused.items():
-            if value and plan.training:
-                raise errors.InvalidSpec(
-                    f"`{name}`={value!r} is not possible with parameter servers yet. Leave it out, "
-                    "or train on one machine."
-                )
-        return super().configure(plan)
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None

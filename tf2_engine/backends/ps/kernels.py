@@ -44,6 +44,9 @@ class ServerKernels(KernelSet):
     def on_core(self, core: int) -> AbstractContextManager[None]:
         return self._cores.on_core(core)
 
+    def together(self, num_cores: int) -> Sequence[Sequence[int]]:
+        return [[core] for core in range(num_cores)]
+
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
 

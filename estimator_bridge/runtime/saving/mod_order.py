@@ -1,0 +1,81 @@
+"""Rows of tables with partition_strategy="mod": from the order of a checkpoint to that of a job.
+
+Part `k` of `n` holds the ids k, k + n, k + 2n, ...: the parts are those of as many hosts, or
+parameter servers, and one part has all rows by id. A Saver restores rows in the order in which they
+are stored, which is that of the job only if it has as many parts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor
+from estimator_bridge.runtime.step.table_variables import TableVariables
+from tf2_engine import sharding, tf_compat
+from tf2_engine.types import Array, Session, Variable
+
+_BYTES_AT_ONCE = 64 << 20
+"""Of rows on their way through this process to a parameter server: a message holds 2 GiB."""
+
+
+class RowsByMod:
+    """The tables and slots of the default graph, and the ops that overwrite their rows."""
+
+    def __init__(self, tables: TableVariables) -> None:
+        self._parts: dict[str, list[_Part]] = {}
+        for variable in tf.global_variables():
+            key, shape = tf_compat.checkpoint_key(variable), tf_compat.checkpoint_shape(variable)
+            if shape is not None and tables.is_table_or_slot(key, shape):
+                self._parts.setdefault(key, []).append(_Part(variable))
+
+    def put_in_order(self, session: Session, reader: Reader) -> None:
+        """Overwrites rows that were restored in another order than that of the job.
+
+        Raises InvalidInput for a table that is stored in parts which are not those of "mod".
+        """
+        for key, parts in self._parts.items():
+            tensor = reader.tensors.get(key)
+            if tensor is None:
+                continue
+            stored = _num_parts(reader.prefix, tensor)
+            if stored != len(parts):
+                layout = RowLayout(tensor.shape[0], stored, "mod")
+                for number, part in enumerate(parts):
+                    ids = np.arange(number, tensor.shape[0], len(parts))
+                    part.read(session, reader, tensor, layout.stored(ids))
+
+
+class _Part:
+    """A variable that holds rows of a table, and the op that overwrites some of them."""
+
+    def __init__(self, variable: Variable) -> None:
+        dtype = variable.dtype.base_dtype
+        self._ids = tf.placeholder(tf.int64, [None])
+        self._rows = tf.placeholder(dtype, [None, *variable.shape[1:]])
+        self._write = tf.scatter_update(variable, self._ids, self._rows)
+
+    def read(self, session: Session, reader: Reader, tensor: StoredTensor, places: Array) -> None:
+        """Overwrites all rows by those at `places`, [rows] int64, of a stored tensor."""
+        at_once = max(1, _BYTES_AT_ONCE // max(1, tensor.row_size))
+        for first in range(0, len(places), at_once):
+            some = places[first : first + at_once]
+            feed = {
+                self._ids: np.arange(first, first + len(some)),
+                self._rows: reader.rows(tensor, some),
+            }
+            session.run(self._write.op, feed)
+
+
+def _num_parts(prefix: str, tensor: StoredTensor) -> int:
+    """Returns the number of hosts, or parameter servers, that stored the parts of a table."""
+    if not tensor.sliced:
+        return 1
+    rows = tensor.part_rows
+    if rows is None or rows != sharding.shard_rows(tensor.shape[0], len(rows)):
+        raise errors.InvalidInput(
+            f"{prefix}: {tensor.name!r} is stored in parts that are not those of hosts "
+            'with partition_strategy="mod".'
+        )
+    return len(rows)

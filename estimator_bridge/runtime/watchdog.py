@@ -1,0 +1,171 @@
+"""Ends the chief when a task of its cluster no longer answers: its machine froze, or is lost.
+
+The connections of a process that dies are reset, and sessions recover from that by themselves.
+Those of a machine that freezes, or loses its network, stay: a session waits for it without an end,
+and so does what would cancel its step. So every task is asked for a sign of life beside the step,
+and if one is silent for longer than a patience, the chief ends. Whoever starts tasks again starts
+it, too, and it goes on from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.runtime.tasks import Cluster
+from tf2_engine import log
+
+VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
+"""The environment variable with the seconds for which a task may be silent."""
+
+PATIENCE_SECONDS = 300.0
+"""The default: five minutes.
+
+What passes by itself is shorter: the pauses of a virtual machine that moves take seconds, those of
+a network file system or of TCP's retries a minute or two, and a task that is started again imports
+TensorFlow for up to a minute on a busy machine. What does not pass costs five minutes once.
+"""
+
+STATUS = os.EX_TEMPFAIL
+"""The exit status, 75: started again, the program goes on."""
+
+_ASKS_PER_PATIENCE = 10
+_LONGEST_INTERVAL = 10.0  # seconds between two questions to a task
+
+
+@dataclasses.dataclass
+class Watched:
+    """A task, and for how many seconds it has been silent; None before its first answer."""
+
+    name: str
+    address: str
+    device: str
+    silent: float | None = None
+
+
+class Silences:
+    """Counts how long tasks are silent.
+
+    Time is added in small parts: a chief that was itself frozen, for an hour, has not listened for
+    that hour.
+    """
+
+    def __init__(self, tasks: Sequence[Watched], patience: float) -> None:
+        self.tasks, self.patience = tasks, patience
+        self.interval = min(patience / _ASKS_PER_PATIENCE, _LONGEST_INTERVAL)
+
+    def add(self, seconds: float) -> Watched | None:
+        """Adds the time since the last call; returns a task that was silent for too long.
+
+        One that has never answered is not started yet, and is waited for.
+        """
+        for task in self.tasks:
+            if task.silent is not None:
+                task.silent += min(seconds, 2 * self.interval)
+                if task.silent > self.patience:
+                    return task
+        return None
+
+
+def patience_seconds() -> float | None:
+    """Returns the seconds for which a task may be silent; None, for 0, is without an end.
+
+    Raises:
+        InvalidInput: the environment variable is no such number.
+    """
+    text = os.environ.get(VARIABLE, "")
+    try:
+        seconds = float(text or PATIENCE_SECONDS)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise errors.InvalidInput(
+            f"${VARIABLE}={text!r} is no number of seconds. Give one, 0 to wait without an end, or "
+            f"unset it for {PATIENCE_SECONDS:g}."
+        )
+    return seconds or None
+
+
+@contextlib.contextmanager
+def watching(cluster: Cluster | None) -> Iterator[None]:
+    """Watches the other tasks of a cluster in the context; None, and a patience of 0, watch none.
+
+    A task that is silent for too long ends the process, with a message that names it and STATUS:
+    the session that waits for the task cannot be cancelled.
+    """
+    patience = patience_seconds()
+    if cluster is None or patience is None:
+        yield
+        return
+    target = cluster.target()
+    tasks = [Watched(*each) for each in cluster.others()]
+    ended = threading.Event()
+    silences = Silences(tasks, patience)
+    threads = [
+        threading.Thread(
+            target=_ask, args=(target, cluster.chief, task, silences.interval, ended), daemon=True
+        )
+        for task in tasks
+    ]
+    threads.append(threading.Thread(target=_watch, args=(silences, ended), daemon=True))
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _ask(target: str, chief: str, task: Watched, interval: float, ended: threading.Event) -> None:
+    """Asks a task for a sign of life until the end, also after it was started again."""
+    # Without the filter a session waits for every task of the cluster.
+    names = [device.rpartition("/device:")[0] for device in (task.device, chief)]
+    config = tf.ConfigProto(device_filters=names)
+    while not ended.is_set():
+        with (
+            contextlib.suppress(tf.errors.OpError),  # it died: a new session waits for the new one
+            tf.Graph().as_default(),
+            tf.Session(target, config=config) as session,
+        ):
+            with tf.device(task.device):
+                sign_of_life = tf.no_op()
+            while not ended.is_set():
+                session.run(sign_of_life)
+                task.silent = 0.0
+                ended.wait(interval)
+        ended.wait(min(interval, 1.0))
+
+
+def _watch(silences: Silences, ended: threading.Event) -> None:
+    before = time.monotonic()
+    while not ended.wait(silences.interval):
+        now = time.monotonic()
+        silent = silences.add(now - before)
+        before = now
+        if silent is not None and not ended.is_set():
+            _end(silent, silences.patience)
+
+
+def _end(task: Watched, patience: float) -> None:
+    """Ends the process at once: its main thread is in a step that does not return."""
+    log.error(
+        "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
+        "has started it again. This process ends, for no step that waits for the task can be "
+        "cancelled. End the task, start it at its address, and start this program again: it goes "
+        "on from the last checkpoint. $%s sets the seconds.",
+        task.name,
+        task.address,
+        patience,
+        VARIABLE,
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STATUS)

@@ -53,8 +53,8 @@ def model_fn(features: Any, labels: Any, mode: str, config: Any, params: Any) ->
             v1.get_variable(f"steps_of_{n}", [], tf.int64, tf.zeros_initializer(), trainable=False)
             for n in range(config.num_worker_replicas)
         ]
-        own = counts[config.global_id_in_cluster or 0]
-        with tf.control_dependencies([v1.assign_add(own, 1)]):
+        count = counts[config.global_id_in_cluster or 0]
+        with tf.control_dependencies([v1.assign_add(count, 1)]):
             train_op = optimizer.minimize(loss, v1.train.get_global_step())
     spec = est.tpu.TPUEstimatorSpec if kind == "tpu" else est.EstimatorSpec
     return spec(mode, loss=loss, train_op=train_op)
@@ -106,7 +106,7 @@ options: dict[str, Any] = {
 if kind == "strategy":
     options["train_distribute"] = v1.distribute.experimental.ParameterServerStrategy()
 if kind == "tpu":
-    made = est.tpu.TPUEstimator(
+    job = est.tpu.TPUEstimator(
         model_fn,
         config=est.tpu.RunConfig(**options),
         use_tpu=False,
@@ -114,9 +114,9 @@ if kind == "tpu":
         eval_batch_size=BATCH,
     )
 elif kind != "canned":
-    made = est.Estimator(model_fn, config=est.RunConfig(**options), params={})
+    job = est.Estimator(model_fn, config=est.RunConfig(**options), params={})
 else:
-    made = est.DNNLinearCombinedClassifier(
+    job = est.DNNLinearCombinedClassifier(
         config=est.RunConfig(**options),
         linear_feature_columns=[ids],
         dnn_feature_columns=[column],
@@ -124,11 +124,11 @@ else:
         input_layer_partitioner=v1.min_max_variable_partitioner(2, min_slice_size=1000),
     )
 
-hooks: list[Any] = [] if kind == "canned" else [Count(made.config)]
+hooks: list[Any] = [] if kind == "canned" else [Count(job.config)]
 if whose == "bridge":
-    hooks.append(CheckpointInputPipelineHook(made))
+    hooks.append(CheckpointInputPipelineHook(job))
 est.train_and_evaluate(
-    made,
+    job,
     est.TrainSpec(input_fn, steps, hooks=hooks),
     est.EvalSpec(input_fn, steps=2, start_delay_secs=0, throttle_secs=0),
 )

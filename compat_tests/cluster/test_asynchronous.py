@@ -143,7 +143,7 @@ def test_checkpoints_beside_workers_are_those_of_stock(
     nursery: Nursery, tmp_path: pathlib.Path
 ) -> None:
     """With a worker, whose steps nobody can foresee, files, names, shapes and types are equal."""
-    found = []
+    layouts = []
     for whose in ("bridge", "stock"):
         tasks = tasks_of(nursery, tmp_path / whose, "plain", whose)
         tasks.start_all(ps=2, worker=1, chief=1)
@@ -152,11 +152,11 @@ def test_checkpoints_beside_workers_are_those_of_stock(
         model, step = tmp_path / whose / "model", _last_step(tmp_path / whose)
         reader = tf.train.load_checkpoint(str(model / f"model.ckpt-{step}"))
         files = [name.partition(f"-{step}.")[2] for name in files_of(model, step)]
-        found.append(
+        layouts.append(
             (files, reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map())
         )
-    assert found[0] == found[1]
-    assert "steps_of_1" in found[0][1]
+    assert layouts[0] == found[1]
+    assert "steps_of_1" in layouts[0][1]
 
 
 def test_a_killed_worker_comes_back_and_no_one_waits_for_it(

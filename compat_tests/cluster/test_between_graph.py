@@ -64,13 +64,13 @@ def test_variables_are_on_the_servers_and_the_rest_is_here(
 ) -> None:
     """Variables take turns on the servers, the global step first; other ops are on this task."""
     set_task(monkeypatch, job, number)
-    made = make(tmp_path, kind)._job("train", input_fn, None, None)
+    training = make(tmp_path, kind)._job("train", input_fn, None, None)
     here = f"/job:{job}/task:{number}"
-    with new_graph(None, made.device_fn()) as graph:
-        step = made.build()
+    with new_graph(None, training.device_fn()) as graph:
+        step = training.build()
         names = [variable.op.name for variable in v1.global_variables()]
         counters = len(graph.get_operations())
-        Progress(step.train_op, made.own_device()).count()
+        Progress(step.train_op, training.own_device()).count()
     places = {name: task_of(graph.get_operation_by_name(name)) for name in names}
     assert names[:3] == ["global_step", "first", "second"]
     servers = ["/job:ps/task:0", "/job:ps/task:1", "/job:ps/task:0"]
@@ -79,7 +79,7 @@ def test_variables_are_on_the_servers_and_the_rest_is_here(
     # The counters of a session are this task's own, not of a name that all tasks share.
     added = [op for op in graph.get_operations()[counters:] if op.type == "VarHandleOp"]
     assert {task_of(op) for op in added} == {here}
-    assert list(made.session_config().device_filters) == ["/job:ps", here]
+    assert list(training.session_config().device_filters) == ["/job:ps", here]
 
 
 @pytest.mark.parametrize("mode", ["eval", "infer"])
@@ -99,8 +99,8 @@ def test_one_task_writes_summaries(job: str, writes: list[bool]) -> None:
     """It is the chief, or the first worker beside a master, which is busy with evaluations."""
     spec = {job: ["a:1"], **ADDRESSES}
     places = [(job, 0), ("worker", 0), ("worker", 1)]
-    made = [clients.BetweenGraph(tasks.Cluster(spec, *place)) for place in places]
-    assert [each.writes_summaries for each in made] == writes
+    all_clients = [clients.BetweenGraph(tasks.Cluster(spec, *place)) for place in places]
+    assert [each.writes_summaries for each in all_clients] == writes
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_a_strategy_of_parameter_servers_is_what_a_cluster_does(
         return input_fn(params)
 
     estimator = make(tmp_path, "tpu", train_distribute=strategy)
-    made = estimator._job("train", sharded_input_fn, None, None)
-    assert made.strategy is None
-    with new_graph(None, made.device_fn()):
-        made.build()
+    job = estimator._job("train", sharded_input_fn, None, None)
+    assert job.strategy is None
+    with new_graph(None, job.device_fn()):
+        job.build()
     (context,) = contexts
     assert (context.num_input_pipelines, context.input_pipeline_id) == (3, part)
 

@@ -44,16 +44,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     The one of step 1 is made by one process: all others start from it. Each goes on from the
     checkpoint `after`, or from the first one.
     """
-    made: dict[Any, str] = {}
+    paths: dict[Any, str] = {}
 
     def get(steps: int, servers: int, strategy: str = "div", after: str | None = None) -> str:
         key = steps, servers, strategy, after
-        if key not in made:
+        if key not in paths:
             folder = tmp_path_factory.mktemp("job") / "model"
             if steps > 1:
                 folder = copied(after or get(1, 0), folder)
-            made[key] = train(folder, servers, steps, partition_strategy=strategy)
-        return made[key]
+            paths[key] = train(folder, servers, steps, partition_strategy=strategy)
+        return paths[key]
 
     return get
 
@@ -75,10 +75,10 @@ def test_one_process_restores_it(
     strategy: str, saved_by: int, trained: Trained, tmp_path: pathlib.Path
 ) -> None:
     """One process goes on from a checkpoint of P servers, and evaluates it, as from its own."""
-    saved, own = trained(3, saved_by, strategy), trained(3, 0)
+    saved, alone = trained(3, saved_by, strategy), trained(3, 0)
     went_on = trained(5, 0, strategy, after=saved)
-    assert_equal(values_of(went_on, strategy), values_of(trained(5, 0, after=own)))
-    metrics = evaluate(copied(own, tmp_path / "own"), 0)
+    assert_equal(values_of(went_on, strategy), values_of(trained(5, 0, after=alone)))
+    metrics = evaluate(copied(alone, tmp_path / "own"), 0)
     assert evaluate(copied(saved, tmp_path / "alone"), 0, partition_strategy=strategy) == metrics
     # An evaluation has no slots: a table may be whole on one server there.
     assert evaluate(copied(saved, tmp_path / "on 3"), 3, partition_strategy=strategy) == metrics

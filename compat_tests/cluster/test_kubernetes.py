@@ -24,19 +24,19 @@ def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str
     runpy.run_path(str(PROGRAM))["main"]([*ARGUMENTS, *arguments, *TRAIN])
     printed = json.loads(capsys.readouterr().out)
     assert (printed["apiVersion"], printed["kind"]) == ("v1", "List")
-    found = {(item["kind"], item["metadata"]["name"]): item for item in printed["items"]}
-    assert len(found) == len(printed["items"])
-    return found
+    by_name = {(item["kind"], item["metadata"]["name"]): item for item in printed["items"]}
+    assert len(by_name) == len(printed["items"])
+    return by_name
 
 
-def pods(found: dict[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
+def pods(manifests: dict[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
     """Returns the template of each pod by its address without the port, as Kubernetes makes them.
 
     A StatefulSet names its pods by itself and their index, of which a label tells; TF_CONFIG may
     refer to variables of the container that are defined before it.
     """
-    made = {}
-    for (kind, name), item in found.items():
+    pods_by_host = {}
+    for (kind, name), item in manifests.items():
         if kind not in ("StatefulSet", "Job"):
             continue
         template, count = item["spec"]["template"], item["spec"].get("replicas", 1)
@@ -59,8 +59,8 @@ def pods(found: dict[tuple[str, str], Any]) -> dict[str, dict[str, Any]]:
                         text = text.replace(f"$({known})", value)
                     assert "$(" not in text
                     values[variable["name"]] = text
-            made[f"{host}.{domain}"] = {"template": template, "environment": values}
-    return made
+            pods_by_host[f"{host}.{domain}"] = {"template": template, "environment": values}
+    return pods_by_host
 
 
 @pytest.mark.parametrize("workers", [0, 3])
@@ -68,10 +68,10 @@ def test_every_task_has_a_pod_at_its_address(
     workers: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """TF_CONFIG of each pod is read, and names the pod itself at its own place."""
-    found = items(capsys, f"--workers={workers}", "--ps=2")
-    made = pods(found)
-    assert len(made) == 1 + workers + 2
-    for address, pod in made.items():
+    manifests = items(capsys, f"--workers={workers}", "--ps=2")
+    by_host = pods(manifests)
+    assert len(by_host) == 1 + workers + 2
+    for address, pod in by_host.items():
         config = json.loads(pod["environment"]["TF_CONFIG"])
         task = read_task(config)
         jobs = task.cluster_spec.as_dict()
@@ -81,15 +81,18 @@ def test_every_task_has_a_pod_at_its_address(
             **({"worker": workers} if workers else {}),
         }
         assert jobs[task.task_type][task.task_id] == f"{address}:2222"
-        assert {each.partition(":")[0] for tasks in jobs.values() for each in tasks} == set(made)
+        assert {each.partition(":")[0] for tasks in jobs.values() for each in tasks} == set(by_host)
 
 
 def test_labels_and_ports_fit(capsys: pytest.CaptureFixture[str]) -> None:
     """The Service, the policy and the StatefulSets select the pods that they are made for."""
-    found = items(capsys)
-    service, policy = found["Service", "first"]["spec"], found["NetworkPolicy", "first"]["spec"]
+    manifests = items(capsys)
+    service, policy = (
+        manifests["Service", "first"]["spec"],
+        manifests["NetworkPolicy", "first"]["spec"],
+    )
     assert service["clusterIP"] == "None"
-    for pod in pods(found).values():
+    for pod in pods(manifests).values():
         labels = pod["template"]["metadata"]["labels"].items()
         (container,) = pod["template"]["spec"]["containers"]
         assert service["selector"].items() <= labels
@@ -97,7 +100,7 @@ def test_labels_and_ports_fit(capsys: pytest.CaptureFixture[str]) -> None:
         assert [port["containerPort"] for port in container["ports"]] == [2222]
         (mount,), (volume,) = container["volumeMounts"], pod["template"]["spec"]["volumes"]
         assert mount["name"] == volume["name"]
-    for (kind, name), item in found.items():
+    for (kind, name), item in manifests.items():
         assert NAME.fullmatch(name)
         if kind == "StatefulSet":
             assert item["spec"]["serviceName"] == "first"
@@ -111,10 +114,10 @@ def test_the_chief_runs_the_program_and_the_others_serve(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Only the Job may end: pods of a StatefulSet cannot have another policy than Always."""
-    found = items(capsys)
+    manifests = items(capsys)
     commands = {
         name: item["spec"]["template"]["spec"]["containers"][0]["command"]
-        for (_, name), item in found.items()
+        for (_, name), item in manifests.items()
         if "template" in item["spec"]
     }
     assert commands == {
@@ -124,7 +127,7 @@ def test_the_chief_runs_the_program_and_the_others_serve(
     }
     policies = {
         kind: item["spec"]["template"]["spec"].get("restartPolicy", "Always")
-        for (kind, _), item in found.items()
+        for (kind, _), item in manifests.items()
         if "template" in item["spec"]
     }
     assert policies == {"StatefulSet": "Always", "Job": "OnFailure"}

@@ -21,10 +21,10 @@ def test_the_task_that_is_silent_for_too_long_is_found() -> None:
     counted = silences(100, 0.0, 0.0)
     answering, silent = counted.tasks
     ticks = 0
-    while (found := counted.add(counted.interval)) is None:
+    while (silenced := counted.add(counted.interval)) is None:
         answering.silent = 0.0
         ticks += 1
-    assert found is silent
+    assert silenced is silent
     assert ticks * counted.interval == pytest.approx(100)
 
 

@@ -198,7 +198,7 @@ def test_the_page_on_the_keras_layer_runs(
     after = names["model"](next(iter(dataset_of_context(tf.distribute.InputContext())))[0])
     assert not np.array_equal(before, after)
 
-    execute("docs/keras.md", 3, names)
+    execute("docs/keras.md", 4, names)
     served = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
     assert served(examples=tf.constant(["3", "4"]))["scores"].shape == (2, 1)
 
@@ -209,8 +209,14 @@ def test_the_page_on_the_keras_layer_runs(
         "city": 4,
         "tags": 4,
     }
+    names["dataset"] = dataset_of_context(tf.distribute.InputContext())
+    names["feature_config"] = names["EMB"].FeatureConfig(words)
+    names["dataset"] = names["dataset"].map(lambda ids, labels: (ids["watched"], labels))
+    execute("docs/keras.md", 3, names)
+    packed, _ = next(iter(names["dataset"]))
+    assert isinstance(packed, tf2_engine.PackedBatch)
     monkeypatch.chdir(tmp_path)
-    execute("docs/keras.md", 4, names)
+    execute("docs/keras.md", 5, names)
     assert names["ratings"].global_step == 20
 
 

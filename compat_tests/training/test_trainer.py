@@ -269,7 +269,7 @@ def test_a_table_that_two_losses_train_is_refused(tmp_path: pathlib.Path) -> Non
     with pytest.raises(errors.InvalidInput, match=r"Feature 'word': .*Train by their sum, or"):
         trainer.train(input_fn, steps=1)
     trainer = make(model(lambda loss: loss), tmp_path)
-    with pytest.raises(errors.InvalidInput, match=r"takes no gradient that is known"):
+    with pytest.raises(errors.InvalidInput, match=r"takes no gradient that trains a table"):
         trainer.train(input_fn, steps=1)
 
 

@@ -63,8 +63,9 @@ class Differentiations:
         """
         if not self.losses:
             raise errors.InvalidInput(
-                "The model_fn takes no gradient that is known. Call training.minimize, "
-                "training.compute_gradients or training.gradients to train its variables."
+                "The model_fn takes no gradient that trains a table. Call training.minimize, "
+                "training.compute_gradients, or training.gradients with the dummies of the tables "
+                "among its variables, as tf.compat.v1.trainable_variables() has them."
             )
         taken: dict[str, Tensor] = {}
         for each in self._merged():

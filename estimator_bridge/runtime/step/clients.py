@@ -15,7 +15,7 @@ from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
 @dataclasses.dataclass(frozen=True)
 class Client(abc.ABC):
-    """How the sessions of a job use a cluster."""
+    """The use that the sessions of a job make of a cluster."""
 
     cluster: Cluster
 

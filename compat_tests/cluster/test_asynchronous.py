@@ -155,7 +155,7 @@ def test_checkpoints_beside_workers_are_those_of_stock(
         layouts.append(
             (files, reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map())
         )
-    assert layouts[0] == found[1]
+    assert layouts[0] == layouts[1]
     assert "steps_of_1" in layouts[0][1]
 
 

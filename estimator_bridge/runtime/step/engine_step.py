@@ -191,7 +191,7 @@ class _Embedding:
 
     def start_hooks(self) -> list[Hook]:
         """Returns the hooks of a session that starts from a checkpoint, also after an error."""
-        if not self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables:
+        if not self._spec.pipeline_execution_with_tensor_core or not self._settings.cores.devices:
             return []
         # Workers of a cluster may keep an update of the session before, whose steps are made again.
         return [SessionStartHook(self.device.engine.load)]

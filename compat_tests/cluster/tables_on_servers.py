@@ -42,7 +42,7 @@ def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> 
     if not servers:
         return
     # The servers end with the process, and hear of no end before.
-    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster: None)
+    patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, **_: None)
     counts = {"chief": 1, "ps": servers} | ({"worker": workers} if workers else {})
     ports = iter(free_ports(sum(counts.values())))
     cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()}

@@ -41,10 +41,11 @@ def once() -> Any:
 
 
 ONE_THREAD = tf.compat.v1.ConfigProto(
-    inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
+    inter_op_parallelism_threads=1, intra_op_parallelism_threads=1, use_per_session_threads=True
 )
 """Of the steps' ops some read the centers that others update, in an order that threads choose: one
-run in sixteen ended elsewhere, stock's as ours."""
+run in sixteen ended elsewhere, stock's as ours. Without threads of its own a session has those of
+the first one in the process."""
 
 
 def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A checkpoint of P parameter servers is one of one machine: whoever restores it has every row."""
+"""Checkpoints that P parameter servers save are restored by any number of them, and by others."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_convert_and_inspect_read_it(
     tmp_path: pathlib.Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`convert` carries every row, to objects and to names, and `inspect` tells what there is."""
+    """`convert` writes every row in object form and by names; `inspect` lists tables and slots."""
     saved, expected = trained(3, saved_by, strategy), values_of(trained(3, 0))
     of_spec = spec(partition_strategy=strategy)
     convert.convert(saved, str(tmp_path / "names"), to="names", spec=of_spec, like=saved)

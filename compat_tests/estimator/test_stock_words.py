@@ -348,7 +348,7 @@ def test_a_spec_without_a_mode_is_taken(kind: str, side: str) -> None:
     "name", ["EstimatorSpec", "tpu.TPUEstimatorSpec", "TrainSpec", "EvalSpec", "RunConfig"]
 )
 def test_errors_name_the_class_that_was_called(name: str) -> None:
-    """A wrong argument is told of the public class, whatever class checks it."""
+    """The error of a wrong argument names the public class, also where a private one checks it."""
     kind = operator.attrgetter(name)(estimator)
     first = next(iter(inspect.signature(kind).parameters))
     with pytest.raises(errors.EngineError, match=f"^`{name.rpartition('.')[2]}`: `{first}` must"):

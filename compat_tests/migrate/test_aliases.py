@@ -213,7 +213,7 @@ def make(base: tf.estimator.Estimator, same: 'E.Estimator', own: "Job", none: "n
 def test_annotations_follow(
     rewrite: Callable[[str], Rewritten], annotations: Sequence[str]
 ) -> None:
-    """Annotations name what the program names, as code or as strings; words stay.
+    """Annotations get the new names, written as code or as strings; other strings stay.
 
     Where there is no counterpart they are `object`, and cost no function or field.
     """

@@ -118,7 +118,7 @@ CARRIED = {
         "var_name_to_prev_var_name={'dnn/b': 'b'})"
     ): "model.warm_start_from('a', names='dnn', old_names={'dnn/b': 'b'})",
 }
-"""Arguments of a network with an embedding, and what is written for them."""
+"""Optimizer arguments of a network with an embedding, and the text of its Keras form."""
 
 
 @pytest.mark.parametrize("argument", CARRIED)
@@ -234,7 +234,7 @@ WRITTEN_HEADS = {
         "            MultiClassHead(3, suffix='b')], [1., 2.])"
     ),
 }
-"""Heads, and what is written for them."""
+"""Heads, and the text of their Keras form."""
 
 
 @pytest.mark.parametrize("head", WRITTEN_HEADS)

@@ -1,4 +1,4 @@
-"""`migrate --form keras` refuses what would train by several losses, which the tf2 form takes."""
+"""`migrate --form keras` refuses a model_fn with several losses; the tf2 form takes it."""
 
 from __future__ import annotations
 

@@ -302,6 +302,27 @@ def test_a_private_name_does_what_stocks_does(clean: None, tmp_path: pathlib.Pat
     assert (keys.LOSS_METRIC_KEY, keys.AVERAGE_LOSS_METRIC_KEY) == ("loss", "average_loss")
 
 
+def test_private_functions_take_what_stocks_take(clean: None) -> None:
+    """An input is read, with the hook that starts it, and a model is called for its predictions."""
+    install.install(replace=True)
+    library = "tensorflow_estimator.python.estimator"
+    util = importlib.import_module(f"{library}.util")
+    tpu = importlib.import_module(f"{library}.tpu.tpu_estimator")
+
+    def model_fn(features: Any, mode: str, params: Any) -> Any:
+        return estimator.tpu.TPUEstimatorSpec(mode, predictions={"p": params["by"] * features})
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        rows = tf.data.Dataset.from_tensors((tf.constant([2.0]), tf.constant([5.0])))
+        features, labels, (hook,) = util.parse_input_fn_result(rows)
+        hook.after_create_session(session, None)
+        spec = tpu.model_fn_inference_on_tpu(model_fn, features, labels, params={"by": 3.0})
+        assert isinstance(spec, estimator.EstimatorSpec)
+        assert spec.mode == estimator.ModeKeys.PREDICT
+        predicted, label = session.run((spec.predictions["p"], labels))
+    assert (predicted.tolist(), label.tolist()) == ([6.0], [5.0])
+
+
 @pytest.mark.parametrize("path", stock_names.RESOLVERS)
 def test_a_cluster_resolver_without_a_tpu_is_this_process(
     path: str, clean: None, caplog: pytest.LogCaptureFixture

@@ -189,7 +189,8 @@ site-page: docs $(ENVS)/browser/.ready  ## read all of the documentation in head
 
 .PHONY: verify-power
 verify-power: $(TF_ENVS)  ## seeded faults that verify finds, honest sides that it takes for unequal: docs/verify_power.md
-	$(ENVS)/tf215/bin/python -m compat_tests.verify.power --what pairs $(ARGS)
+	$(ENVS)/tf215/bin/python -m compat_tests.verify.power --what pairs \
+	    --other $(abspath $(ENVS))/tf221/bin/python $(ARGS)
 	$(ENVS)/tf221/bin/python -m compat_tests.verify.power $(ARGS)
 
 # --- The example --------------------------------------------------------------------------

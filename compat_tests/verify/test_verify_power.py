@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
 import pytest
+import tensorflow as tf
 
 from compat_tests.verify.power import honest, measure
 from compat_tests.verify.power.comparing import Comparer
 from compat_tests.verify.power.fault import BATCH_SIZES
 from compat_tests.verify.power.faults import FAULTS
+from compat_tests.verify.power.other_version import OtherVersion
+from estimator_bridge.verify.record.recording import RecordingRequest
 
 QUICK = (
     "Adam's bias",
@@ -94,3 +98,27 @@ def test_the_table_covers_every_kind_of_fault() -> None:
     assert len(FAULTS) >= 60
     assert kinds == KINDS
     assert all(fault.causes and fault.text for fault in FAULTS.values())
+
+
+@pytest.mark.full
+def test_pairs_across_two_processes_are_equal(comparer: Comparer) -> None:
+    """A side that another interpreter records is compared as one of this process."""
+    with OtherVersion(sys.executable) as version:
+        pairs = [pair for pair in honest.pairs_across(version) if pair.program == "small"]
+        judged, result = measure.judge_pair(comparer, pairs[0])
+
+    assert version.tensorflow == tf.__version__
+    assert judged.status == "equal", str(result)
+
+
+@pytest.mark.full
+def test_a_failure_in_the_other_process_is_an_error(tmp_path: pathlib.Path) -> None:
+    """What fails there is raised here, and names the version; the process goes on."""
+    small = honest.PROGRAMS["small"]
+    request = RecordingRequest("a", str(tmp_path / "a"))
+    with OtherVersion(sys.executable) as version:
+        for _ in range(2):
+            with pytest.raises(
+                RuntimeError, match=f"TensorFlow {tf.__version__}: KeyError: 'gone'"
+            ):
+                version.record("small", small, "gone", request)

@@ -2,6 +2,7 @@
 
     python -m compat_tests.verify.power                  everything that this TensorFlow can run
     python -m compat_tests.verify.power --only 'Adam.*'  some faults
+    python -m compat_tests.verify.power --other PYTHON   also pairs across two TensorFlows
     python -m compat_tests.verify.power --what page      the page alone
 
 Figures stay in build/verify_power until they are measured anew, those of each version of TensorFlow
@@ -23,6 +24,7 @@ import compat_tests.conftest  # noqa: F401  # Keras 2 comes before anything touc
 from compat_tests.verify.power import honest, measure, page
 from compat_tests.verify.power.comparing import Comparer
 from compat_tests.verify.power.faults import FAULTS
+from compat_tests.verify.power.other_version import OtherVersion
 
 FIGURES = pathlib.Path("build") / "verify_power"
 
@@ -33,6 +35,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", help="faults and pairs whose name this expression finds")
     parser.add_argument("--sizes", default="64,1024,8192", help="batch sizes of the faults")
     parser.add_argument("--what", choices=("faults", "pairs", "both", "page"), default="both")
+    parser.add_argument(
+        "--other", help="the interpreter of another TensorFlow, for pairs across both"
+    )
     parser.add_argument("--show", action="store_true", help="print whole results")
     options = parser.parse_args(arguments)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
@@ -67,7 +72,7 @@ def _faults(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[me
 
 def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[measure.JudgedPair]:
     comparer = Comparer(directory / "honest")
-    for pair in honest.pairs():
+    for pair in _all_pairs(options.other):
         if not re.search(options.only or "", pair.title):
             continue
         verdict, result = measure.judge_pair(comparer, pair)
@@ -78,6 +83,14 @@ def _pairs(directory: pathlib.Path, options: argparse.Namespace) -> Iterator[mea
         of_version = FIGURES / f"pairs-{tf.__version__}.json"
         measure.update(of_version, [verdict], lambda each: (each.title,))
         yield verdict
+
+
+def _all_pairs(other: str | None) -> Iterator[honest.Pair]:
+    """Yields the pairs of this TensorFlow, and those across it and another."""
+    yield from honest.pairs()
+    if other is not None:
+        with OtherVersion(other) as version:
+            yield from honest.pairs_across(version)
 
 
 def _write_page() -> None:

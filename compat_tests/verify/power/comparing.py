@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from compat_tests.support.legacy_specs import OURS
 from compat_tests.verify.power import program as programs
@@ -77,6 +77,21 @@ def _names_of(side: Side) -> tuple[Any, Any]:
     return stock.ESTIMATOR, stock.CLASSES
 
 
+class Recorded(Protocol):
+    """How a side runs a program: `Run` in this process."""
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+
+    @property
+    def side(self) -> str:
+        """One of `SIDES`."""
+
+    def record(self, request: RecordingRequest) -> None:
+        """Writes the recording."""
+
+
 class Comparer:
     """Compares sides B with recordings of sides A, each of which is made once.
 
@@ -89,7 +104,7 @@ class Comparer:
         self._number = 0
 
     def compare(
-        self, name: str, a: Run, b: Run, options: ComparisonOptions | None = None
+        self, name: str, a: Recorded, b: Recorded, options: ComparisonOptions | None = None
     ) -> Result:
         """Returns what verify says of two sides.
 

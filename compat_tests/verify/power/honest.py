@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.verify.power import seams
-from compat_tests.verify.power.comparing import Run
+from compat_tests.verify.power.comparing import Recorded, Run
+from compat_tests.verify.power.other_version import OtherVersion, RunElsewhere
 from compat_tests.verify.power.program import ROWS, Model, Program
 from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.verify.perturbation import perturbed
@@ -99,8 +100,8 @@ class Pair(NamedTuple):
     name: str
     program: str
     key: str
-    a: Run
-    b: Run
+    a: Recorded
+    b: Recorded
 
     @property
     def title(self) -> str:
@@ -117,6 +118,15 @@ def pairs() -> list[Pair]:
         for side, what, a, b in _sides(sized, seed):
             pairs_of_sides.append(Pair(what, name, f"{name} {size} {seed} {side}", a, b))
     return pairs_of_sides
+
+
+def pairs_across(version: OtherVersion) -> Iterator[Pair]:
+    """Yields pairs of which side B runs on another version of TensorFlow."""
+    for (name, program), size in itertools.product(PROGRAMS.items(), BATCH_SIZES):
+        sized = dataclasses.replace(program, batch_size=size)
+        ops, elsewhere = Run(sized), RunElsewhere(name, sized, version)
+        what = f"TensorFlow {version.tensorflow}"
+        yield Pair(what, name, f"{name} {size} {sized.seed} ops", ops, elsewhere)
 
 
 def _sides(program: Program, seed: int) -> Iterator[tuple[str, str, Run, Run]]:

@@ -24,7 +24,7 @@ from compat_tests.support import legacy_specs, translating
 from compat_tests.support.paths import GOLDENS
 from compat_tests.support.protos import in_order_of_use, parse
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import OPTIMIZERS as OPTIMIZERS_OF_ENGINE

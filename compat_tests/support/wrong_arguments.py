@@ -19,8 +19,9 @@ import tensorflow.compat.v1 as tf
 
 import tf2_engine
 from estimator_bridge import estimator
-from estimator_bridge.legacy import optimizer_rows, parameters, spec, table_config
+from estimator_bridge.legacy import parameters, spec, table_config
 from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.settings import optimizer_rows
 from tf2_engine import OPTIMIZERS, SGD, EngineSpec, FeatureSpec, TableSpec, arguments
 from tf2_engine.errors import EngineError
 

@@ -17,7 +17,7 @@ from compat_tests.cases.legacy import Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, translating
 from compat_tests.support.legacy_specs import OURS
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.optimizers import SGD, Adagrad, Adam
 from tf2_engine.optimizers.optimizer import KEEPING

@@ -17,7 +17,6 @@ from estimator_bridge.audit.tables_on_sparse_cores import (
     layouts_of_spec,
     note_of_machine,
 )
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import (
@@ -26,6 +25,7 @@ from estimator_bridge.settings.detect import (
     notes_of_spec,
 )
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable, Note, Place, SourceText
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.errors import InvalidSpec
 from tf2_engine.tables import PARAMETERS

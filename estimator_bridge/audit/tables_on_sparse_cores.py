@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, StackSize, Target, effects_of
 from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note, Place, SourceText
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine import errors
 from tf2_engine.sparsecore_layout import (
     SPARSE_CORES_PER_DEVICE,

@@ -14,10 +14,10 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.requirements import class_names
 from estimator_bridge.legacy.spec import is_tpu_column
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
 from estimator_bridge.translation.translate import rate_of, translate_optimizer
 from tf2_engine.types import Object

@@ -7,9 +7,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.legacy.requirements import check, class_names, one_of
 from estimator_bridge.settings.legacy_spec import OfStep
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS, kind_of
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks, set_default_quirks
 from tf2_engine.arguments import typed
 from tf2_engine.types import Object

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
+
 Names = Mapping[str, str]
 """By the name in a module, its target: "module" or "module:attribute"."""
 
@@ -159,12 +161,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.parameters", None, _PARAMETERS, "AdagradParameters AdamParameters"),
     ("legacy.parameters", None, _PARAMETERS, "StochasticGradientDescentParameters"),
     ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "AdagradMomentumParameters AdagradParameters"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "AdamParameters FrequencyEstimatorParameters"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "FtrlParameters MomentumParameters"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "ProximalAdagradParameters RMSPropParameters"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "ProximalYogiParameters"),
-    ("legacy.parameters", None, _TPU_EMBEDDING, "StochasticGradientDescentParameters"),
+    *(("legacy.parameters", None, _TPU_EMBEDDING, kind) for kind in sorted(OPTIMIZERS)),
 )
 
 # What `tf.compat.v2.estimator` has by a name for which `tf.compat.v1.estimator` has something else.

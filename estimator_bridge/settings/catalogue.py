@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings import row as on
 from estimator_bridge.settings.legacy_spec import NOTHING, SPEC, LegacyOptimizer, LegacySpec, Place
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.row import ChangeText, Ignored, OnSparseCores, SettingRow
 from tf2_engine.types import Object
 
@@ -33,27 +34,8 @@ _dropped = functools.partial(OnSparseCores, "ignored")
 _other = functools.partial(OnSparseCores, "other")
 _gone = functools.partial(OnSparseCores, "gone")
 
-_LOST = tuple(
-    f"{kind}Parameters"
-    for kind in ("Momentum", "RMSProp", "ProximalAdagrad", "ProximalYogi", "FrequencyEstimator")
-)
+_LOST = tuple(name for name, row in OPTIMIZERS.items() if not row.on_sparse_cores)
 """Optimizers that `tf.tpu.experimental.embedding` has no class for."""
-
-_HYPERPARAMETERS = {
-    "*": "learning_rate",
-    "Adagrad": "initial_accumulator",
-    "AdagradMomentum": "momentum use_nesterov exponent beta2 epsilon",
-    "ProximalAdagrad": "initial_accumulator l1_regularization_strength l2_regularization_strength",
-    "Adam": "beta1 beta2 sum_inside_sqrt",
-    "Ftrl": "learning_rate_power l1_regularization_strength l2_regularization_strength "
-    "multiply_linear_by_learning_rate beta allow_zero_accumulator initial_linear_value",
-    "ProximalYogi": "beta1 beta2 epsilon l1_regularization_strength l2_regularization_strength "
-    "initial_accumulator_value",
-    "Momentum": "momentum use_nesterov",
-    "RMSProp": "rho momentum epsilon",
-    "FrequencyEstimator": "tau max_delta outlier_threshold weight_exponent",
-}
-"""Settings of optimizers that mean what they say."""
 
 # Which values of a setting matter to a row.
 _off = operator.not_
@@ -210,9 +192,12 @@ ROWS: Mapping[str, SettingRow] = {
         tpu="the device's rule has it",
         tf2=f"{_OF_OPTIMIZER}, with another default here and there",
         reads={
-            f"{kind}Parameters.{setting}": None
-            for kind, settings in _HYPERPARAMETERS.items()
-            for setting in settings.split()
+            "*Parameters.learning_rate": None,
+            **{
+                f"{kind}.{setting}": None
+                for kind, row in OPTIMIZERS.items()
+                for setting in row.plain.split()
+            },
         },
     ),
     "adam_without_correction": _surprising(

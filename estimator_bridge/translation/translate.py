@@ -9,9 +9,9 @@ import numbers
 from collections.abc import Callable
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.legacy.parameters import StochasticGradientDescentParameters
 from estimator_bridge.settings.legacy_spec import LegacyOptimizer, LegacySpec, LegacyTable, OfStep
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.specs import EngineSpec, FeatureSpec, TableSpec
 from tf2_engine.types import Object, Rate, TensorLike

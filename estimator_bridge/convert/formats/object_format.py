@@ -15,7 +15,7 @@ from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine.tables import PARAMETERS
 
 _VARIABLES = "variables"

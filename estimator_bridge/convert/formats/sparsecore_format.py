@@ -30,7 +30,7 @@ from estimator_bridge.convert.formats.object_format import (
 )
 from estimator_bridge.convert.moves import StackedPart, StackMove, TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.legacy.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
+from estimator_bridge.settings.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
 from tf2_engine import sparsecore_proto
 from tf2_engine.errors import InvalidSpec
 from tf2_engine.sparsecore_layout import (

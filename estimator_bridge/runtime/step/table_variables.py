@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from tf2_engine import Optimizer
 from tf2_engine.placement import Servers
 from tf2_engine.plan import TablePlan

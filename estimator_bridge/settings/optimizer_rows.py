@@ -1,14 +1,19 @@
-"""The optimizers: one row says which optimizer of the engine a legacy one becomes, and how."""
+"""The optimizers: one row says which optimizer of the engine a legacy one becomes, and how.
+
+A row and its class in `legacy.parameters` are all that a legacy optimizer takes. Names alone are
+read without TensorFlow.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from estimator_bridge.legacy.requirements import class_names
-from tf2_engine import optimizers
-from tf2_engine.optimizers.optimizer import KEEPING
 from tf2_engine.types import Object
+
+if TYPE_CHECKING:
+    from tf2_engine import optimizers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +21,8 @@ class OptimizerRow:
     """The translation of one legacy optimizer.
 
     Attributes:
-        engine: the engine's class.
+        engine_name: the name of the engine's class.
+        plain: the settings of its own that mean what they say, with spaces between them.
         slots: for each slot of the engine, the end of its name in a legacy TPU checkpoint, as
             `Adam/m` in `<table>/Adam/m`.
         renamed: the engine's name of each legacy setting that the engine calls otherwise.
@@ -25,7 +31,8 @@ class OptimizerRow:
         on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
     """
 
-    engine: type[optimizers.Optimizer]
+    engine_name: str
+    plain: str = ""
     slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: Mapping[str, Object] = dataclasses.field(default_factory=dict)
@@ -33,59 +40,83 @@ class OptimizerRow:
     on_sparse_cores: bool = False
 
     @property
+    def engine(self) -> type[optimizers.Optimizer]:
+        """The engine's class."""
+        from tf2_engine import optimizers
+
+        return optimizers.OPTIMIZERS[self.engine_name]
+
+    @property
     def names(self) -> dict[str, str]:
         """The engine's name of each legacy setting: all settings of the engine's class."""
+        from tf2_engine.optimizers.optimizer import KEEPING
+
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}
         fields = {field.name for field in dataclasses.fields(self.engine)} - KEEPING
         return {legacy.get(name, name): name for name in sorted(fields)}
 
 
 _ACCUMULATOR = {"initial_accumulator": "initial_accumulator_value"}
+_REGULARIZATION = "l1_regularization_strength l2_regularization_strength"
 _BETAS = {"beta1": "beta_1", "beta2": "beta_2"}
 
 OPTIMIZERS: Mapping[str, OptimizerRow] = {
     "AdagradParameters": OptimizerRow(
-        optimizers.Adagrad,
+        "Adagrad",
+        "initial_accumulator",
         {"accumulators": "Adagrad"},
         _ACCUMULATOR,
         on_sparse_cores=True,
     ),
     "AdamParameters": OptimizerRow(
-        optimizers.Adam,
+        "Adam",
+        "beta1 beta2 sum_inside_sqrt",
         {"momenta": "Adam/m", "velocities": "Adam/v"},
         _BETAS,
         on_sparse_cores=True,
     ),
-    "StochasticGradientDescentParameters": OptimizerRow(optimizers.SGD, on_sparse_cores=True),
+    "StochasticGradientDescentParameters": OptimizerRow("SGD", on_sparse_cores=True),
     "ProximalAdagradParameters": OptimizerRow(
-        optimizers.ProximalAdagrad, {"accumulators": "ProximalAdagrad"}, _ACCUMULATOR
+        "ProximalAdagrad",
+        f"initial_accumulator {_REGULARIZATION}",
+        {"accumulators": "ProximalAdagrad"},
+        _ACCUMULATOR,
     ),
     "FtrlParameters": OptimizerRow(
-        optimizers.FTRL,
+        "FTRL",
+        f"learning_rate_power {_REGULARIZATION} multiply_linear_by_learning_rate beta "
+        "allow_zero_accumulator initial_linear_value",
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
         # Not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
         on_sparse_cores=True,
     ),
-    "MomentumParameters": OptimizerRow(optimizers.Momentum, {"momenta": "Momentum"}),
+    "MomentumParameters": OptimizerRow(
+        "Momentum", "momentum use_nesterov", {"momenta": "Momentum"}
+    ),
     "RMSPropParameters": OptimizerRow(
-        optimizers.RMSProp, {"ms": "RMSProp/ms", "mom": "RMSProp/mom"}
+        "RMSProp", "rho momentum epsilon", {"ms": "RMSProp/ms", "mom": "RMSProp/mom"}
     ),
     "AdagradMomentumParameters": OptimizerRow(
-        optimizers.AdagradMomentum,
+        "AdagradMomentum",
+        "momentum use_nesterov exponent beta2 epsilon",
         {"accumulators": "AdagradMomentum/Accumulator", "momenta": "AdagradMomentum/Momentum"},
         for_columns=False,
         on_sparse_cores=True,
     ),
     "ProximalYogiParameters": OptimizerRow(
-        optimizers.ProximalYogi,
+        "ProximalYogi",
+        f"beta1 beta2 epsilon {_REGULARIZATION} initial_accumulator_value",
         {"v": "ProximalYogi", "m": "ProximalYogi_1"},
         _BETAS,
         for_columns=False,
     ),
     # Stock has no setting `weighted`; an attribute of this name turns the engine's switch.
     "FrequencyEstimatorParameters": OptimizerRow(
-        optimizers.FrequencyEstimator, {"last_hit_step": "FrequencyEstimator"}, for_columns=False
+        "FrequencyEstimator",
+        "tau max_delta outlier_threshold weight_exponent",
+        {"last_hit_step": "FrequencyEstimator"},
+        for_columns=False,
     ),
 }
 """Every legacy optimizer, by class name."""
@@ -96,4 +127,5 @@ ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_spars
 
 def kind_of(optimizer: Object) -> str | None:
     """Returns the row's name for a legacy optimizer, stock's or ours; None if there is no row."""
-    return next((name for name in class_names(optimizer) if name in OPTIMIZERS), None)
+    names = (kind.__name__ for kind in type(optimizer).__mro__)
+    return next((name for name in names if name in OPTIMIZERS), None)

@@ -166,8 +166,8 @@ class Driver(abc.ABC):
         """
         raise errors.InvalidSpec(
             f"`synchronous`={synchronous} is for functions that a ClusterCoordinator schedules, "
-            "under ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says of "
-            "how many cores."
+            "under ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says "
+            "of how many cores."
         )
 
     def initialized(self) -> bool | None:

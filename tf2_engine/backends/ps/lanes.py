@@ -57,19 +57,19 @@ class Lanes:
         The core is an int, or a scalar integer tensor. A number that is none of a core fails with
         an InvalidArgumentError when the function runs.
         """
-        core = tf.cast(core, tf.int64)
+        position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
-            tf.logical_and(core >= 0, core < self._num_cores),
-            [f"`core` must be one of the {self._num_cores} of a synchronous step, got", core],
+            tf.logical_and(position >= 0, position < self._num_cores),
+            [f"`core` must be one of the {self._num_cores} of a synchronous step, got", position],
         )
         with run_after([check]), tf.device(self._devices[0]):
             number = tf.raw_ops.ResourceCountUpTo(
                 resource=self._next.handle, limit=_HIGHEST, T=tf.int64
             )
-        puts = [self._put_on(server, core, number, messages[server]) for server in messages]
+        puts = [self._put_on(server, position, number, messages[server]) for server in messages]
         with run_after(puts), tf.device(self._devices[0]):
             # A run that was given up may say its number after the one that took its place.
-            return self._complete.scatter_max(tf.IndexedSlices(number, core))
+            return self._complete.scatter_max(tf.IndexedSlices(number, position))
 
     def missing(self) -> list[int]:
         """Returns the cores whose gradients did not come since the last step; called eagerly."""

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.one_process import check_one_process
-from tf2_engine.backends.interface import device_inside_run
 from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.placement import Layout, Servers
 from tf2_engine.tables import variable_factory
@@ -37,8 +36,8 @@ class StrategyCores(ServerCores):
         strategy = tf.distribute.get_strategy()
         if not is_server_strategy(strategy):
             raise errors.InvalidSpec(
-                f"driver='ps' needs a tf.distribute.ParameterServerStrategy, but {strategy!r} is in "
-                "scope. Make the engine inside `strategy.scope()` of one, or leave `driver` out."
+                f"driver='ps' needs a tf.distribute.ParameterServerStrategy, but {strategy!r} is "
+                "in scope. Make the engine inside `strategy.scope()` of one, or leave `driver` out."
             )
         _check_numbers(count, hosts, int(strategy.num_replicas_in_sync))
         super().__init__(synchronous, 1)
@@ -46,7 +45,10 @@ class StrategyCores(ServerCores):
         self.variable_factory = variable_factory(servers=self.servers)
 
     def core_of(self, device: str) -> int:
-        raise device_inside_run(device)
+        raise errors.InvalidInput(
+            f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
+            "on the worker that the coordinator gives it to. Leave it out."
+        )
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:
         if not is_server_strategy(strategy):
@@ -72,8 +74,8 @@ def _server_devices() -> tuple[str, ...]:
 def _check_numbers(count: int | None, hosts: int | None, replicas: int) -> None:
     if count not in (None, 1):
         raise errors.InvalidSpec(
-            f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled is "
-            f"one core. Leave it out; `synchronous`={count} makes steps of {count} functions."
+            f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled "
+            f"is one core. Leave it out; `synchronous`={count} makes steps of {count} functions."
         )
     if hosts not in (None, 1):
         raise errors.InvalidSpec(

@@ -46,9 +46,7 @@ class StrategyPsDriver(HostDriver):
 
     strategies = (tf.distribute.ParameterServerStrategy,)
 
-    def __init__(
-        self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES
-    ) -> None:
+    def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
         super().__init__(native=False)
         self._layout: Layout = layout
         self._whole_up_to = whole_up_to
@@ -123,8 +121,8 @@ class StrategyPsDriver(HostDriver):
         if missing:
             raise errors.OutOfOrder(
                 f"`apply_step` is not possible: no gradients came of {_cores(missing)} of "
-                f"{self._synchronous}. In each step schedule a function for every core, which calls "
-                "`apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
+                f"{self._synchronous}. In each step schedule a function for every core, which "
+                "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
             )
         kernels = self._kernels()
         self._apply_all(self._lanes.take(kernels.servers_in_use()), list(rates))

@@ -28,9 +28,9 @@ class TracedQueues(BatchQueues):
         """Returns the queue of a name; raises OutOfOrder outside of a tf.function."""
         if not tf.inside_function():
             raise errors.OutOfOrder(
-                "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a step "
-                "are called in one tf.function, which `ClusterCoordinator.schedule` gives to a "
-                "worker. To look up by itself there is `embedding_lookup`."
+                "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
+                "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
+                "a worker. To look up by itself there is `embedding_lookup`."
             )
         return self._of_names.setdefault(name, GraphBatchQueue(self._plan))
 

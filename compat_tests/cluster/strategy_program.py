@@ -8,12 +8,14 @@ what it found in a file.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -397,6 +399,62 @@ REFUSED_SETTINGS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 }
 
 
+def serve() -> None:
+    """Serves as the task of TF_CONFIG, until it is killed."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id
+    )
+    server.join()
+
+
+def steady(out: str, synchronous: str, steps: str) -> None:
+    """Trains steps of two functions as the chief of TF_CONFIG; writes how far it is.
+
+    Without `synchronous` steps each function counts the runs of its batch in a table.
+    """
+    coordinator = connect(0, 0)
+    if synchronous == "True":
+        make, count = functools.partial(TPUEmbedding, feature_config(), synchronous=2), 2
+    else:
+        make, count = functools.partial(TPUEmbedding, of_counts(int(steps))), 1
+    with coordinator.strategy.scope():
+        embedding = make(driver=StrategyPsDriver(whole_up_to=0))
+    first = batch_of(0) if synchronous == "True" else {"ids": tf.constant([0])}
+    embedding.build_for_batch(first)
+    if synchronous == "True":
+        set_start(embedding)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def run(batch: Any, core: Any) -> None:
+        embedding.enqueue(batch)
+        activations = embedding.dequeue()
+        if count == 2:
+            embedding.apply_gradients(gradients_of(activations), core=core)
+        else:
+            embedding.apply_gradients({"ids": -tf.ones_like(activations["ids"])})
+
+    progress = pathlib.Path(f"{out}.progress")
+    for step in range(int(steps)):
+        for core in range(count):
+            batch = batch_of(2 * step + core) if count == 2 else {"ids": tf.constant([step])}
+            coordinator.schedule(run, args=(batch, tf.constant(core)))
+        if count == 2:
+            coordinator.join()
+            embedding.apply_step()
+        else:
+            time.sleep(0.02)  # so that the steps go on while tasks are killed
+        progress.write_text(str(step))
+    coordinator.join()
+    pathlib.Path(out).write_bytes(pickle.dumps(read(embedding)))
+
+
+def of_counts(rows: int) -> EngineSpec:
+    """Returns a table of zeros, to each of whose rows a step adds one."""
+    table = TableSpec("t", rows, 2, "sum", SGD(1.0), tf.zeros_initializer())
+    return EngineSpec((table,), (FeatureSpec("ids", "t"),))
+
+
 def page(out: str, path: str) -> None:
     """Executes the blocks of Python of a page, as the chief of a cluster; writes its checkpoint."""
     cluster = start_servers(worker=1, ps=2)
@@ -432,7 +490,7 @@ class Join(tf.keras.layers.Layer):  # type: ignore[misc]
 
 
 ACTIONS: Sequence[Callable[..., None]] = (
-    *(numbers, one_by_one, together, run_again, keras_fit, refusals, page),
+    *(numbers, one_by_one, together, run_again, keras_fit, refusals, page, serve, steady),
 )
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from compat_tests.cluster import strategy_program as program
 from compat_tests.conftest import Runner
 from compat_tests.engine.test_parameter_servers import assert_same, combinations, train
 from compat_tests.support import fresh
+from compat_tests.support.cluster_tasks import ClusterTasks
+from compat_tests.support.nursery import Nursery
 from compat_tests.support.paths import ROOT
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver
@@ -186,6 +189,66 @@ def test_what_is_refused_under_the_strategy(tmp_path: pathlib.Path) -> None:
     assert set(found) == set(REFUSED)
     for name, words in REFUSED.items():
         assert words in found[name], (name, found[name])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("synchronous", [True, False])
+def test_a_killed_worker_is_missed_by_no_step(synchronous: bool, tmp_path: pathlib.Path) -> None:
+    """Workers are killed and started again while a program trains.
+
+    Synchronous steps end as in one process, to the bit. Others have each update at least once, and
+    those of the functions that were lost with a worker at most once more.
+    """
+    out, steps = tmp_path / "rows", 300
+    nursery = Nursery("compat_tests.cluster.strategy_program")
+    arguments = ["steady", out, synchronous, steps]
+    tasks = ClusterTasks(
+        nursery, tmp_path, lambda job, _: (PATH, arguments if job == "chief" else ["serve"])
+    )
+
+    def reached(step: int) -> bool:
+        progress = tmp_path / "rows.progress"
+        return progress.exists() and int(progress.read_text() or 0) >= step
+
+    try:
+        tasks.start_all(worker=2, ps=2, chief=1)
+        for worker, step in ((1, 20), (0, 120)):
+            tasks.wait_until(lambda step=step: reached(step), 240)
+            tasks.running["worker", worker].kill()
+            time.sleep(1)
+            tasks.start("worker", worker)
+        tasks.wait(300, "chief")
+    finally:
+        tasks.kill()
+        nursery.close()
+    rows = pickle.loads(out.read_bytes())
+    if synchronous:
+        assert_equal(rows, program.read(on_two_cores(steps)))
+    else:
+        counts = rows["t", "parameters"][:, 0]
+        assert counts.min() == 1
+        assert counts.sum() - steps <= 2
+
+
+PATH = pathlib.Path(program.__file__)
+
+
+def on_two_cores(steps: int) -> TPUEmbedding:
+    """Trains as `steady` of the program does, in one process with two cores."""
+    driver = HostDriver(native=False)
+    embedding = TPUEmbedding(program.feature_config(), driver=driver, num_cores=2)
+    embedding.build_for_batch(program.batch_of(0))
+    program.set_start(embedding)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def run(batches: Any) -> None:
+        embedding.enqueue(batches)
+        activations = embedding.dequeue()
+        embedding.apply_gradients([program.gradients_of(each) for each in activations])
+
+    for step in range(steps):
+        run([program.batch_of(2 * step), program.batch_of(2 * step + 1)])
+    return embedding
 
 
 def test_settings_of_the_strategy_are_refused_elsewhere() -> None:

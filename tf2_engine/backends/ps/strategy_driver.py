@@ -129,9 +129,14 @@ class StrategyPsDriver(HostDriver):
         self._lanes.begin_step()
 
     def reset_batches(self) -> Op:
-        super().reset_batches()
         if self._lanes is not None:
+            if not tf.executing_eagerly():
+                raise errors.OutOfOrder(
+                    "`reset_batches` of a synchronous step is called inside a tf.function, by one "
+                    "of its cores; what waits is of all. Call it outside, on the coordinator."
+                )
             self._lanes.reset()
+        super().reset_batches()
 
     def _make_cores(
         self, count: int | None, hosts: int | None, synchronous: int | None

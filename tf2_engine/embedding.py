@@ -713,7 +713,10 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
             "`apply_gradients(gradients, core=...)` the number of the function in its step, from 0 "
             f"to {synchronous - 1}."
         )
-    number = tf.get_static_value(core)
+    number = tf.convert_to_tensor(core)
+    if not number.dtype.is_integer or number.shape.rank not in (0, None):
+        raise errors.WrongType(f"`core` must be an int or a scalar integer tensor, got {core!r}.")
+    number = tf.get_static_value(number)
     if number is not None and not 0 <= int(number) < synchronous:
         raise errors.InvalidInput(
             f"`core`={int(number)} is none of the {synchronous} of a step. Pass a number from 0 to "

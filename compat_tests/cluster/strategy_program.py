@@ -3,7 +3,7 @@
 A coordinator is connected to its cluster for good, so each run is a process. Workers and parameter
 servers are in it, too, unless TF_CONFIG names others. Run as
 `python -m compat_tests.cluster.strategy_program ACTION ARGUMENTS`; an action of `ACTIONS` leaves
-what it found in a file.
+its results in a file.
 """
 
 from __future__ import annotations
@@ -255,18 +255,18 @@ def run_again(out: str) -> None:
         coordinator.schedule(run, args=(tf.constant(core), tf.constant(gradient)))
         coordinator.join()
 
-    found: dict[str, Any] = {"rows": []}
+    results: dict[str, Any] = {"rows": []}
 
     def apply() -> None:
         embedding.apply_step()
-        found["rows"].append(read(embedding)["t", "parameters"].tolist())
+        results["rows"].append(read(embedding)["t", "parameters"].tolist())
 
     send(0, 100.0)
     send(1, 1.0)
     send(0, 2.0)  # in place of the first
     apply()
     send(1, 4.0)
-    found["missing"] = message_of(errors.OutOfOrder, embedding.apply_step)
+    results["missing"] = message_of(errors.OutOfOrder, embedding.apply_step)
     send(0, 8.0)
     apply()
     try:
@@ -276,13 +276,13 @@ def run_again(out: str) -> None:
             raise KeyError
     except KeyError:
         pass
-    found["dropped"] = message_of(errors.OutOfOrder, embedding.apply_step)
-    found["no core"] = message_of(tf.errors.InvalidArgumentError, lambda: send(2, 1.0))
+    results["dropped"] = message_of(errors.OutOfOrder, embedding.apply_step)
+    results["no core"] = message_of(tf.errors.InvalidArgumentError, lambda: send(2, 1.0))
     send(0, 16.0)
     send(1, 32.0)
     apply()
-    found["in a function"] = message_of(errors.OutOfOrder, tf.function(embedding.apply_step))
-    pathlib.Path(out).write_text(json.dumps(found))
+    results["in a function"] = message_of(errors.OutOfOrder, tf.function(embedding.apply_step))
+    pathlib.Path(out).write_text(json.dumps(results))
 
 
 def message_of(kind: type[Exception], function: Callable[[], object]) -> str:
@@ -329,7 +329,7 @@ def keras_fit(out: str, folder: str) -> None:
         coordinator.schedule(run, args=(features, labels))
         coordinator.join()
     path = tf.train.Checkpoint(embedding=fitted.layers[0].embedding).write(f"{folder}/fitted")
-    found = {
+    results = {
         "fitted": read(fitted.layers[0].embedding),
         "looped": read(looped.layers[0].embedding),
         "devices": devices_of(fitted.layers[0].embedding),
@@ -337,7 +337,7 @@ def keras_fit(out: str, folder: str) -> None:
         "predictions": len(predictions),
         "path": path,
     }
-    pathlib.Path(out).write_bytes(pickle.dumps(found))
+    pathlib.Path(out).write_bytes(pickle.dumps(results))
 
 
 def devices_of(embedding: TPUEmbedding) -> list[str]:
@@ -356,38 +356,40 @@ def refusals(out: str) -> None:
         return TPUEmbedding(spec, **settings)
 
     ids = {"ids": tf.constant([1])}
-    found = {}
+    results = {}
     with coordinator.strategy.scope():
         for name, (of_spec, settings) in REFUSED_SETTINGS.items():
-            found[name] = message_of(
+            results[name] = message_of(
                 errors.InvalidSpec, lambda of=of_spec, more=settings: make(of, **more)
             )
         one, several = make({}), make({}, synchronous=2)
         several.build_for_batch(ids)
         apply = several.differentiable_lookup(ids)[1]
-    found["eager"] = message_of(errors.OutOfOrder, lambda: one.enqueue(ids))
-    found["device"] = message_of(
+    results["eager"] = message_of(errors.OutOfOrder, lambda: one.enqueue(ids))
+    results["device"] = message_of(
         errors.InvalidInput, lambda: one.enqueue(ids, device="/device:CPU:0")
     )
-    found["differentiable"] = message_of(errors.OutOfOrder, lambda: apply({"ids": tf.ones([1, 2])}))
+    ones = {"ids": tf.ones([1, 2])}
+    results["differentiable"] = message_of(errors.OutOfOrder, lambda: apply(ones))
     for name, embedding, core in (
         ("core missing", several, None),
         ("core beyond", several, 2),
+        ("core between", several, 0.5),
         ("core of none", one, 0),
     ):
         embedding.build_for_batch(ids)
-        found[name] = message_of(
-            errors.InvalidInput,
-            lambda of=embedding, core=core: of.apply_gradients({"ids": tf.ones([1, 2])}, core=core),
+        results[name] = message_of(
+            errors.EngineError,
+            lambda of=embedding, core=core: of.apply_gradients(ones, core=core),
         )
-    found["no step"] = message_of(errors.OutOfOrder, one.apply_step)
+    results["no step"] = message_of(errors.OutOfOrder, one.apply_step)
     outside = tf.distribute.OneDeviceStrategy("/cpu:0")
     with outside.scope():
-        found["outside"] = message_of(errors.InvalidSpec, lambda: make({}, driver="ps"))
-        found["synchronous outside"] = message_of(
+        results["outside"] = message_of(errors.InvalidSpec, lambda: make({}, driver="ps"))
+        results["synchronous outside"] = message_of(
             errors.InvalidSpec, lambda: make({}, synchronous=2)
         )
-    pathlib.Path(out).write_text(json.dumps(found))
+    pathlib.Path(out).write_text(json.dumps(results))
 
 
 REFUSED_SETTINGS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {

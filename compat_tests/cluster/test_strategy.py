@@ -107,12 +107,12 @@ def test_one_function_at_a_time_is_one_process(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 def test_updates_of_several_workers_do_not_mix(tmp_path: pathlib.Path) -> None:
     """Of a hundred functions that two workers run at the same time no update is lost."""
-    found = json.loads(ran("together", tmp_path).read_text())
+    results = json.loads(ran("together", tmp_path).read_text())
 
     # Each looks up [0, 1, 1, 2 or 3], and adds one to a row for each time that it is looked up.
     expected = np.repeat([[100.0], [200.0], [50.0], [50.0]], 2, axis=1)
-    np.testing.assert_array_equal(found["rows"], expected)
-    assert found["repr"] == (
+    np.testing.assert_array_equal(results["rows"], expected)
+    assert results["repr"] == (
         "<TPUEmbedding 1 tables, <StrategyPsDriver 1 tables, 2 servers, div, asynchronous>, built>"
     )
 
@@ -120,14 +120,14 @@ def test_updates_of_several_workers_do_not_mix(tmp_path: pathlib.Path) -> None:
 @pytest.mark.full
 def test_a_core_counts_once_in_a_step(tmp_path: pathlib.Path) -> None:
     """A function that runs again takes the place of its first run; a core must not be missing."""
-    found = json.loads(ran("run_again", tmp_path).read_text())
+    results = json.loads(ran("run_again", tmp_path).read_text())
 
     # Steps of SGD with the rate 1: 1 + 2, then 4 + 8, then 16 + 32.
-    assert [np.unique(rows).tolist() for rows in found["rows"]] == [[-3.0], [-15.0], [-63.0]]
-    assert "no gradients came of core 0 of 2" in found["missing"]
-    assert "no gradients came of cores 0, 1 of 2" in found["dropped"]
-    assert "`core` must be one of the 2 of a synchronous step" in found["no core"]
-    assert "inside a tf.function" in found["in a function"]
+    assert [np.unique(rows).tolist() for rows in results["rows"]] == [[-3.0], [-15.0], [-63.0]]
+    assert "no gradients came of core 0 of 2" in results["missing"]
+    assert "no gradients came of cores 0, 1 of 2" in results["dropped"]
+    assert "`core` must be one of the 2 of a synchronous step" in results["no core"]
+    assert "inside a tf.function" in results["in a function"]
 
 
 @pytest.mark.full
@@ -136,12 +136,12 @@ def test_the_layer_trains_on_parameter_servers(
 ) -> None:
     """`fit` of Keras 2 and scheduled functions with the layer train as `fit` on one machine."""
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    found = pickle.loads(ran("keras_fit", tmp_path, tmp_path).read_bytes())
+    results = pickle.loads(ran("keras_fit", tmp_path, tmp_path).read_bytes())
 
-    assert found["devices"] == [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
-    assert_equal(found["looped"], found["fitted"])
-    assert found["predictions"] == program.STEPS * program.BATCH
-    assert np.isfinite(found["metrics"])
+    assert results["devices"] == [f"/job:ps/replica:0/task:{i}/device:CPU:0" for i in range(2)]
+    assert_equal(results["looped"], results["fitted"])
+    assert results["predictions"] == program.STEPS * program.BATCH
+    assert np.isfinite(results["metrics"])
     embedding = TPUEmbedding(program.feature_config(), driver=HostDriver(native=False))
     embedding.build_for_batch(program.batch_of(0))
     program.set_start(embedding)
@@ -154,7 +154,7 @@ def test_the_layer_trains_on_parameter_servers(
             loss = tf.reduce_mean(tf.square(total - 1.0))
         embedding.apply_gradients(tape.gradient(loss, activations))
     for key, rows in program.read(embedding).items():
-        np.testing.assert_allclose(found["fitted"][key], rows, 0, OF_THE_MODEL, err_msg=str(key))
+        np.testing.assert_allclose(results["fitted"][key], rows, 0, OF_THE_MODEL, err_msg=str(key))
 
 
 OF_THE_MODEL = 1e-5
@@ -174,6 +174,7 @@ REFUSED = {
     "differentiable": "which core of a synchronous step",
     "core missing": "`core` is missing: the engine has synchronous=2",
     "core beyond": "`core`=2 is none of the 2 of a step",
+    "core between": "`core` must be an int or a scalar integer tensor, got 0.5",
     "core of none": "`core`=0 is for synchronous steps",
     "no step": "`apply_step` is for synchronous steps",
     "outside": "driver='ps' needs a tf.distribute.ParameterServerStrategy",
@@ -184,11 +185,11 @@ REFUSED = {
 @pytest.mark.full
 def test_what_is_refused_under_the_strategy(tmp_path: pathlib.Path) -> None:
     """Every refusal names the setting or the call, and the way out."""
-    found = json.loads(ran("refusals", tmp_path).read_text())
+    results = json.loads(ran("refusals", tmp_path).read_text())
 
-    assert set(found) == set(REFUSED)
+    assert set(results) == set(REFUSED)
     for name, words in REFUSED.items():
-        assert words in found[name], (name, found[name])
+        assert words in results[name], (name, results[name])
 
 
 @pytest.mark.soak

@@ -1,10 +1,10 @@
 """Gradients of the cores of a synchronous step, which wait at the servers to be applied together.
 
 A ClusterCoordinator runs a function again when its worker is lost, and the lost one may have sent
-some of its gradients, or all, or may yet do so. So every run of a function draws a number, from a
-counter that no two read alike, and says which number its core has when all servers have its
-gradients. A step takes of each core the gradients with the number that was said last, and drops the
-others: each core counts once, whatever became of its runs.
+some of its gradients, or all, or may yet do so. So every run of a function draws a number from a
+counter, another one for each run, and publishes it as that of its core when all servers have its
+gradients. A step takes the gradients with the highest number that was published for each core, and
+drops the others: each core counts once, whatever became of its runs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Lanes:
             )
         puts = [self._put_on(server, position, number, messages[server]) for server in messages]
         with run_after(puts), tf.device(self._devices[0]):
-            # A run that was given up may say its number after the one that took its place.
+            # A run that was abandoned may publish after the one that took its place.
             return self._complete.scatter_max(tf.IndexedSlices(number, position))
 
     def missing(self) -> list[int]:
@@ -77,9 +77,9 @@ class Lanes:
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
-        """Removes and returns what each core sent to these servers for this step.
+        """Removes and returns the messages of this step to these servers, by core.
 
-        It stays on the servers. Called eagerly; no core may be `missing`.
+        They stay on the servers. Called eagerly; no core may be `missing`.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}
@@ -89,12 +89,12 @@ class Lanes:
         ]
 
     def begin_step(self) -> None:
-        """Begins the next step: what was sent before belongs to none; called eagerly."""
+        """Begins the next step: gradients that were sent before are dropped; called eagerly."""
         with tf.device(self._devices[0]):
             self._first_of_step.assign(self._next)
 
     def reset(self) -> None:
-        """Drops what the cores sent for this step; called eagerly."""
+        """Drops the gradients that wait; called eagerly."""
         for server, queue in enumerate(self._queues):
             self._take(server, int(queue.size()))
         self.begin_step()
@@ -113,7 +113,7 @@ class Lanes:
                 return queue.enqueue([tf.stack([core, number]), *message])
 
     def _of_step(self, server: int, complete: Sequence[int]) -> dict[int, Message]:
-        """Returns what each core sent to a server when it drew its number in `complete`."""
+        """Removes and returns the message of each core to a server with its number in `complete`."""
         keys, messages = self._take(server, int(self._queues[server].size()))
         return {
             int(core): message
@@ -122,7 +122,7 @@ class Lanes:
         }
 
     def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
-        """Removes what waits at a server; returns cores and numbers, [count, 2], and messages."""
+        """Removes the entries of a server; returns cores and numbers, [count, 2], and messages."""
         keys, messages = [tf.zeros([0, 2], tf.int64)], []
         with tf.device(self._devices[server]):
             for _ in range(count):

@@ -113,7 +113,7 @@ class Lanes:
                 return queue.enqueue([tf.stack([core, number]), *message])
 
     def _of_step(self, server: int, complete: Sequence[int]) -> dict[int, Message]:
-        """Removes and returns the message of each core to a server with its number in `complete`."""
+        """Removes the entries of a server; returns those with the number of their core, by core."""
         keys, messages = self._take(server, int(self._queues[server].size()))
         return {
             int(core): message

@@ -76,10 +76,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         batch_size: the global batch size, fixed; None takes it from `build` or the first batch.
         verify_output_shapes: whether each batch is checked against the shapes that were built.
         driver: the driver that runs the plan, by name or as an object; None is "tpu" under a
-            TPUStrategy, else "host".
+            TPUStrategy, "ps" under a ParameterServerStrategy, else "host".
         num_cores: cores to emulate on one machine; None is one per replica of the strategy.
             Outside of a strategy, batches, activations and gradients of several cores are lists
             with one entry per core.
+        synchronous: functions of a step under ParameterServerStrategy, each of which sends its
+            gradients with `apply_gradients(gradients, core=...)`, for `apply_step` to apply them
+            together; None has each function update the tables by itself.
         num_hosts: hosts whose row placement to emulate; None is one, or those of the TPU.
         training: False makes no slots and looks up alone.
         variable_factory: makes the variables of the tables; see `tables.create_tables`.
@@ -101,6 +104,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         verify_output_shapes: bool = True,
         driver: str | Driver | None = None,
         num_cores: int | None = None,
+        synchronous: int | None = None,
         num_hosts: int | None = None,
         training: bool = True,
         variable_factory: VariableFactory | None = None,
@@ -125,12 +129,16 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
-        for name, count in (("num_cores", num_cores), ("num_hosts", num_hosts)):
-            if count is not None and count < 1:
-                raise errors.InvalidSpec(f"`{name}` must be positive, got {count}.")
+        _check_positive(num_cores=num_cores, num_hosts=num_hosts, synchronous=synchronous)
+        driver.check_spec(self._spec)
         self.verify_output_shapes = verify_output_shapes
         self._driver = driver
-        self._cores = driver.cores(num_cores, num_hosts)
+        self._synchronous = synchronous
+        self._cores = (
+            driver.cores(num_cores, num_hosts)
+            if synchronous is None
+            else driver.synchronous_cores(synchronous, num_cores, num_hosts)
+        )
         self._training = training and has_optimizers
         self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
         self._variable_factory = variable_factory or self._cores.variable_factory
@@ -329,25 +337,60 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._cores.call(EngineCall("dequeue", {}, dict, dequeue))
 
     @do_not_convert
-    def apply_gradients(self, gradients: Nest, name: str | None = None) -> Op:
+    def apply_gradients(
+        self, gradients: Nest, name: str | None = None, core: Tensor | int | None = None
+    ) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
         Args:
             gradients: the structure that `dequeue` returned, each of the shape of the activation;
                 None counts as zeros, and the rows are updated with them.
             name: tags the batch.
+            core: in a synchronous step, which of its cores these gradients are of: an int or a
+                scalar integer tensor from 0 to `synchronous` - 1. They are sent, and `apply_step`
+                updates the tables. A function that a coordinator runs again counts once.
 
         Returns:
             In a `tf.Graph` the op that updates.
 
         Raises:
-            InvalidInput, WrongType: a gradient does not fit; the message names the feature.
+            InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or the
+                core is none of the step's, or missing, or named where there are none.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        return self._send(
-            gradients, lambda per_core, rates: self._driver.send_gradients(per_core, rates, name)
-        )
+        _check_core(core, self._synchronous)
+
+        def send(per_core: PerCore, rates: Rates) -> Op:
+            if core is None:
+                return self._driver.send_gradients(per_core, rates, name)
+            return self._driver.collect_gradients(core, per_core, name)
+
+        return self._send(gradients, send)
+
+    @do_not_convert
+    def apply_step(self) -> None:
+        """Updates the tables with the gradients of all cores of a synchronous step.
+
+        Called by the coordinator, eagerly, after the functions of the step and before those of the
+        next. Each row is updated once, with the sum over all cores in their order.
+
+        Raises:
+            OutOfOrder: the engine is not built, not `synchronous` or has no optimizer; or a core
+                has sent no gradients since the last step; or the call is inside a tf.function.
+        """
+        plan = self._check_trains("apply_step")
+        if self._synchronous is None:
+            raise errors.OutOfOrder(
+                "`apply_step` is for synchronous steps, but `synchronous` of the engine is None: "
+                "`apply_gradients` has updated the tables."
+            )
+        if not tf.executing_eagerly():
+            raise errors.OutOfOrder(
+                "`apply_step` is called inside a tf.function. Call it outside, after `join` of the "
+                "coordinator."
+            )
+        self._driver.apply_collected(_rates(plan))
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -574,12 +617,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return self._built
 
     def _send(self, nest: Nest, send: Update) -> Op:
-        plan = self._check_built("apply_gradients").plan
-        if not plan.training:
-            raise errors.OutOfOrder(
-                "`apply_gradients` is not possible: the engine has no optimizer, or was made with "
-                "training=False."
-            )
+        plan = self._check_trains("apply_gradients")
 
         def read_part(values: Mapping[str, Nest]) -> list[Tensor]:
             structure.check_sequence(plan.structure, values["gradients"], "gradients")
@@ -590,8 +628,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             ]
 
         def send_all(by_core: Mapping[int, list[Tensor]]) -> Op:
-            rates = [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
-            return send(list(by_core.values()), rates)
+            return send(list(by_core.values()), _rates(plan))
 
         return self._cores.call(
             EngineCall("apply_gradients", {"gradients": nest}, read_part, send_all)
@@ -615,6 +652,15 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "`build`."
             )
         return self._built
+
+    def _check_trains(self, call: str) -> Plan:
+        plan = self._check_built(call).plan
+        if not plan.training:
+            raise errors.OutOfOrder(
+                f"`{call}` is not possible: the engine has no optimizer, or was made with "
+                "training=False."
+            )
+        return plan
 
     def _check_readable(self, call: str) -> BuiltEngine:
         """Refuses a call that reads the variables where they are not up to date."""
@@ -641,6 +687,41 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     def _exported(self) -> dict[str, Variable]:
         return exported_variables(self.tables)
+
+
+def _rates(plan: Plan) -> list[Tensor]:
+    return [tf.cast(rate(), tf.float32) for rate in plan.dynamic_rates]
+
+
+def _check_positive(**counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise errors.InvalidSpec(f"`{name}` must be positive, got {count}.")
+
+
+def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
+    if core is None and synchronous is None:
+        return
+    if synchronous is None:
+        raise errors.InvalidInput(
+            f"`core`={core!r} is for synchronous steps, but `synchronous` of the engine is None. "
+            "Leave `core` out, or make the engine with `synchronous`, the functions of a step."
+        )
+    if core is None:
+        raise errors.InvalidInput(
+            f"`core` is missing: the engine has synchronous={synchronous}. Pass "
+            "`apply_gradients(gradients, core=...)` the number of the function in its step, from 0 "
+            f"to {synchronous - 1}."
+        )
+    number = tf.convert_to_tensor(core)
+    if not number.dtype.is_integer or number.shape.rank not in (0, None):
+        raise errors.WrongType(f"`core` must be an int or a scalar integer tensor, got {core!r}.")
+    number = tf.get_static_value(number)
+    if number is not None and not 0 <= int(number) < synchronous:
+        raise errors.InvalidInput(
+            f"`core`={int(number)} is none of the {synchronous} of a step. Pass a number from 0 to "
+            f"{synchronous - 1}."
+        )
 
 
 def _read_config(

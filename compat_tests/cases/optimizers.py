@@ -15,11 +15,14 @@ from tf2_engine import backends
 MODES = ("eager", "function", "graph")
 COMBINERS = ("sum", "mean", "sqrtn")
 DRIVERS = tuple(
-    dict.fromkeys(("host", "native", *(name for name in backends.DRIVERS if name != "sparsecore")))
+    dict.fromkeys(
+        ("host", "native", *(n for n in backends.DRIVERS if n not in ("sparsecore", "ps")))
+    )
 )
 """The host driver on TensorFlow's ops, and on native ones; then the other drivers of the first
 generation's arithmetic. The TPU driver runs on a software TPU. SparseCores have another arithmetic,
-five optimizers and no graphs: their cases are in compat_tests/sparsecore."""
+five optimizers and no graphs: their cases are in compat_tests/sparsecore. Parameter servers need a
+cluster, and a process of their own: see compat_tests/cluster."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import pathlib
+import pickle
 import re
 import shlex
 import shutil
@@ -353,6 +354,19 @@ def test_a_page_runs_by_itself(page: str, tmp_path: pathlib.Path) -> None:
     python("page.py", cwd=tmp_path)
 
 
+@pytest.mark.full
+def test_the_page_on_clusters_runs(tmp_path: pathlib.Path) -> None:
+    """Both programs under ParameterServerStrategy train, on tasks in their process."""
+    out = tmp_path / "rows"
+    program = "compat_tests.cluster.strategy_program"
+    fresh.module(program, "page", out, DOCS / "clusters.md", check=True, cwd=ROOT)
+
+    assert (tmp_path / "rows.model.index").is_file()
+    rows = pickle.loads(out.read_bytes())
+    assert all(np.isfinite(each).all() for each in rows.values())
+    assert np.any(rows["big", "accumulators"] != rows["big", "accumulators"][0])
+
+
 def quoted_messages() -> list[str]:
     """Returns the parts of messages in the first columns of the page on troubleshooting."""
     rows = re.findall(r"^\| (.*?) \|", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
@@ -378,6 +392,7 @@ def test_messages_that_are_explained_are_there() -> None:
 EXECUTED_BY = {
     "README.md": test_the_engine_of_the_readme_runs,
     "docs/canned.md": test_the_page_on_canned_estimators_runs,
+    "docs/clusters.md": test_the_page_on_clusters_runs,
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,

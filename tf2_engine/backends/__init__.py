@@ -10,15 +10,17 @@ from tf2_engine.backends.interface import Driver as Driver
 from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
 from tf2_engine.backends.interface import StepDriver as StepDriver
 from tf2_engine.backends.ps import PsDriver as PsDriver
+from tf2_engine.backends.ps import StrategyPsDriver as StrategyPsDriver
 from tf2_engine.backends.sparsecore import SparseCoreDriver as SparseCoreDriver
 from tf2_engine.backends.tpu import TpuDriver as TpuDriver
 
 DRIVERS: dict[str, type[Driver]] = {
     "host": HostDriver,
+    "ps": StrategyPsDriver,
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Every driver by name, but `PsDriver`, which has to know its tasks.
+"""Every driver by name, but `PsDriver`, which has to know its tasks: those of a strategy are known.
 
 The first is used under strategies that no driver claims.
 """

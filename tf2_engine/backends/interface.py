@@ -16,6 +16,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 from tf2_engine import errors
 from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan
+from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
 
@@ -151,6 +152,24 @@ class Driver(abc.ABC):
         InvalidSpec if the backend has other numbers of them.
         """
 
+    def check_spec(self, spec: EngineSpec) -> None:
+        """Refuses, by name, settings of a spec that the backend does not have."""
+        return
+
+    def synchronous_cores(
+        self, synchronous: int, count: int | None, hosts: int | None
+    ) -> EngineCores:
+        """Returns cores that are called apart, one by each function of a synchronous step.
+
+        Their gradients are sent by `collect_gradients`, and then applied by `apply_collected`.
+        Raises InvalidSpec as `cores`, and where all cores of a step are called at once.
+        """
+        raise errors.InvalidSpec(
+            f"`synchronous`={synchronous} is for functions that a ClusterCoordinator schedules, "
+            "under ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says "
+            "of how many cores."
+        )
+
     def initialized(self) -> bool | None:
         """Returns whether an engine has initialised the hardware; None where it cannot be asked."""
         return False
@@ -188,6 +207,23 @@ class Driver(abc.ABC):
 
         Raises OutOfOrder if no batch waits for gradients.
         """
+
+    def collect_gradients(
+        self, core: Tensor | int, gradients: PerCore, name: str | None = None
+    ) -> Op:
+        """Sends the gradients of one core of a synchronous step; see `synchronous_cores`.
+
+        The core is its number, an int or a scalar integer tensor. Raises OutOfOrder if no batch
+        waits for gradients.
+        """
+        raise NotImplementedError
+
+    def apply_collected(self, rates: Rates) -> Op:
+        """Updates the tables with the gradients that all cores of a synchronous step sent.
+
+        Called eagerly. Raises OutOfOrder if those of a core did not come.
+        """
+        raise NotImplementedError
 
     def reset_batches(self) -> Op:
         """Drops the batches that wait, to be looked up or for gradients, if `drops_batches`."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine import errors, soft_tpu, specs, structure, tf_compat
+from tf2_engine import errors, log, soft_tpu, specs, structure, tf_compat
+from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
@@ -95,6 +96,8 @@ class EmbeddingLayer(Configurable):
         if is_name:
             optimizer = keras_of(self).optimizers.get(optimizer)
         on_tpu = topology.is_tpu(tf.distribute.get_strategy())
+        if self._distinct_rows:
+            _warn_of_servers(self.name)
         configuration = configure(
             feature_config,
             optimizer,
@@ -357,6 +360,21 @@ class _State:
             return update if count is None or tf.executing_eagerly() else tf.group(update, count)
 
         return apply_and_count
+
+
+def _warn_of_servers(layer: str) -> None:
+    """Warns that Keras 3 does not train models under a ParameterServerStrategy, if one is in scope.
+
+    Its `fit` fails before it calls a layer, by an error that speaks of datasets.
+    """
+    if is_server_strategy(tf.distribute.get_strategy()):
+        log.warning(
+            "Layer %r is made under ParameterServerStrategy, where `fit`, `evaluate` and `predict` "
+            "of Keras 3 do not work. Call the model in a tf.function that "
+            "`ClusterCoordinator.schedule` gets, or set TF_USE_LEGACY_KERAS=1 for Keras 2, whose "
+            "`fit` works.",
+            layer,
+        )
 
 
 def _activation_proxy(

@@ -169,8 +169,9 @@ class ResourceBatchQueue:
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
         batch = self._layout.unpack(packed, len(self._enqueued))
-        # Nothing may happen before it is certain that there is a batch.
-        return dataclasses.replace(batch, after=(batch.training,))
+        # Nothing may happen before it is certain that there is a batch. It is one for training: no
+        # other is kept.
+        return dataclasses.replace(batch, after=(batch.training,), training=True)
 
     def _trace(self) -> _Trace:
         """Returns the calls of the trace that is made; eagerly each call is by itself."""

@@ -28,7 +28,7 @@ class HostCores(EngineCores):
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
-        check_one_process(self._strategy, "TPUEmbedding")
+        self._check_strategy(self._strategy, "TPUEmbedding")
         replicas = int(self._strategy.num_replicas_in_sync)
         self.count = replicas if count is None else count
         self.hosts = 1 if hosts is None else hosts
@@ -40,7 +40,7 @@ class HostCores(EngineCores):
 
     def call(self, call: EngineCall[_Value]) -> Nest:
         # An engine that was made outside of the scope of the strategy under which it is called.
-        check_one_process(tf.distribute.get_strategy(), f"`{call.name}`")
+        self._check_strategy(tf.distribute.get_strategy(), f"`{call.name}`")
         if _in_replica_context():
             return _merge_call(call)
         parts = {}
@@ -65,6 +65,10 @@ class HostCores(EngineCores):
                 f"`device`={device!r} is not one of the strategy's worker devices {list(devices)}."
             )
         return int(devices.index(device))
+
+    def _check_strategy(self, strategy: Strategy, call: str) -> None:
+        """Raises InvalidSpec for a strategy under which the engine cannot be made, or called."""
+        check_one_process(strategy, call)
 
     def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
         if self.count == 1:

@@ -17,7 +17,7 @@ from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.profile import Profiler
 from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
-from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
+from tf2_engine.graph_mode import run_after, run_if, to_run
 from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import Table
@@ -108,7 +108,7 @@ class HostDriver(StepDriver):
         pending = PendingUpdate(plan, kernels, self._update) if pipelined else None
         profiler = Profiler(plan, kernels) if profiled else None
         apply = pending.put if pending else self._update
-        queues = BatchQueues(plan, kernels)
+        queues = self._queues_for(plan, kernels)
         self._configured = Configured(plan, kernels, queues, pending, profiler, apply)
         return to_run(None)
 
@@ -160,14 +160,12 @@ class HostDriver(StepDriver):
 
     def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
         configured = self._ready()
-        _check_rules(configured.plan)
+        check_rules(configured.plan)
         with tf.name_scope(name or "send_gradients"):
             batch = configured.queues.named(name).take_looked_up()
-            # While a graph is built, only the run may tell whether the batch trains; a batch that
-            # comes out of a queue does.
-            training = batch.training if building_graph() else True
             with configured.after(batch.after):
-                return to_run(run_if(training, lambda: configured.apply(batch, gradients, rates)))
+                update = run_if(batch.training, lambda: configured.apply(batch, gradients, rates))
+            return to_run(update)
 
     def reset_batches(self) -> Op:
         # An update that is pending stays: its step has not failed.
@@ -187,7 +185,7 @@ class HostDriver(StepDriver):
                 activations = self._look_up(configured, batch)
 
         def update(gradients: PerCore, rates: Rates) -> Op:
-            _check_rules(configured.plan)
+            check_rules(configured.plan)
             with tf.name_scope("send_gradients"):
                 if configured.profiler is not None:
                     configured.profiler.count(list(batch.occurrences))
@@ -212,6 +210,10 @@ class HostDriver(StepDriver):
             return plain
         return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
 
+    def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
+        """Returns the queues in which batches wait."""
+        return BatchQueues(plan, kernels)
+
     def _occurrences(self, configured: Configured, inputs: StepInputs) -> dict[int, Part]:
         parts = {}
         for core, part in inputs.parts.items():
@@ -233,12 +235,7 @@ class HostDriver(StepDriver):
 
     def _update(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         configured = self._ready()
-        plan = configured.plan
-        pieces = [
-            Sent(feature, core, occurrences, gradient)
-            for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
-            for feature, occurrences, gradient in zip(plan.features, *parts, strict=True)
-        ]
+        pieces = sent_pieces(configured.plan, batch, gradients)
         return tf.group(*configured.kernels.update(pieces, rates))
 
     def _flush(self) -> Op:
@@ -261,6 +258,15 @@ def _with_rules_of_sparsecore(plan: Plan) -> Plan:
     return dataclasses.replace(plan, tables=tuple(tables.values()), features=features)
 
 
+def sent_pieces(plan: Plan, batch: Batch, gradients: PerCore) -> list[Sent]:
+    """Returns the gradients of all cores and features of a batch, beside its occurrences."""
+    return [
+        Sent(feature, core, occurrences, gradient)
+        for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
+        for feature, occurrences, gradient in zip(plan.features, *parts, strict=True)
+    ]
+
+
 def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Value]]:
     return list(zip(plan.features, values, strict=True))
 
@@ -273,7 +279,8 @@ def _copies(kernels: KernelSet, per_core: PerCore) -> list[list[Tensor]]:
     return copies
 
 
-def _check_rules(plan: Plan) -> None:
+def check_rules(plan: Plan) -> None:
+    """Raises InvalidSpec for a table whose optimizer has no rule to apply gradients by."""
     for table in plan.tables:
         if table.optimizer.no_rule is not None:
             raise errors.InvalidSpec(

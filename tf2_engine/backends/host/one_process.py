@@ -14,27 +14,47 @@ _COPIES = (
     "once, and each row is updated once a step for all replicas"
 )
 _ON_COORDINATOR = (
-    "the tables would be variables of this process, the coordinator: no parameter server would "
-    "hold any of them, and every row that a worker looks up would come from here"
+    "the tables of this engine are variables of this process, the coordinator: no parameter server "
+    "holds any of them, and every row that a worker looks up would come from here"
 )
 _GRAPH_PER_WORKER = (
     "every worker has a graph and a session of its own, but one process updates the tables for all "
     "replicas"
 )
 
-# The name by which programs know the class, the class, and why it is refused.
-_REFUSED: tuple[tuple[str, type[Strategy], str], ...] = (
-    ("MultiWorkerMirroredStrategy", tf.distribute.MultiWorkerMirroredStrategy, _COPIES),
-    ("MultiWorkerMirroredStrategy", _V1.MultiWorkerMirroredStrategy, _COPIES),
-    ("ParameterServerStrategy", tf.distribute.ParameterServerStrategy, _ON_COORDINATOR),
-    ("ParameterServerStrategy", _V1.ParameterServerStrategy, _GRAPH_PER_WORKER),
+_CLUSTERS = (
+    "For several machines use a cluster with a chief, workers and parameter servers (TF_CONFIG "
+    'with "chief", "worker" and "ps"): there tf.distribute.ParameterServerStrategy with a '
+    "ClusterCoordinator trains this engine, and TPUEstimator(use_tpu=True) of estimator_bridge "
+    "trains without a strategy. On one machine use MirroredStrategy, OneDeviceStrategy or "
+    "`num_cores`, or a TPUStrategy."
+)
+_IN_SCOPE = (
+    "Make the engine inside `strategy.scope()`, and leave `driver` out: the parameter servers hold "
+    "the tables then."
 )
 
-_INSTEAD = (
-    "Use one process with MirroredStrategy, OneDeviceStrategy or `num_cores`, or a TPUStrategy. "
-    "For tables beyond one machine use a cluster with a chief, workers and parameter servers "
-    '(TF_CONFIG with "chief", "worker" and "ps"), on which TPUEstimator(use_tpu=True) of '
-    "estimator_bridge trains, and no strategy."
+# The name by which programs know the class, the class, why it is refused, and what to do.
+_REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
+    (
+        "MultiWorkerMirroredStrategy",
+        tf.distribute.MultiWorkerMirroredStrategy,
+        _COPIES,
+        _CLUSTERS,
+    ),
+    ("MultiWorkerMirroredStrategy", _V1.MultiWorkerMirroredStrategy, _COPIES, _CLUSTERS),
+    (
+        "ParameterServerStrategy",
+        tf.distribute.ParameterServerStrategy,
+        _ON_COORDINATOR,
+        _IN_SCOPE,
+    ),
+    (
+        "ParameterServerStrategy of version 1",
+        _V1.ParameterServerStrategy,
+        _GRAPH_PER_WORKER,
+        _CLUSTERS,
+    ),
 )
 
 
@@ -44,6 +64,6 @@ def check_one_process(strategy: Strategy, call: str) -> None:
     That such a strategy has one worker at the moment makes no difference: the program is written
     for several, and would fail with the second.
     """
-    for name, kind, reason in _REFUSED:
+    for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):
-            raise errors.InvalidSpec(f"{call} is not possible under {name}: {reason}. {_INSTEAD}")
+            raise errors.InvalidSpec(f"{call} is not possible under {name}: {reason}. {way_out}")

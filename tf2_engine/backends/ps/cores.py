@@ -16,14 +16,18 @@ from tf2_engine.tables import VariableFactory, variable_factory
 from tf2_engine.types import Initializer, Variable
 
 
-class PsCores(HostCores):
+class ServerCores(HostCores):
+    """Cores of which parameter servers, `servers`, hold the tables."""
+
+    servers: Servers
+
+
+class PsCores(ServerCores):
     """Cores on workers; parameter servers hold the tables.
 
     Raises InvalidSpec for several hosts, a number of cores that the workers do not divide, or a
     strategy in scope.
     """
-
-    servers: Servers
 
     def __init__(
         self, count: int | None, hosts: int | None, workers: Sequence[str], servers: Servers

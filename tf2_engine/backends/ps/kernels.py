@@ -20,7 +20,7 @@ from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent, combine
 from tf2_engine.backends.host.kernels import row_gradients as gradients_of_rows
 from tf2_engine.backends.host.update import Contribution, update_table
 from tf2_engine.backends.interface import PerCore, Rates
-from tf2_engine.backends.ps.cores import PsCores
+from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.messages import pack_ids, pack_rows, unpack_ids, unpack_rows
 from tf2_engine.backends.ps.rows import Routed, TablePart, gathered, route
 from tf2_engine.batch import Occurrences, OccurrenceTensors
@@ -30,13 +30,19 @@ from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
+Message = tuple[Tensor, Tensor]
+"""The gradients of one core for one server: ids of occurrences, packed, and their gradients."""
+
+Messages = dict[int, Message]
+"""The gradients of one core, by the number of the server that they are for."""
+
 
 class ServerKernels(KernelSet):
     """A step on TensorFlow's ops, each where the rows, or the core, are."""
 
     name = "TensorFlow's ops"
 
-    def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: PsCores) -> None:
+    def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         self._plan, self._tables, self._cores = plan, tables, cores
         self._reads: list[Op] = []  # of the lookup that was made last
         self._before_update: Sequence[Op] = ()
@@ -76,8 +82,22 @@ class ServerKernels(KernelSet):
             self._before_update = before
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
+        return self.apply(self.messages(pieces), rates)
+
+    def servers_in_use(self) -> list[int]:
+        """Returns the numbers of the servers that hold rows of tables that have features."""
+        tables = self._tables_of(self._plan.features)
+        count = len(self._cores.servers.devices)
+        return [server for server in range(count) if _on_server(tables, server)]
+
+    def messages(self, pieces: Sequence[Sent]) -> list[Messages]:
+        """Returns the gradients of each core that has pieces, as it sends them to the servers."""
         tables = self._tables_of([piece.feature for piece in pieces])
-        messages = [self._gradients_of(core, tables, pieces) for core in self._cores_of(pieces)]
+        return [self._gradients_of(core, tables, pieces) for core in self._cores_of(pieces)]
+
+    def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
+        """Updates the tables that have features by what all cores sent; returns the ops."""
+        tables = self._tables_of(self._plan.features)
         ops: list[Op] = []
         for server, device in enumerate(self._cores.servers.devices):
             here = _on_server(tables, server)
@@ -86,8 +106,9 @@ class ServerKernels(KernelSet):
             with tf.device(device):
                 there = tf.no_op().device
             reads = [read for read in self._before_update if read.device == there]
+            of_server = [of_core[server] for of_core in messages]
             with tf.device(device), run_after(reads):
-                ops += self._update_on(here, [of_core[server] for of_core in messages], rates)
+                ops += self._update_on(server, here, of_server, rates)
         return ops
 
     def _look_up_on_core(self, pieces: Sequence[Read]) -> list[Tensor]:
@@ -139,8 +160,7 @@ class ServerKernels(KernelSet):
 
     def _gradients_of(
         self, core: int, tables: Sequence[TablePlan], pieces: Sequence[Sent]
-    ) -> dict[int, tuple[Tensor, Tensor]]:
-        """Returns the parts of a core for each server: ids of occurrences and their gradients."""
+    ) -> Messages:
         messages = {}
         with self.on_core(core):
             ids, gradients = {}, {}
@@ -164,8 +184,9 @@ class ServerKernels(KernelSet):
 
     def _update_on(
         self,
+        server: int,
         here: Sequence[tuple[TablePlan, int]],
-        messages: Sequence[tuple[Tensor, Tensor]],
+        messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:
         """Updates the parts of a server by what all cores sent; returns the ops."""

@@ -1,0 +1,142 @@
+"""Gradients of the cores of a synchronous step, which wait at the servers to be applied together.
+
+A ClusterCoordinator runs a function again when its worker is lost, and the lost one may have sent
+some of its gradients, or all, or may yet do so. So every run of a function draws a number from a
+counter, another one for each run, and publishes it as that of its core when all servers have its
+gradients. A step takes the gradients with the highest number that was published for each core, and
+drops the others: each core counts once, whatever became of its runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf2_engine import tf_compat
+from tf2_engine.backends.ps.kernels import Message, Messages
+from tf2_engine.graph_mode import run_after
+from tf2_engine.types import Op, Tensor, Variable
+
+RUNS_OF_A_CORE = 16
+"""More runs of each core than this without a step are of a loop that forgot to apply them."""
+
+_HIGHEST = 2**63 - 1
+
+
+class Lanes:
+    """The gradients of a step of several cores, each from a function of its own.
+
+    All of it is on the parameter servers; the numbers are on the first one.
+
+    Args:
+        devices: the parameter servers.
+        num_cores: the functions of a step.
+    """
+
+    def __init__(self, devices: Sequence[str], num_cores: int) -> None:
+        self._devices = tuple(devices)
+        self._num_cores = num_cores
+        self._capacity = RUNS_OF_A_CORE * num_cores
+        self._queues: list[tf.queue.FIFOQueue] = []
+        with tf.init_scope():
+            for device in devices:
+                with tf.device(device):
+                    # Core and number; ids; gradients.
+                    dtypes = [tf.int64, tf.int64, tf.float32]
+                    self._queues.append(tf.queue.FIFOQueue(self._capacity, dtypes))
+            with tf.device(self._devices[0]):
+                self._next = _numbers("next", [], 0)
+                self._first_of_step = _numbers("first_of_step", [], 0)
+                self._complete = _numbers("complete", [num_cores], -1)
+        self._take = tf.function(self._take_from, autograph=False)
+
+    def put(self, core: Tensor | int, messages: Messages) -> Op:
+        """Sends the gradients of a core to the servers; returns the op.
+
+        The core is an int, or a scalar integer tensor. A number that is none of a core fails with
+        an InvalidArgumentError when the function runs.
+        """
+        position: Tensor = tf.cast(core, tf.int64)
+        check = tf.debugging.Assert(
+            tf.logical_and(position >= 0, position < self._num_cores),
+            [f"`core` must be one of the {self._num_cores} of a synchronous step, got", position],
+        )
+        with run_after([check]), tf.device(self._devices[0]):
+            number = tf.raw_ops.ResourceCountUpTo(
+                resource=self._next.handle, limit=_HIGHEST, T=tf.int64
+            )
+        puts = [self._put_on(server, position, number, messages[server]) for server in messages]
+        with run_after(puts), tf.device(self._devices[0]):
+            # A run that was abandoned may publish after the one that took its place.
+            return self._complete.scatter_max(tf.IndexedSlices(number, position))
+
+    def missing(self) -> list[int]:
+        """Returns the cores whose gradients did not come since the last step; called eagerly."""
+        first = int(self._first_of_step)
+        return [core for core, number in enumerate(self._complete.numpy()) if number < first]
+
+    def take(self, servers: Sequence[int]) -> list[Messages]:
+        """Removes and returns the messages of this step to these servers, by core.
+
+        They stay on the servers. Called eagerly; no core may be `missing`.
+        """
+        complete = self._complete.numpy()
+        by_server = {server: self._of_step(server, complete) for server in servers}
+        return [
+            {server: messages[core] for server, messages in by_server.items()}
+            for core in range(self._num_cores)
+        ]
+
+    def begin_step(self) -> None:
+        """Begins the next step: gradients that were sent before are dropped; called eagerly."""
+        with tf.device(self._devices[0]):
+            self._first_of_step.assign(self._next)
+
+    def reset(self) -> None:
+        """Drops the gradients that wait; called eagerly."""
+        for server, queue in enumerate(self._queues):
+            self._take(server, int(queue.size()))
+        self.begin_step()
+
+    def _put_on(self, server: int, core: Tensor, number: Tensor, message: Message) -> Op:
+        queue = self._queues[server]
+        with tf.device(self._devices[server]):
+            room = tf.debugging.Assert(
+                queue.size() < self._capacity,
+                [
+                    f"Gradients were sent {self._capacity} times and not applied: call "
+                    f"`apply_step` after each step, of {self._num_cores} functions."
+                ],
+            )
+            with run_after([room]):
+                return queue.enqueue([tf.stack([core, number]), *message])
+
+    def _of_step(self, server: int, complete: Sequence[int]) -> dict[int, Message]:
+        """Removes the entries of a server; returns those with the number of their core, by core."""
+        keys, messages = self._take(server, int(self._queues[server].size()))
+        return {
+            int(core): message
+            for (core, number), message in zip(keys.numpy(), messages, strict=True)
+            if number == complete[core]
+        }
+
+    def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
+        """Removes the entries of a server; returns cores and numbers, [count, 2], and messages."""
+        keys, messages = [tf.zeros([0, 2], tf.int64)], []
+        with tf.device(self._devices[server]):
+            for _ in range(count):
+                key, ids, gradients = self._queues[server].dequeue()
+                keys.append(tf.reshape(key, [1, 2]))
+                messages.append((tf.ensure_shape(ids, [None]), tf.ensure_shape(gradients, [None])))
+            return tf.concat(keys, 0), messages
+
+
+def _numbers(name: str, shape: Sequence[int], value: int) -> Variable:
+    return tf_compat.plain_variable(
+        initial_value=lambda: tf.fill(shape, tf.constant(value, tf.int64)),
+        shape=shape,
+        dtype=tf.int64,
+        trainable=False,
+        name=f"lanes/{name}",
+    )

@@ -1,0 +1,90 @@
+"""The core of an engine under a ParameterServerStrategy: the function that is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.backends.host.one_process import check_one_process
+from tf2_engine.backends.ps.cores import ServerCores
+from tf2_engine.placement import Layout, Servers
+from tf2_engine.tables import variable_factory
+from tf2_engine.types import Nest, Strategy
+
+
+class StrategyCores(ServerCores):
+    """One core, on whichever worker runs the function; parameter servers hold the tables.
+
+    With `synchronous` steps of so many functions, each of them is one core of the step, and passes
+    its own values alone.
+
+    Raises InvalidSpec outside of a ParameterServerStrategy, with several replicas a worker, and for
+    numbers of cores and hosts, which are not emulated here.
+    """
+
+    def __init__(
+        self,
+        count: int | None,
+        hosts: int | None,
+        *,
+        layout: Layout,
+        whole_up_to: int,
+        synchronous: int | None = None,
+    ) -> None:
+        strategy = tf.distribute.get_strategy()
+        if not is_server_strategy(strategy):
+            raise errors.InvalidSpec(
+                f"driver='ps' needs a tf.distribute.ParameterServerStrategy, but {strategy!r} is "
+                "in scope. Make the engine inside `strategy.scope()` of one, or leave `driver` out."
+            )
+        _check_numbers(count, hosts, int(strategy.num_replicas_in_sync))
+        super().__init__(synchronous, 1)
+        self.servers = Servers(_server_devices(), layout, whole_up_to)
+        self.variable_factory = variable_factory(servers=self.servers)
+
+    def core_of(self, device: str) -> int:
+        raise errors.InvalidInput(
+            f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
+            "on the worker that the coordinator gives it to. Leave it out."
+        )
+
+    def _check_strategy(self, strategy: Strategy, call: str) -> None:
+        if not is_server_strategy(strategy):
+            check_one_process(strategy, call)
+
+    def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
+        return [dict(values)]
+
+
+def is_server_strategy(strategy: Strategy) -> bool:
+    """Returns whether a strategy is one whose functions a ClusterCoordinator schedules."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+
+
+def _server_devices() -> tuple[str, ...]:
+    """Returns the CPU of each parameter server to which this process is connected."""
+    names = [device.name for device in tf.config.list_logical_devices("CPU")]
+    specs = [tf.DeviceSpec.from_string(name) for name in names]
+    servers = [spec for spec in specs if (spec.job, spec.device_index) == ("ps", 0)]
+    return tuple(spec.to_string() for spec in sorted(servers, key=lambda spec: spec.task))
+
+
+def _check_numbers(count: int | None, hosts: int | None, replicas: int) -> None:
+    if count not in (None, 1):
+        raise errors.InvalidSpec(
+            f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled "
+            f"is one core. Leave it out; `synchronous`={count} makes steps of {count} functions."
+        )
+    if hosts not in (None, 1):
+        raise errors.InvalidSpec(
+            f"`num_hosts`={hosts}: parameter servers hold the rows, and hosts of a TPU cannot be "
+            "emulated beside them. Leave `num_hosts` out."
+        )
+    if replicas != 1:
+        raise errors.InvalidSpec(
+            f"The workers of the ParameterServerStrategy have {replicas} replicas each, one for "
+            "each GPU, but a function that is scheduled is one core here. Give each worker one GPU "
+            "(CUDA_VISIBLE_DEVICES), and start more workers."
+        )

@@ -1,0 +1,195 @@
+"""The six verbs under a ParameterServerStrategy: every function that is scheduled is a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.backends.host.batch_queue import BatchQueues
+from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
+from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
+from tf2_engine.backends.ps.kernels import Messages, ServerKernels
+from tf2_engine.backends.ps.lanes import Lanes
+from tf2_engine.backends.ps.locks import LockedKernels
+from tf2_engine.backends.ps.strategy_cores import StrategyCores
+from tf2_engine.backends.ps.traced_queues import TracedQueues
+from tf2_engine.graph_mode import run_if, to_run
+from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
+from tf2_engine.plan import Plan
+from tf2_engine.specs import EngineSpec
+from tf2_engine.types import Op, Tensor
+
+
+class StrategyPsDriver(HostDriver):
+    """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
+
+    A tf.function that a ClusterCoordinator schedules looks up and updates from the worker that
+    runs it. Rows come to the worker, gradients go to the servers, and each server applies the rule
+    beside its slots, to each row of the function once. Updates of several functions do not mix: on
+    a server one is applied after the other.
+
+    In `synchronous` steps the gradients of several functions are collected at the servers, and
+    applied together: with the numbers of `HostDriver(native=False)` with as many cores, to the bit;
+    powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
+
+    Args:
+        layout: how rows of large tables are spread over the servers; see `placement`.
+            tf.train.Checkpoint cannot hold "octaves".
+        whole_up_to: tables of so many bytes, slots included, are whole on one of them.
+
+    An engine raises InvalidSpec outside of such a strategy, and for settings of a pipeline or a
+    profile.
+    """
+
+    strategies = (tf.distribute.ParameterServerStrategy,)
+
+    def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
+        super().__init__(native=False)
+        self._layout: Layout = layout
+        self._whole_up_to = whole_up_to
+        self._cores: StrategyCores | None = None
+        self._synchronous: int | None = None
+        self._lanes: Lanes | None = None
+        self._apply_all: Callable[..., None] | None = None
+
+    def __repr__(self) -> str:
+        servers = len(self._cores.servers.devices) if self._cores else 0
+        kind = f"synchronous={self._synchronous}" if self._synchronous else "asynchronous"
+        return (
+            f"<StrategyPsDriver {len(self._tables)} tables, {servers} servers, {self._layout}, "
+            f"{kind}>"
+        )
+
+    def check_spec(self, spec: EngineSpec) -> None:
+        if spec.pipeline_execution_with_tensor_core:
+            raise errors.InvalidSpec(
+                "`pipeline_execution_with_tensor_core`=True: under ParameterServerStrategy no "
+                "update is left pending, because the worker that would hold it may be lost. Leave "
+                "it out."
+            )
+        if spec.profile_data_directory:
+            raise errors.InvalidSpec(
+                f"`profile_data_directory`={spec.profile_data_directory!r} cannot be written under "
+                "ParameterServerStrategy. Leave it out, and profile on one machine."
+            )
+
+    def cores(self, count: int | None, hosts: int | None) -> StrategyCores:
+        return self._make_cores(count, hosts, None)
+
+    def synchronous_cores(
+        self, synchronous: int, count: int | None, hosts: int | None
+    ) -> StrategyCores:
+        return self._make_cores(count, hosts, synchronous)
+
+    def configure(self, plan: Plan) -> Op:
+        op = super().configure(plan)
+        if self._synchronous and plan.training:
+            assert self._cores is not None
+            self._lanes = Lanes(self._cores.servers.devices, self._synchronous)
+            self._apply_all = self._apply_function(plan, self._synchronous)
+        return op
+
+    def look_up(
+        self, inputs: StepInputs, training: bool | None, name: str | None = None
+    ) -> tuple[PerCore, Update]:
+        activations, update = super().look_up(inputs, training, name)
+        return activations, _refuse_update if self._synchronous else update
+
+    def collect_gradients(
+        self, core: Tensor | int, gradients: PerCore, name: str | None = None
+    ) -> Op:
+        configured = self._ready()
+        check_rules(configured.plan)
+        assert self._lanes is not None
+        lanes, kernels = self._lanes, self._kernels()
+        with tf.name_scope(name or "collect_gradients"):
+            batch = configured.queues.named(name).take_looked_up()
+
+            def put() -> Op:
+                (messages,) = kernels.messages(sent_pieces(configured.plan, batch, gradients))
+                return lanes.put(core, messages)
+
+            return to_run(run_if(batch.training, put))
+
+    def apply_collected(self, rates: Rates) -> Op:
+        assert self._lanes is not None
+        assert self._apply_all is not None
+        missing = self._lanes.missing()
+        if missing:
+            raise errors.OutOfOrder(
+                f"`apply_step` is not possible: no gradients came of {_cores(missing)} of "
+                f"{self._synchronous}. In each step schedule a function for every core, which "
+                "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
+            )
+        kernels = self._kernels()
+        self._apply_all(self._lanes.take(kernels.servers_in_use()), list(rates))
+        self._lanes.begin_step()
+
+    def reset_batches(self) -> Op:
+        if self._lanes is not None:
+            if not tf.executing_eagerly():
+                raise errors.OutOfOrder(
+                    "`reset_batches` of a synchronous step is called inside a tf.function, by one "
+                    "of its cores; what waits is of all. Call it outside, on the coordinator."
+                )
+            self._lanes.reset()
+        super().reset_batches()
+
+    def _make_cores(
+        self, count: int | None, hosts: int | None, synchronous: int | None
+    ) -> StrategyCores:
+        self._cores = StrategyCores(
+            count,
+            hosts,
+            layout=self._layout,
+            whole_up_to=self._whole_up_to,
+            synchronous=synchronous,
+        )
+        self._synchronous = synchronous
+        return self._cores
+
+    def _kernels(self) -> ServerKernels:
+        assert self._configured is not None
+        kernels = self._configured.kernels
+        assert isinstance(kernels, ServerKernels)
+        return kernels
+
+    def _kernels_for(self, plan: Plan) -> KernelSet:
+        assert self._cores is not None
+        # The updates of synchronous steps come one after the other, from the coordinator.
+        kind = ServerKernels if self._synchronous else LockedKernels
+        return kind(plan, self._tables, self._cores)
+
+    def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
+        return TracedQueues(plan)
+
+    def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
+        """Returns the function that applies a step, traced once for messages of any size."""
+        kernels = self._kernels()
+        message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
+        of_core = dict.fromkeys(kernels.servers_in_use(), message)
+        rates = [tf.TensorSpec([], tf.float32)] * len(plan.dynamic_rates)
+
+        def apply(messages: Sequence[Messages], rates: Rates) -> None:
+            kernels.apply(messages, rates)
+
+        signature = ([of_core] * num_cores, rates)
+        function: Callable[..., None] = tf.function(
+            apply, input_signature=signature, autograph=False
+        )
+        return function
+
+
+def _refuse_update(gradients: PerCore, rates: Rates) -> Op:
+    raise errors.OutOfOrder(
+        "Gradients of `differentiable_lookup` cannot say which core of a synchronous step they are "
+        "of. Use `enqueue`, `dequeue` and `apply_gradients(gradients, core=...)`."
+    )
+
+
+def _cores(numbers: list[int]) -> str:
+    word = "core" if len(numbers) == 1 else "cores"
+    return f"{word} {', '.join(map(str, numbers))}"

@@ -51,14 +51,19 @@ def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def tasks_of(
-    nursery: Nursery, folder: pathlib.Path, kind: str, whose: str = "bridge", steps: int = STEPS
+    nursery: Nursery,
+    folder: pathlib.Path,
+    kind: str,
+    whose: str = "bridge",
+    steps: int = STEPS,
+    serving: tuple[str, int] = ("ps", 1),
 ) -> ClusterTasks:
-    """Returns tasks that run the program; a second parameter server of the bridge serves only."""
+    """Returns tasks that run the program; with the bridge the task `serving` serves only."""
     folder.mkdir(exist_ok=True)
     (folder / "serve.py").write_text(SERVE)
 
     def command(job: str, number: int) -> Command:
-        if whose == "bridge" and (job, number) == ("ps", 1):
+        if whose == "bridge" and (job, number) == serving:
             return folder / "serve.py", []
         return PROGRAM, [folder / "model", steps, kind, whose]
 
@@ -136,6 +141,17 @@ def test_every_step_of_every_task_is_counted_once(
     assert list((tmp_path / "model" / "eval").glob("events*"))
     assert not [path for path in (tmp_path / "model").glob("*") if "_temp" in path.name]
     assert len(list((tmp_path / "model").glob("events*"))) == 1  # the chief's
+
+
+def test_a_worker_that_only_serves_warns(nursery: Nursery, tmp_path: pathlib.Path) -> None:
+    """Its log says that it does not train, and what to start; it ends with the others."""
+    tasks = tasks_of(nursery, tmp_path, "canned", serving=("worker", 0))
+    tasks.start_all(ps=1, worker=2, chief=1)
+    tasks.wait(PATIENCE)
+    warning = "worker 0 only serves, and so takes no part in the training"
+    assert tasks.log("worker", 0).count(warning) == 1
+    assert "in place of `estimator-bridge serve`" in tasks.log("worker", 0)
+    assert "only serves" not in tasks.log("worker", 1) + tasks.log("ps", 0)
 
 
 @pytest.mark.stock

@@ -88,7 +88,7 @@ def test_no_table_passes_through_one_place(
         (saver,) = v1.get_collection(v1.GraphKeys.SAVERS)
         saver.build()
         names = saver.saver_def
-        table = [v for v in v1.global_variables() if "videos" in v.op.name]
+        table = [v for v in v1.global_variables() if "videos_embedding" in v.op.name]
         cluster = tasks.cluster_of(job.config)
         assert cluster is not None
         with v1.Session(cluster.target()) as session:

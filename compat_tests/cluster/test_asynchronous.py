@@ -208,6 +208,30 @@ def test_a_killed_server_or_chief_comes_back(
     assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_killed_evaluator_comes_back(
+    time: str, nursery: Nursery, alone: Any, tmp_path: pathlib.Path
+) -> None:
+    """The training does not notice; started again it evaluates the last checkpoint, and ends."""
+    steps = 2000
+    begin_as(alone("plain", steps), tmp_path)
+    tasks = tasks_of(nursery, tmp_path, "plain", steps=steps)
+    tasks.start_all(ps=2, chief=1, evaluator=1)
+    folder = tmp_path / "model" / "eval"
+    tasks.wait_until(lambda: any(folder.glob("events*")), PATIENCE)
+    tasks.running["evaluator", 0].kill()
+    tasks.start("evaluator", 0)
+    tasks.wait(PATIENCE)
+    assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+    events = [
+        event.step
+        for path in folder.glob("events*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    assert max(events) == steps
+
+
 def _last_step(folder: pathlib.Path) -> int:
     """Returns the step of the latest checkpoint; -1 if there is none."""
     latest = tf.train.latest_checkpoint(str(folder / "model"))

@@ -93,8 +93,8 @@ def received(folder: pathlib.Path, layout: Any) -> Any:
 def test_lookups_of_octaves_are_even(tmp_path: pathlib.Path) -> None:
     """Of 8 servers none answers with more than 1.15 of the mean, though few rows are frequent.
 
-    Measured: the bytes of tensors that the chief, whose the cores are, has received. In contiguous parts the first
-    server answers nearly everything; a measurement that could not tell would prove nothing.
+    Measured: the bytes of tensors that the chief, whose the cores are, has received. In contiguous
+    parts the first server answers most; a measurement that could not tell would prove nothing.
     """
     octaves, div = (received(tmp_path / layout, layout) for layout in ("octaves", "div"))
     distinct = sum(octaves) / (DIM * 4) / 3

@@ -157,12 +157,20 @@ def count_restores(session: Any, saver: Any, path: str, patch: pytest.MonkeyPatc
     return sum("RestoreV2" in os.path.basename(name.partition(":")[0]) for name in nodes)
 
 
-def test_another_saver_of_octaves_is_refused() -> None:
-    """A Saver of TensorFlow would store the rows in another order."""
+def test_what_takes_parts_for_blocks_of_rows_is_refused(tmp_path: pathlib.Path) -> None:
+    """A Saver of TensorFlow, and a warm start, would put the rows of octaves in another order."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.get_variable("table", [12, 4], use_resource=True)
+        session.run(v1.global_variables_initializer())
+        path = v1.train.Saver().save(session, str(tmp_path / "model"))
     with tf.Graph().as_default():
-        table = v1.get_variable("table/part_0", [6, 4], use_resource=True)
-        ranges = tf_compat.RowRanges("table", (12, 4), [(0, 2), (8, 4)])
-        tf_compat.set_row_ranges(table, ranges)
-        assert tf_compat.checkpoint_shape(table) == (12, 4)
+        parts = []
+        for number, ranges in enumerate([[(0, 2), (8, 4)], [(2, 6)]]):
+            parts.append(v1.get_variable(f"table/part_{number}", [6, 4], use_resource=True))
+            of_part = tf_compat.RowRanges("table", (12, 4), ranges)
+            tf_compat.set_row_ranges(parts[-1], of_part)
+        assert tf_compat.checkpoint_shape(parts[0]) == (12, 4)
         with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows in"):
             v1.train.Saver()
+        with pytest.raises(errors.EngineError, match="'table': parameter servers hold its rows in"):
+            v1.train.warm_start(path, parts)

@@ -862,7 +862,11 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
     @functools.cached_property
     def _value(self) -> Tensor:
-        return self._variable.read_value_no_copy()
+        # A variable that was looked up by rows is copied when it is read, unless this op comes first.
+        # (That of `read_value_no_copy` is no part of a step in a graph.)
+        handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
     def _read(self, number: int) -> Tensor:
         begin, end = self._edges[number : number + 2]

@@ -100,7 +100,10 @@ def sampled(pid: int) -> int:
 
 
 @pytest.mark.soak
-def test_a_table_of_two_gibibytes(nursery: Nursery, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("rows_of_large", [1 << 21, 1 << 23], ids=["512 MiB", "2 GiB"])
+def test_servers_have_their_part_in_memory_and_little_beside(
+    rows_of_large: int, nursery: Nursery, tmp_path: pathlib.Path
+) -> None:
     """Each server has its quarter of rows and slots, and little beside, whatever happens.
 
     That is: while it trains and saves; while another job restores the checkpoint; and while it is
@@ -108,7 +111,7 @@ def test_a_table_of_two_gibibytes(nursery: Nursery, tmp_path: pathlib.Path) -> N
     first of these steps is that of the same job with a small table.
     """
     beside: dict[str, list[tuple[int, int]]] = {}
-    for name, rows in (("small", 1 << 17), ("large", 1 << 23)):
+    for name, rows in (("small", 1 << 17), ("large", rows_of_large)):
         (tmp_path / name).mkdir()
         job = Job(nursery, tmp_path / name, rows)
         share = 2 * rows * ROW_BYTES // SERVERS  # with slots

@@ -862,7 +862,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
     @functools.cached_property
     def _value(self) -> Tensor:
-        # A variable that was looked up by rows is copied when it is read, unless this op comes first.
+        # A variable whose rows were looked up is copied when it is read, unless this op runs first.
         # (That of `read_value_no_copy` is no part of a step in a graph.)
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):

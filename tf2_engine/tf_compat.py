@@ -899,7 +899,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
 
 class _OneByOne:
-    """What restores the slices of a device: the file, and the ops that the next slice waits for."""
+    """The slices that a device restores: the file, and the ops that the next slice waits for."""
 
     def __init__(self, file: Tensor) -> None:
         self.file = file

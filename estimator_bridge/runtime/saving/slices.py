@@ -25,7 +25,7 @@ Ranges = Sequence[tuple[int, int]]
 def in_slices(
     objects: Sequence[Object], tables: TableVariables, most_bytes: int | None
 ) -> list[Object]:
-    """Returns what a Saver saves for variables and other objects: large variables in slices.
+    """Returns variables and other objects as a Saver is to save them: large variables in slices.
 
     Args:
         objects: what a Saver takes; all parts of a variable are among them.

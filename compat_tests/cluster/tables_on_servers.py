@@ -22,6 +22,7 @@ from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime.saving import slices
 
 BATCH, CORES = 8, 2
 LARGE, SMALL = (30_001, 5), (53, 4)
@@ -71,7 +72,11 @@ def spec(**options: Any) -> Any:
 
 
 def estimator(folder: pathlib.Path, **options: Any) -> Any:
-    """Returns an estimator with a small dense model on the tables."""
+    """Returns an estimator with a small dense model on the tables.
+
+    The `options` are the `layout` of its tables, and those of the embedding spec.
+    """
+    layout = options.pop("layout", None)
     of_spec = spec(**options)
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -95,6 +100,7 @@ def estimator(folder: pathlib.Path, **options: Any) -> Any:
         train_batch_size=BATCH,
         eval_batch_size=BATCH,
         embedding_config_spec=of_spec,
+        layout=layout,
     )
 
 
@@ -122,10 +128,12 @@ def train(
 ) -> str:
     """Trains to a global step, from the latest checkpoint; returns the path of the last one.
 
-    The `options` are of the embedding spec.
+    The `options` are the most bytes of a slice of a checkpoint (`slice_bytes`), and those of
+    `estimator`.
     """
     with pytest.MonkeyPatch.context() as patch:
         start_cluster(patch, servers, workers)
+        patch.setattr(slices, "SLICE_BYTES", options.pop("slice_bytes", slices.SLICE_BYTES))
         estimator(folder, **options).train(input_fn, max_steps=steps)
     return str(folder / f"model.ckpt-{steps}")
 
@@ -134,6 +142,7 @@ def evaluate(folder: pathlib.Path, servers: int, **options: Any) -> Mapping[str,
     """Returns the metrics of the latest checkpoint."""
     with pytest.MonkeyPatch.context() as patch:
         start_cluster(patch, servers)
+        patch.setattr(slices, "SLICE_BYTES", options.pop("slice_bytes", slices.SLICE_BYTES))
         metrics: Mapping[str, float] = estimator(folder, **options).evaluate(input_fn, steps=2)
     return metrics
 

@@ -51,14 +51,19 @@ def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def tasks_of(
-    nursery: Nursery, folder: pathlib.Path, kind: str, whose: str = "bridge", steps: int = STEPS
+    nursery: Nursery,
+    folder: pathlib.Path,
+    kind: str,
+    whose: str = "bridge",
+    steps: int = STEPS,
+    serving: tuple[str, int] = ("ps", 1),
 ) -> ClusterTasks:
-    """Returns tasks that run the program; a second parameter server of the bridge serves only."""
+    """Returns tasks that run the program; with the bridge the task `serving` serves only."""
     folder.mkdir(exist_ok=True)
     (folder / "serve.py").write_text(SERVE)
 
     def command(job: str, number: int) -> Command:
-        if whose == "bridge" and (job, number) == ("ps", 1):
+        if whose == "bridge" and (job, number) == serving:
             return folder / "serve.py", []
         return PROGRAM, [folder / "model", steps, kind, whose]
 
@@ -138,6 +143,17 @@ def test_every_step_of_every_task_is_counted_once(
     assert len(list((tmp_path / "model").glob("events*"))) == 1  # the chief's
 
 
+def test_a_worker_that_only_serves_warns(nursery: Nursery, tmp_path: pathlib.Path) -> None:
+    """Its log says that it does not train, and what to start; it ends with the others."""
+    tasks = tasks_of(nursery, tmp_path, "canned", serving=("worker", 0))
+    tasks.start_all(ps=1, worker=2, chief=1)
+    tasks.wait(PATIENCE)
+    warning = "worker 0 only serves, and so takes no part in the training"
+    assert tasks.log("worker", 0).count(warning) == 1
+    assert "in place of `estimator-bridge serve`" in tasks.log("worker", 0)
+    assert "only serves" not in tasks.log("worker", 1) + tasks.log("ps", 0)
+
+
 @pytest.mark.stock
 def test_checkpoints_beside_workers_are_those_of_stock(
     nursery: Nursery, tmp_path: pathlib.Path
@@ -190,6 +206,30 @@ def test_a_killed_server_or_chief_comes_back(
     tasks.start(job, number)
     tasks.wait(PATIENCE)
     assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("time", ["first", "second"])
+def test_a_killed_evaluator_comes_back(
+    time: str, nursery: Nursery, alone: Any, tmp_path: pathlib.Path
+) -> None:
+    """The training does not notice; started again it evaluates the last checkpoint, and ends."""
+    steps = 2000
+    begin_as(alone("plain", steps), tmp_path)
+    tasks = tasks_of(nursery, tmp_path, "plain", steps=steps)
+    tasks.start_all(ps=2, chief=1, evaluator=1)
+    folder = tmp_path / "model" / "eval"
+    tasks.wait_until(lambda: any(folder.glob("events*")), PATIENCE)
+    tasks.running["evaluator", 0].kill()
+    tasks.start("evaluator", 0)
+    tasks.wait(PATIENCE)
+    assert_equal(values(alone("plain", steps), steps), values(tmp_path / "model", steps))
+    events = [
+        event.step
+        for path in folder.glob("events*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    assert max(events) == steps
 
 
 def _last_step(folder: pathlib.Path) -> int:

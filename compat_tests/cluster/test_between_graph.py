@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import threading
 import types
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.cluster.test_placement_of_ops import task_of
+from compat_tests.support.local_cluster import free_ports
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.runtime import tasks
@@ -155,3 +157,21 @@ def test_a_strategy_of_parameter_servers_is_refused_with_a_tpu(
     config = est.tpu.RunConfig(train_distribute=strategy)
     with pytest.raises(errors.InvalidInput, match=r"`train_distribute`=.*cannot run an estimator"):
         est.tpu.TPUEstimator(lambda features, mode: None, str(tmp_path), config, train_batch_size=2)
+
+
+def test_a_worker_hears_that_it_is_to_train() -> None:
+    """What the chief says of training is not the end: a worker that serves goes on serving."""
+    ports = free_ports(2)
+    spec = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+    chief, worker = tasks.Cluster(spec, "chief", 0), tasks.Cluster(spec, "worker", 0)
+    for task in (chief, worker):
+        task.target()
+    heard = threading.Event()
+    thread = threading.Thread(target=worker.wait_for_end, args=[heard.set])
+    thread.start()
+    chief.say_workers_train()
+    assert heard.wait(60)
+    assert thread.is_alive()
+    chief.tell_all(workers_train=False)
+    thread.join(60)
+    assert not thread.is_alive()

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -25,6 +26,8 @@ SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main([
 STEPS = 30
 SAVED_EVERY, LOOP = 10, 5
 """Steps, in the program: those between two checkpoints, and those that hooks see as one."""
+RECOVERY = 30
+"""Seconds from the start of a killed task to the end of the next loop, on a machine of its own."""
 PATIENCE = 600
 """Seconds for a run of a minute: the machine may be busy with other things."""
 
@@ -93,6 +96,10 @@ class Tasks:
     def wait_for_step(self, step: int) -> None:
         """Waits until the chief says that a step is done."""
         self._wait_until(lambda: step in steps_of(self.folder / "chief0.log"))
+
+    def wait_for_loop_after(self, count: int) -> None:
+        """Waits until the chief has said of more loops than so many that they are done."""
+        self._wait_until(lambda: len(steps_of(self.folder / "chief0.log")) > count)
 
     def wait_for_file(self, start: str) -> None:
         """Waits until the model_dir has a file whose name starts so."""
@@ -191,22 +198,22 @@ ALL_TASKS = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1), ("chief", 0)]
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("time", ["first", "second"])
+@pytest.mark.parametrize("turn", ["first", "second"])
 @pytest.mark.parametrize("saves", [True, False], ids=["while it saves", "between saves"])
 @pytest.mark.parametrize("job, index", ALL_TASKS)
 def test_twenty_faults(
     job: str,
     index: int,
     saves: bool,
-    time: str,
+    turn: str,
     nursery: Nursery,
     alone: pathlib.Path,
     tmp_path: pathlib.Path,
 ) -> None:
     """Each task, killed as a checkpoint is written or between two, each twice: nothing is lost.
 
-    But the steps since the last checkpoint, which are made again. Twice, because no two kills meet
-    the same op.
+    But the steps since the last checkpoint, which are made again, and half a minute. Twice, because
+    no two kills meet the same op.
     """
     tasks = start_five(nursery, alone, tmp_path)
     if saves:
@@ -214,10 +221,16 @@ def test_twenty_faults(
     else:
         tasks.wait_for_step(15)
     tasks.running[job, index].kill()
+    before = len(steps_of(tmp_path / "chief0.log"))
+    start = time.monotonic()
     tasks.start(job, index)
+    tasks.wait_for_loop_after(before)
+    recovery = time.monotonic() - start
     tasks.wait()
     assert_same(alone, tmp_path)
     assert most_steps_lost(tmp_path / "chief0.log") <= SAVED_EVERY
+    sys.stdout.write(f"{job} {index}, {turn}, saves={saves}: recovered in {recovery:.1f} s\n")
+    assert recovery <= RECOVERY
 
 
 def test_a_frozen_server_is_waited_for(

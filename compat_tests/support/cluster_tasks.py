@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from compat_tests.support.local_cluster import free_ports
@@ -31,15 +31,18 @@ class ClusterTasks:
         self._cluster: dict[str, list[str]] = {}
         self.running: dict[tuple[str, int], Task] = {}
 
-    def start_all(self, **counts: int) -> None:
-        """Starts as many tasks of each job, in that order, "evaluator" among them."""
+    def start_all(self, *, later: Collection[str] = (), **counts: int) -> None:
+        """Starts as many tasks of each job, in that order, "evaluator" among them.
+
+        Those of the jobs `later` have addresses, and are started by `start`.
+        """
         in_cluster = {job: n for job, n in counts.items() if job != "evaluator"}
         ports = iter(free_ports(sum(in_cluster.values())))
         self._cluster = {
             job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in in_cluster.items()
         }
         for job, count in counts.items():
-            for number in range(count):
+            for number in range(0 if job in later else count):
                 self.start(job, number)
 
     def start(self, job: str, number: int) -> None:

@@ -64,6 +64,16 @@ class StoredTensor:
             counts.append(count)
         return tuple(counts) if sum(counts) == self.shape[0] else None
 
+    @property
+    def hosts(self) -> int:
+        """The number of hosts, or parameter servers, whose parts of a table the slices are.
+
+        1 if they are those of none: rows are in the order of their ids then.
+        """
+        rows = self.part_rows
+        is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
+        return len(rows) if rows and is_of_hosts else 1
+
     def __str__(self) -> str:
         return f"{self.dtype.name}{list(self.shape)}"
 

@@ -16,6 +16,9 @@ from estimator_bridge.run.script import run_script
 ARITHMETICS = ("tpu", "sparsecore")
 """Those of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
 
+LAYOUTS = ("div", "octaves")
+"""Those of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -34,6 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(tpu, default), or of the TPU v5p, v6e and TPU7x (sparsecore); names what those lack"
     )
     add("--arithmetic", choices=ARITHMETICS, default="tpu", help=arithmetic)
+    layout = (
+        "how rows of large tables are spread over the parameter servers of a cluster: in "
+        "contiguous parts (div, default), or evenly also where the first rows are the frequent "
+        "ones (octaves)"
+    )
+    add("--layout", choices=LAYOUTS, default="div", help=layout)
     program_arguments.configure(parser)
     cores = (
         "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
@@ -50,15 +59,9 @@ def execute(options: argparse.Namespace) -> int:
     if not os.path.isfile(options.script):
         tell(f"there is no program {options.script!r}.")
         return 2
-    if options.stock and options.cores is not None:
-        tell(f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out.")
-        return 2
-    other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
-    if options.arithmetic != "tpu" and other is not None:
-        tell(
-            f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
-            f"generation. Leave {other} out."
-        )
+    refusal = _refusal(options)
+    if refusal is not None:
+        tell(refusal)
         return 2
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install, keras_choice
@@ -86,6 +89,21 @@ def execute(options: argparse.Namespace) -> int:
         stack.callback(log.say_facts, None)
         view = running.as_needed(options.script, options.tf1, tell)
         return _run(options.script, options.arguments, view)
+
+
+def _refusal(options: argparse.Namespace) -> str | None:
+    """Returns why options do not go together; None if they do."""
+    if options.stock and options.cores is not None:
+        return f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out."
+    if options.stock and options.layout != "div":
+        return f"--layout {options.layout}: stock's estimator has no such layout. Leave it out."
+    other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
+    if options.arithmetic != "tpu" and other is not None:
+        return (
+            f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
+            f"generation. Leave {other} out."
+        )
+    return None
 
 
 def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[bool]) -> int:
@@ -128,6 +146,7 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
     core_counts.set_default_cores(options.cores)
     devices.set_default_arithmetic(options.arithmetic)
+    devices.set_default_layout(options.layout)
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:
         stack.enter_context(software_tpu.bridge_on_software_tpu())

@@ -223,12 +223,12 @@ def _touched(
             f"{initial.prefix}: it has no {table.parameters.name!r} of {list(shape)} to "
             "compare with. Give a checkpoint of the same tables as `initial`, or none."
         )
-    parts = [tensor.part_rows for tensor in pairs[0]]
+    hosts = [tensor.hosts for tensor in pairs[0]]
     # On as many hosts each row is where it was.
-    strategy = "div" if parts[0] == parts[1] else strategy
-    if strategy is None or None in parts:
+    strategy = "div" if hosts[0] == hosts[1] else strategy
+    if strategy is None or any(tensor.part_rows is None for tensor in pairs[0]):
         return None
-    now, then = (table.layout or RowLayout(shape[0], len(rows or ()), strategy) for rows in parts)
+    now, then = (table.layout or RowLayout(shape[0], count, strategy) for count in hosts)
     touched = 0
     for ids in chunks(table.shape[0], max(1, CHUNK // max(1, table.parameters.row_size))):
         moved = _moved(reader, initial, pairs, now.stored(ids), then.stored(ids))

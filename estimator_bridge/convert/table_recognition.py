@@ -32,11 +32,11 @@ _OF_DUMMY = re.compile(r"^tpu_embedding_dummy_table_variable_(.+)/[^/]+$")
 _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|^[^/]+$")
 
 
-def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[str, str]:
+def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
     """Returns the variables that are certainly tables, by the name of the table.
 
     These are the variables of columns, those whose dummy in the model has slots, those that are
-    stored in several slices, and those with slots that only TPUs name so.
+    stored in the parts of several `hosts`, and those with slots that only TPUs name so.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -45,8 +45,8 @@ def tables_of_checkpoint(shapes: Shapes, num_slices: Mapping[str, int]) -> dict[
         if table not in tables and variable not in tables.values():
             tables[table] = variable
     for name in matrices:
-        in_slices = num_slices[name] > 1
-        if name not in tables.values() and (in_slices or _has_slots_of_a_tpu(name, shapes)):
+        of_hosts = hosts[name] > 1
+        if name not in tables.values() and (of_hosts or _has_slots_of_a_tpu(name, shapes)):
             tables[name] = name
     return tables
 

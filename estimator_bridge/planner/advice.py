@@ -55,7 +55,7 @@ def _layout(plan: CapacityPlan) -> Iterator[str]:
             yield (
                 f"The layout div sends {plan.uneven['div']:.1f} times the mean to the busiest "
                 f"parameter server, octaves {best:.1f} times: rows at the beginning of tables are "
-                f'looked up most. With PsDriver(layout="octaves") a step takes {shown(time.ms)} '
+                f"looked up most. With `run --layout octaves` a step takes {shown(time.ms)} "
                 f"in place of {shown(plan.time.ms)}."
             )
 

@@ -12,7 +12,7 @@ import functools
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -23,8 +23,9 @@ from tf2_engine import log
 from tf2_engine.types import Object, Op
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
-_END = "estimator_bridge/end"  # the name of the queue that every task but the chief has
+_END = "estimator_bridge/end"  # the name of the queue by which every other task hears of the chief
 _LEFT = "estimator_bridge/left"  # that of the chief, for the numbers of workers that train no more
+_ENDED, _TRAIN_YOURSELF = 0, 1  # what the first of the queues holds
 _PATIENCE_MS = 5000  # for a task to hear of the end: one that is gone hears nothing
 
 LEAVING_SECS = 10.0
@@ -99,7 +100,7 @@ class Cluster:
         ended = threading.Event()
 
         def wait() -> None:
-            self.wait_for_end()
+            self.wait_for_end(self._warn_of_idleness)
             ended.set()
 
         thread = threading.Thread(target=wait, daemon=True, name="estimator_bridge end")
@@ -112,14 +113,35 @@ class Cluster:
                 )
         log.info("The chief has ended, and so does this task.")
 
-    def wait_for_end(self) -> None:
-        """Blocks until this task has been told of the end."""
+    def wait_for_end(self, train_yourself: Callable[[], None] | None = None) -> None:
+        """Blocks until this task has been told of the end.
+
+        Args:
+            train_yourself: called when the chief says that workers train by themselves.
+        """
         with tf.Graph().as_default(), self._session(self.own) as session:
-            session.run(_queue(self.own, _END).dequeue())
+            message = _queue(self.own, _END).dequeue()
+            while session.run(message) == _TRAIN_YOURSELF:
+                if train_yourself is not None:
+                    train_yourself()
+
+    def _warn_of_idleness(self) -> None:
+        log.warning(
+            "The chief trains asynchronously, without use_tpu=True: %s %d only serves, and so "
+            "takes no part in the training. Run the program itself in this task, as in the chief: "
+            "`estimator-bridge run PROGRAM` in place of `estimator-bridge serve`.",
+            *(self.task_type, self.task_id),
+        )
+
+    def say_workers_train(self) -> None:
+        """Lets workers that only serve warn of it, as soon as they can be reached."""
+        for device in self._devices(TaskType.WORKER):
+            arguments = (device, _END, _TRAIN_YOURSELF)
+            threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
     def tell_own(self) -> None:
         """Tells this task of the end."""
-        self._put(self.own, _END, 0)
+        self._put(self.own, _END, _ENDED)
 
     def say_left(self) -> None:
         """Tells the chief that this worker trains no more."""
@@ -152,7 +174,9 @@ class Cluster:
                     time.sleep(0.05)
 
     def _tell(self, devices: Sequence[str]) -> None:
-        threads = [threading.Thread(target=self._put, args=(each, _END, 0)) for each in devices]
+        threads = [
+            threading.Thread(target=self._put, args=(each, _END, _ENDED)) for each in devices
+        ]
         for thread in threads:
             thread.daemon = True
             thread.start()
@@ -165,7 +189,8 @@ class Cluster:
                 options = tf.RunOptions(timeout_in_ms=_PATIENCE_MS)
                 session.run(_queue(device, name).enqueue(number), options=options)
         except tf.errors.OpError as error:
-            log.warning("%s did not hear of the end: %s", device, error.message)
+            what = "that workers train" if number == _TRAIN_YOURSELF else "of the end"
+            log.warning("%s did not hear %s: %s", device, what, error.message)
 
     def _session(self, device: str) -> tf.Session:
         # Without the filter a session waits for every task of the cluster.

@@ -263,7 +263,7 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
             f"Table {table.name!r}: {tensor.name!r} is {tensor}, but must be float32 and of the "
             f"shape of the table, {list(shape)}."
         )
-    if tensor.part_rows is None or tensor.part_rows != parameters.part_rows:
+    if tensor.part_rows is None or tensor.hosts != parameters.hosts:
         raise odd_slices(f"Table {table.name!r}: {tensor.name!r}", tensor.part_rows)
 
 

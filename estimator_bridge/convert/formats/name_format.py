@@ -21,7 +21,6 @@ from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from tf2_engine import sharding
 from tf2_engine.tables import PARAMETERS
 
 _ONE_HOST = (
@@ -158,8 +157,8 @@ def _tables(
         return
     known, variables = common.known_tables(options), options.tables
     if not variables and not known:
-        num_slices = {name: len(tensor.slices) for name, tensor in reader.tensors.items()}
-        variables = table_recognition.tables_of_checkpoint(shapes, num_slices)
+        hosts = {name: tensor.hosts for name, tensor in reader.tensors.items()}
+        variables = table_recognition.tables_of_checkpoint(shapes, hosts)
     for table in known or [KnownTable(name) for name in variables]:
         variable = variables.get(table.name) or variable_names.variable_of(table, shapes)
         if variable is None or variable not in shapes:
@@ -176,16 +175,15 @@ def _tables(
 
 
 def _slices(table: StoredTable) -> tuple[int, int]:
-    """Returns the number of slices in which a table is stored, and of its rows."""
-    rows = table.parameters.part_rows
-    assert rows is not None  # as `stored_table` made sure
-    if rows != sharding.shard_rows(sum(rows), len(rows)):
-        raise common.odd_slices(f"{table.parameters.name!r}", rows)
-    return len(rows), sum(rows)
+    """Returns the number of hosts in whose parts a table is stored, and of its rows."""
+    return table.parameters.hosts, table.shape[0]
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Returns the tables in one slice beside others in several: whole on one parameter server."""
+    """Returns the tables in parts of no hosts beside others: whole on one parameter server.
+
+    Or a Saver has cut them into slices, of rows by their ids.
+    """
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
     return frozenset(name for name, (count, rows) in slices.items() if count == 1 < rows)

@@ -393,6 +393,7 @@ class Estimator:
                 "program, and the parameter servers hold the variables.",
                 client.cluster,
             )
+            client.announce()
         return None if client is None else client.end
 
     def _wait_for_turn(self, seconds: float) -> None:

@@ -80,6 +80,10 @@ class TPUEstimator(Estimator):
         arithmetic: whose numbers the host has with use_tpu=True: "tpu", those of the first
             generation, or "sparsecore", those of the TPU v5p, v6e and TPU7x; see
             docs/sparsecore.md. None is "tpu", unless `run --arithmetic` says otherwise.
+        layout: how rows of large tables are spread over the parameter servers of a cluster: "div",
+            in contiguous parts, or "octaves", evenly also where the first rows are the frequent
+            ones. No number depends on it, but initial values. None is "div", unless `run --layout`
+            says otherwise; without parameter servers it has no effect.
 
     Raises:
         InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
@@ -109,9 +113,13 @@ class TPUEstimator(Estimator):
         quirks: str | None = None,
         engine: devices.Engine | None = None,
         arithmetic: Arithmetic | None = None,
+        layout: Layout | None = None,
     ) -> None:
         _check_arguments(config, params, export_saved_model_api_version, embedding_config_spec)
         self._use_tpu = use_tpu
+        self._layout = devices.layout_of(
+            layout, getattr(embedding_config_spec, "partition_strategy", "div")
+        )
         self._engine = devices.engine_of(engine, arithmetic)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._eval_on_tpu = eval_on_tpu
@@ -187,10 +195,9 @@ class TPUEstimator(Estimator):
             return devices.SOFTWARE_TPU
         if self._cluster is not None:
             workers = self._core_workers(self._cluster, mode)
-            # Each server saves its part: checkpoints have the order of rows that the spec asks for.
-            strategy = getattr(self._embedding_config_spec, "partition_strategy", "div")
-            layout: Layout = "mod" if strategy == "mod" else "div"
-            return PsDriver(workers, self._cluster.servers, layout=layout)
+            # With "mod" each server saves its part: checkpoints have the order of rows that the
+            # spec asks for.
+            return PsDriver(workers, self._cluster.servers, layout=self._layout)
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
+from estimator_bridge.runtime.saving import slices
 from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
 from estimator_bridge.runtime.saving.mod_order import RowsByMod
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
@@ -33,48 +35,76 @@ class JobSaver(tf.train.Saver):
     Unlike a plain Saver
     * it does not rewrite the checkpoint that it restored, though sessions save at the start of a
       training: a job that is killed meanwhile would lose its latest checkpoint;
+    * large variables are stored in slices, each by the task that holds the rows, and restored slice
+      after slice: nobody needs the memory of a second table;
     * slots of tables that the checkpoint lacks get their initial values;
     * rows that another number of hosts, or of parameter servers, spread by "mod" are put into the
       order of this job's;
     * an error names the file.
 
-    `stored` are the variables of the checkpoint that will be restored, None if there is none.
+    `stored` are the variables of the checkpoint that will be restored, None if there is none;
+    `in_one_piece` says that it has larger slices than a Saver of this kind writes.
     """
 
     def __init__(
-        self, stored: Shapes | None = None, tables: TableVariables | None = None, **options: Object
+        self,
+        stored: Shapes | None = None,
+        tables: TableVariables | None = None,
+        *,
+        in_one_piece: bool = False,
+        **options: Object,
     ) -> None:
         self._stored = stored
         self._tables = tables or TableVariables()
+        self._in_one_piece = in_one_piece
+        self._saves_all = options.get("var_list") is None
+        self._in_large_pieces: tf.train.Saver | None = None
         self._restored: str | None = None
         self._partial: tf.train.Saver | None = None
         self._missing: list[str] = []
         self._initialize_missing: Op = None
         self._by_mod: RowsByMod | None = None
-        super().__init__(**options)
+        super().__init__(builder=tf_compat.SaverBuilderOfSlices(), **options)
 
     def build(self) -> None:
         """Makes the ops, including those for missing slots: once a session runs it is too late."""
         if self._is_built:
             return
+        others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        if self._saves_all:
+            every = [*tf.global_variables(), *others]
+            self._var_list = slices.in_slices(every, self._tables, slices.SLICE_BYTES)
         super().build()
         if self._tables.strategy == "mod":
             self._by_mod = RowsByMod(self._tables)
         if self._stored is None or object_graph.KEY in self._stored:
             return
-        present: list[Object] = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
+        self._build_for(self._stored, others)
+
+    def _build_for(self, stored: Shapes, others: Sequence[Object]) -> None:
+        """Makes the ops for a checkpoint that lacks slots, or was written by another Saver."""
+        present = list(others)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
             key = tf_compat.checkpoint_key(variable)
-            if key not in self._stored and self._is_slot(variable):
+            if key not in stored and self._is_slot(variable):
                 missing.setdefault(key, []).append(variable)
             else:
                 present.append(variable)
+        # Each slice that is asked for reads the whole piece that has its rows.
+        most_bytes = None if self._in_one_piece else slices.SLICE_BYTES
+        if self._in_one_piece:
+            every = [*tf.global_variables(), *others]
+            self._in_large_pieces = self._saver_of(every, most_bytes)
         if missing:
             self._missing = sorted(missing)
-            self._partial = tf.train.Saver(present, sharded=True)
+            self._partial = self._saver_of(present, most_bytes)
             parts = [variable for parts in missing.values() for variable in parts]
             self._initialize_missing = tf.variables_initializer(parts)
+
+    def _saver_of(self, objects: Sequence[Object], most_bytes: int | None) -> tf.train.Saver:
+        saved = slices.in_slices(objects, self._tables, most_bytes)
+        return tf.train.Saver(saved, sharded=True, builder=tf_compat.SaverBuilderOfSlices())
 
     def _is_slot(self, variable: Variable) -> bool:
         # Variables of unknown shape, such as centers of clusters, belong to models.
@@ -87,7 +117,7 @@ class JobSaver(tf.train.Saver):
             super().restore(sess, save_path)
         else:
             with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
-                self._restore(sess, save_path, set(reader.tensors))
+                self._restore(sess, save_path, reader)
                 if self._by_mod is not None:
                     self._by_mod.put_in_order(sess, reader)
         self._restored = save_path
@@ -117,9 +147,12 @@ class JobSaver(tf.train.Saver):
                 "as they were."
             ) from error
 
-    def _restore(self, session: Session, path: str, names: set[str]) -> None:
-        if self._partial is None or not names.isdisjoint(self._missing):
-            super().restore(session, path)
+    def _restore(self, session: Session, path: str, reader: Reader) -> None:
+        if self._partial is None or not reader.tensors.keys().isdisjoint(self._missing):
+            if self._in_large_pieces is not None and _has_large_pieces(reader):
+                self._in_large_pieces.restore(session, path)
+            else:
+                super().restore(session, path)
             return
         self._partial.restore(session, path)
         session.run(self._initialize_missing)
@@ -133,12 +166,15 @@ def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
     """Adds the Saver of a job to the default graph, unless the program has one."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
-    stored = None if job.checkpoint is None else _stored_variables(job.checkpoint)
+    stored, in_one_piece = None, False
+    if job.checkpoint is not None:
+        stored, in_one_piece = _stored_variables(job.checkpoint)
     if stored and step.train_op is not None and job.config.is_chief:
         _keep_slots(stored, step.tables)
     saver = JobSaver(
         stored,
         step.tables,
+        in_one_piece=in_one_piece,
         sharded=True,
         max_to_keep=job.config.keep_checkpoint_max,
         keep_checkpoint_every_n_hours=job.config.keep_checkpoint_every_n_hours,
@@ -153,11 +189,22 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path) if is_local(path) else path
 
 
-def _stored_variables(checkpoint: str) -> Shapes:
+def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
+    """Returns the variables of a checkpoint, and whether it has large pieces."""
     if not has_index(checkpoint):
-        return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}
+        return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:
-        return {name: tensor.shape for name, tensor in reader.tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in reader.tensors.items()}
+        return shapes, _has_large_pieces(reader)
+
+
+def _has_large_pieces(reader: Reader) -> bool:
+    return any(
+        piece.size > max(slices.SLICE_BYTES, tensor.row_size)
+        for tensor in reader.tensors.values()
+        if tensor.shape
+        for piece in tensor.slices
+    )
 
 
 def _keep_slots(stored: Shapes, tables: TableVariables) -> None:

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, RowLayout, StoredTensor
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from tf2_engine import sharding, tf_compat
+from tf2_engine import tf_compat
 from tf2_engine.types import Array, Session, Variable
 
 _BYTES_AT_ONCE = 64 << 20
@@ -70,12 +70,9 @@ class _Part:
 
 def _num_parts(prefix: str, tensor: StoredTensor) -> int:
     """Returns the number of hosts, or parameter servers, that stored the parts of a table."""
-    if not tensor.sliced:
-        return 1
-    rows = tensor.part_rows
-    if rows is None or rows != sharding.shard_rows(tensor.shape[0], len(rows)):
+    if tensor.part_rows is None:
         raise errors.InvalidInput(
-            f"{prefix}: {tensor.name!r} is stored in parts that are not those of hosts "
-            'with partition_strategy="mod".'
+            f"{prefix}: {tensor.name!r} is stored in parts that are no blocks of rows, which those "
+            'of hosts with partition_strategy="mod" are. Restore a checkpoint of this model.'
         )
-    return len(rows)
+    return tensor.hosts

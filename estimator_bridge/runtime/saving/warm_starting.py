@@ -89,7 +89,7 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
             "restore a checkpoint of this model instead."
         )
     with Reader(checkpoint) as reader:
-        sliced = {name: tensor.shape for name, tensor in reader.tensors.items() if tensor.sliced}
+        sliced = {name: each.shape for name, each in reader.tensors.items() if each.hosts > 1}
     spread = [name for name in sorted(sliced) if tables.is_table_or_slot(name, sliced[name])]
     if spread:
         raise errors.InvalidInput(

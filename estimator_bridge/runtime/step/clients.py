@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 
 import tensorflow.compat.v1 as tf
 
@@ -92,6 +93,11 @@ class BetweenGraph(Client):
         """The end of a worker."""
         return None if self.cluster.is_chief else end_of(self.cluster)
 
+    def announce(self) -> None:
+        """Says once, in the chief, that workers have to train by themselves."""
+        if self.cluster.is_chief:
+            _announce(self.cluster.key)
+
     def configure(self, config: tf.ConfigProto) -> None:
         """Lets sessions see parameter servers and this task, so that no other is waited for."""
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own)])
@@ -104,3 +110,8 @@ class BetweenGraph(Client):
             ps_tasks=len(self.cluster.servers), worker_device=task_of(self.cluster.own)
         )
         return setter
+
+
+@functools.cache
+def _announce(key: str) -> None:
+    Cluster.of_key(key).say_workers_train()

@@ -14,6 +14,7 @@ from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.backends.interface import Driver
+from tf2_engine.placement import Layout
 from tf2_engine.plan import Shape
 from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
 
@@ -25,6 +26,10 @@ PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 _default: str = HOST
 _default_arithmetic: Arithmetic = "tpu"
+_default_layout: Layout = "div"
+
+LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
+"""How rows of large tables may be spread over parameter servers; a spec may ask for "mod"."""
 
 
 def set_default_engine(engine: str) -> None:
@@ -43,6 +48,37 @@ def set_default_arithmetic(arithmetic: Arithmetic) -> None:
     """Sets whose arithmetic TPUEstimators have that are made without one."""
     global _default_arithmetic
     _default_arithmetic = arithmetic
+
+
+def set_default_layout(layout: Layout) -> None:
+    """Sets how TPUEstimators that are made without a layout spread rows over parameter servers."""
+    global _default_layout
+    _default_layout = layout
+
+
+def layout_of(layout: Layout | None, strategy: str) -> Layout:
+    """Returns how rows of large tables are spread over parameter servers.
+
+    Args:
+        layout: that of a TPUEstimator; None is the default one.
+        strategy: the `partition_strategy` of the spec.
+
+    Raises:
+        InvalidInput: there is no such layout, or the spec asks for "mod", which is one by itself.
+    """
+    chosen = _default_layout if layout is None else layout
+    if chosen not in LAYOUTS:
+        names = " or ".join(map(repr, LAYOUTS))
+        raise errors.InvalidInput(f"`layout` must be {names}, got {chosen!r}.")
+    if strategy != "mod":
+        return chosen
+    if chosen != "div":
+        raise errors.InvalidInput(
+            f"`layout`={chosen!r}, but the embedding spec has `partition_strategy`='mod', which is "
+            "a layout of its own, as even as octaves. Leave one of the two out; checkpoints of "
+            "octaves have the rows in the order of their ids."
+        )
+    return "mod"
 
 
 def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:

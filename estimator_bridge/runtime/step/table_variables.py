@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -11,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from tf2_engine import Optimizer
-from tf2_engine.placement import Servers
+from tf2_engine import Optimizer, tf_compat
+from tf2_engine.placement import Servers, TablePlacement
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Tensor, Variable
@@ -88,17 +89,35 @@ def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> V
         placement = table.placement
         devices = servers.devices_of(placement) if servers and placement else ()
         collections = [tf.GraphKeys.GLOBAL_VARIABLES, *([TABLES] if part == PARAMETERS else [])]
+        variable = functools.partial(
+            tf.get_variable,
+            dtype=tf.float32,
+            initializer=initializer,
+            trainable=False,
+            collections=collections,
+            use_resource=True,
+        )
         with on_devices(devices) if devices else contextlib.nullcontext():
-            partitioned = tf.get_variable(
-                name,
-                shape=[sum(rows for rows, _ in shapes), table.dim],
-                dtype=tf.float32,
-                initializer=initializer,
-                partitioner=tf.fixed_size_partitioner(len(shapes)),
-                trainable=False,
-                collections=collections,
-                use_resource=True,
-            )
-        return list(partitioned)
+            if placement and placement.layout == "octaves" and not placement.is_whole:
+                return _in_octaves(name, placement, shapes, variable)
+            shape = [sum(rows for rows, _ in shapes), table.dim]
+            partitioner = tf.fixed_size_partitioner(len(shapes))
+            return list(variable(name, shape=shape, partitioner=partitioner))
 
     return make
+
+
+def _in_octaves(
+    name: str,
+    placement: TablePlacement,
+    shapes: Sequence[tuple[int, int]],
+    variable: Callable[..., Variable],
+) -> list[Variable]:
+    """Makes the parts of a variable, each of several ranges of rows, with the names of parts."""
+    whole = (placement.size.rows, placement.size.dim)
+    parts = [variable(f"{name}/part_{number}", shape=shape) for number, shape in enumerate(shapes)]
+    for number, part in enumerate(parts):
+        key = part.op.name.rpartition("/part_")[0]
+        ranges = [(each.first, each.rows) for each in placement.ranges_of(number)]
+        tf_compat.set_row_ranges(part, tf_compat.RowRanges(key, whole, ranges))
+    return parts

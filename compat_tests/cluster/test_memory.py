@@ -1,0 +1,131 @@
+"""The memory of each task: a table beyond one machine is nowhere but in its parts.
+
+The most that a process has had in memory is VmHWM of /proc. Pages of libraries, of which more and
+more are touched, are not counted.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from compat_tests.support.cluster_tasks import ClusterTasks
+from compat_tests.support.nursery import Nursery
+
+PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
+SERVE = """
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.runtime.tasks import cluster_of
+
+cluster = cluster_of(RunConfig())
+cluster.target()
+print("SERVING", flush=True)
+cluster.serve()
+"""
+SERVERS = 4
+ROW_BYTES = 64 * 4
+MEGABYTE = 1_000_000
+TRAINING, RESTORING, CHIEF = 100 * MEGABYTE, 128 * MEGABYTE, 50 * MEGABYTE
+"""The bytes that servers may take beside their parts, and a chief more than for a small table."""
+PATIENCE = 900
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Starts tasks."""
+    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
+    yield started
+    started.close()
+
+
+def resident(pid: int, field: str) -> int:
+    """Returns a field of the memory of a process, in bytes."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
+
+
+class Job:
+    """A chief, a worker and parameter servers, and what they take beside what they have to."""
+
+    def __init__(self, nursery: Nursery, folder: pathlib.Path, rows: int) -> None:
+        self.folder, self._rows, self._nursery = folder, rows, nursery
+        (folder / "serve.py").write_text(SERVE)
+
+    def run(self, steps: int, *, kill_worker: bool = False) -> tuple[list[int], int]:
+        """Trains; returns the most bytes of each server beside an idle one, and of the chief."""
+
+        def command(job: str, number: int) -> tuple[pathlib.Path, list[object]]:
+            if job == "chief":
+                return PROGRAM, [self.folder / "model", steps, self._rows]
+            return self.folder / "serve.py", []
+
+        tasks = ClusterTasks(self._nursery, self.folder, command)
+        tasks.start_all(ps=SERVERS, worker=1, chief=1, later=["chief"])
+        servers = [tasks.running["ps", number] for number in range(SERVERS)]
+        while not all("SERVING" in task.tail() for task in servers):
+            assert all(task.poll() is None for task in servers)
+            time.sleep(0.1)
+        pids = [task.pid for task in servers]
+        idle = [resident(pid, "RssAnon") for pid in pids]
+        tasks.start("chief", 0)
+        most, chief = [0] * SERVERS, 0
+        try:
+            while tasks.running["chief", 0].poll() is None:
+                # Read while they run: an ended process has no memory.
+                most = [max(m, sampled(pid)) for m, pid in zip(most, pids, strict=True)]
+                chief = max(chief, sampled(tasks.running["chief", 0].pid))
+                if kill_worker and "STEP" in tasks.log("chief", 0):
+                    tasks.running["worker", 0].kill()
+                    tasks.start("worker", 0)
+                    kill_worker = False
+                time.sleep(0.05)
+            tasks.wait(PATIENCE)
+        finally:
+            tasks.kill()
+        assert not kill_worker
+        return [now - before for now, before in zip(most, idle, strict=True)], chief
+
+
+def sampled(pid: int) -> int:
+    """Returns the most bytes that a process has had beside libraries, or 0 if it has ended."""
+    try:
+        return resident(pid, "VmHWM") - resident(pid, "RssFile")
+    except (FileNotFoundError, StopIteration, ProcessLookupError):
+        return 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rows_of_large", [1 << 21, 1 << 23], ids=["512 MiB", "2 GiB"])
+def test_servers_have_their_part_in_memory_and_little_beside(
+    rows_of_large: int, nursery: Nursery, tmp_path: pathlib.Path
+) -> None:
+    """Each server has its quarter of rows and slots, and little beside, whatever happens.
+
+    That is: while it trains and saves; while another job restores the checkpoint; and while it is
+    restored over the rows that are there, after a worker was killed. The chief is compared with
+    that of the same job with a small table.
+    """
+    chiefs: dict[str, list[int]] = {}
+    for name, rows in (("small", 1 << 17), ("large", rows_of_large)):
+        (tmp_path / name).mkdir()
+        job = Job(nursery, tmp_path / name, rows)
+        share = 2 * rows * ROW_BYTES // SERVERS  # with slots
+        chiefs[name] = []
+        for steps, kills, bound in ((3, False, TRAINING), (200, True, RESTORING)):
+            servers, chief = job.run(steps, kill_worker=kills)
+            chiefs[name].append(chief)
+            sys.stdout.write(
+                f"{name}, {kills=}: share {share / MEGABYTE:.0f} MB, beside it "
+                f"{[round((each - share) / MEGABYTE) for each in servers]} MB, chief "
+                f"{chief / MEGABYTE:.0f} MB\n"
+            )
+            assert max(servers) <= share + bound
+        shutil.rmtree(tmp_path / name / "model")
+    for small, large in zip(*chiefs.values(), strict=True):
+        assert large <= small + CHIEF

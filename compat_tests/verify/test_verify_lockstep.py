@@ -135,6 +135,20 @@ def test_equal_terms_may_all_round_one_way(repeated: int) -> None:
     assert (roundings < 10 * np.sqrt(len(terms))) == (repeated < len(terms))
 
 
+def test_what_is_beyond_a_limit_is_as_exact_as_the_limit() -> None:
+    """The error of a clipped number is how far the limits let it vary."""
+    x = rounded.Rounded(
+        np.array([5.0, -5.0, 0.9, 0.1, 1.2, 3.0]), np.array([1, 1, 0.3, 0.3, 0.5, np.inf])
+    )
+
+    clipped = rounded.clip(x, -1.0, 1.0)
+
+    np.testing.assert_array_equal(clipped.value, [1.0, -1.0, 0.9, 0.1, 1.0, 1.0])
+    np.testing.assert_allclose(clipped.error, [0.0, 0.0, 0.3, 0.3, 0.3, 2.0], atol=1e-15)
+    limit = rounded.Rounded(np.array(1.0), np.array(0.01))
+    assert rounded.clip(x, None, limit).error[0] == pytest.approx(0.01)
+
+
 def test_perturbed_arrays_are_so_many_floats_apart() -> None:
     """Every element is moved by that many floats; zeros stay, and it is reproducible."""
     values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)

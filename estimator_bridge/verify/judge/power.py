@@ -17,10 +17,10 @@ from tf2_engine.types import Array
 
 SIGNIFICANT = 6.0
 """Standard deviations of a count that chance does not make: once in a thousand million counts."""
-SMALLEST_FACTOR = 1e-5
-"""The least factor that is called systematic.
+SMALLEST_FACTOR = 4e-6
+"""The least factor that is called systematic: some 67 roundings.
 
-float32 constants and rates that are computed in another way are up to a hundred roundings apart.
+float32 constants, and rates that are computed in another way, are a few tens of roundings apart.
 """
 
 

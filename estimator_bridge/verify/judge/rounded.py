@@ -8,6 +8,7 @@ See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -102,14 +103,24 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Returns x held within limits; None is no limit."""
+    """Returns x held within limits; None is no limit.
+
+    What is beyond a limit by more than its error is as exact as the limit.
+    """
     if low is not None:
-        limit = rounded(low)
-        x = Rounded(np.maximum(x.value, limit.value), np.maximum(x.error, limit.error))
+        x = _monotone(np.maximum, x, rounded(low))
     if high is not None:
-        limit = rounded(high)
-        x = Rounded(np.minimum(x.value, limit.value), np.maximum(x.error, limit.error))
+        x = _monotone(np.minimum, x, rounded(high))
     return x
+
+
+def _monotone(function: Callable[[Array, Array], Array], x: Rounded, y: Rounded) -> Rounded:
+    """Returns a function of x and y that grows with both, without a rounding of its own."""
+    value = function(x.value, y.value)
+    below = value - function(x.value - x.error, y.value - y.error)
+    above = function(x.value + x.error, y.value + y.error) - value
+    error = np.maximum(above, below)
+    return Rounded(value, np.where(np.isnan(error), np.inf, error))
 
 
 def magnitude(x: Rounded) -> Rounded:

@@ -12,6 +12,7 @@ from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.keras.observer import Observer
+from tf2_engine.preprocessing import sparse_core
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
@@ -39,6 +40,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
     Args:
         columns: `TableColumn`s, in a list or a dict.
         optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
+        batch_size, arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
 
     Attributes:
         step: the global step, which rates that are a `ByStep` read.
@@ -53,11 +55,20 @@ class ColumnEmbeddingLayer(PassiveLayer):
         columns: Mapping[str, TableColumn] | Sequence[TableColumn],
         optimizer: Object = None,
         name: str | None = None,
+        *,
+        batch_size: int | None = None,
+        arithmetic: str | None = None,
+        sparse_core_limits: Object = None,
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
         columns, optimizer = plain(columns), plain(optimizer)
-        self._arguments = Arguments({"columns": columns, "optimizer": optimizer})
+        of_tables = {
+            "batch_size": batch_size,
+            "arithmetic": arithmetic,
+            "sparse_core_limits": plain(sparse_core_limits),
+        }
+        self._arguments = Arguments({"columns": columns, "optimizer": optimizer, **of_tables})
         self._columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
             {each.key: each.ids for each in self._columns}
@@ -68,7 +79,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
             rate = getattr(each, "learning_rate", None)
             if isinstance(rate, ByStep):
                 rate.step = self.step
-        self.tables = self._embedding_class(config, optimizer, name="tables")
+        self.tables = self._embedding_class(config, optimizer, name="tables", **of_tables)
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
@@ -90,7 +101,10 @@ class ColumnEmbeddingLayer(PassiveLayer):
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
         """
-        ids, weights, lengths = self._preprocessing(features)
+        prepared_ids = self._preprocessing(features)
+        if self.tables.on_sparse_cores:
+            prepared_ids = sparse_core.in_order(prepared_ids)
+        ids, weights, lengths = prepared_ids
         used = {name for each in self._columns for name in _keys(each.ids)}
         return {
             "ids": ids,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Final
 
 import tensorflow as tf
 
@@ -14,7 +15,7 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.specs import EngineSpec, TableSpec
 from tf2_engine.types import Object
 
-NAME = "sparsecore"
+NAME: Final = "sparsecore"
 """What users call it."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
+from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
@@ -40,7 +41,9 @@ class ColumnEmbeddingLayer(PassiveLayer):
     Args:
         columns: `TableColumn`s, in a list or a dict.
         optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
-        batch_size, arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
+        batch_size: of the global batch, which SparseCores must know; elsewhere it has no effect,
+            and batches may have any size.
+        arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
 
     Attributes:
         step: the global step, which rates that are a `ByStep` read.
@@ -64,11 +67,12 @@ class ColumnEmbeddingLayer(PassiveLayer):
         super().__init__(name=name, **options)
         columns, optimizer = plain(columns), plain(optimizer)
         of_tables = {
-            "batch_size": batch_size,
             "arithmetic": arithmetic,
             "sparse_core_limits": plain(sparse_core_limits),
         }
-        self._arguments = Arguments({"columns": columns, "optimizer": optimizer, **of_tables})
+        self._arguments = Arguments(
+            {"columns": columns, "optimizer": optimizer, "batch_size": batch_size, **of_tables}
+        )
         self._columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
             {each.key: each.ids for each in self._columns}
@@ -79,6 +83,8 @@ class ColumnEmbeddingLayer(PassiveLayer):
             rate = getattr(each, "learning_rate", None)
             if isinstance(rate, ByStep):
                 rate.step = self.step
+        if SparseCoreDriver.claims(tf.distribute.get_strategy()):
+            of_tables["batch_size"] = batch_size
         self.tables = self._embedding_class(config, optimizer, name="tables", **of_tables)
         self.built = True
 

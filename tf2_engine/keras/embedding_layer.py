@@ -378,13 +378,14 @@ class _State:
 def _engine(
     configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
 ) -> TPUEmbedding:
-    """Returns the engine of a layer; on SparseCores it is built, if the batch size is known."""
+    """Returns the engine of a layer; on SparseCores it is built, if the sizes are known."""
     spec, driver = configuration.spec, None
     if configuration.arithmetic == sparse_core_arithmetic.NAME:
         driver = sparse_core_arithmetic.make_driver(limits)
         spec = sparse_core_arithmetic.accumulating(spec)
     engine = TPUEmbedding(spec, batch_size=batch_size, training=configuration.trains, driver=driver)
-    if SparseCoreDriver.claims(tf.distribute.get_strategy()) and batch_size is not None:
+    are_known = all(each.output_shape and each.output_shape[0] for each in spec.features)
+    if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
         engine.build()  # Stacks cannot be made while a step is traced.
     return engine
 

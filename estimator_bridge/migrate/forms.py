@@ -76,7 +76,7 @@ def _keras(
 
 
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
-    """Returns what a target changes, as the tf2 form reports it.
+    """Returns the lines of a target, as the tf2 form reports them.
 
     Raises Refused for what would train something else there.
     """

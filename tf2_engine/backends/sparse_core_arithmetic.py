@@ -16,7 +16,7 @@ from tf2_engine.specs import EngineSpec, TableSpec
 from tf2_engine.types import Object
 
 NAME: Final = "sparsecore"
-"""What users call it."""
+"""The name of the arithmetic."""
 
 
 def make_driver(limits: Object = None) -> Driver:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tf2_engine.serving import cpu_embedding_lookup as cpu_embedding_lookup
     from tf2_engine.serving import serving_embedding_lookup as serving_embedding_lookup
     from tf2_engine.serving_tables import serving_table as serving_table
+    from tf2_engine.sparsecore_limits import SparseCoreLimits as SparseCoreLimits
     from tf2_engine.specs import EngineSpec as EngineSpec
     from tf2_engine.specs import FeatureSpec as FeatureSpec
     from tf2_engine.specs import TableSpec as TableSpec

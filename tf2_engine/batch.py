@@ -228,6 +228,23 @@ def occurrences_in(
     return Occurrences(ids, cell, gain, num_cells)
 
 
+def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
+    """Returns sparse or ragged ids as sparse ones of rank 2, with a row for each activation.
+
+    What is beyond the length of a sequence is left out; the order is that of the ids. A coordinate
+    outside of the output shape fails the step. Raises InvalidInput if the batch does not fit the
+    output shape.
+    """
+    cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
+    assert cell is not None
+    ids = _after(_size_checks(feature, raw), raw.ids)
+    if keep is not None:
+        ids, cell = tf.boolean_mask(ids, keep), tf.boolean_mask(cell, keep)
+        weight = None if weight is None else tf.boolean_mask(weight, keep)
+    index = tf.stack([cell, tf.zeros_like(cell)], 1)
+    return RawIds("sparse", index, ids, weight, num_cells)
+
+
 def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
     """Checks the layout of a batch as far as its shape is known before it runs; see `occurrences`.
 

@@ -1,4 +1,4 @@
-"""Computes the buffers of SparseCores that a batch needs: ids per partition, and in all.
+"""The buffers of SparseCores, for ids per partition and in all: what a batch needs, and limits.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
 *partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and
@@ -18,13 +18,89 @@ import numpy as np
 
 from tf2_engine import errors
 from tf2_engine.sparsecore_layout import ALIGNMENT, TableLayout
-from tf2_engine.types import Array
+from tf2_engine.types import Array, Object
 
 IDS_PER_PARTITION = 256
 """The ids, and the different ids, that stock reserves room for in a partition by default."""
 
 IDS_PER_SAMPLE = 64
 """The ids per activation that stock reserves room for on a core by default."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseCoreLimits:
+    """The sizes of the buffers in which SparseCores get ids, as in SparseCoreEmbeddingConfig.
+
+    `estimator-bridge audit --sample` proposes them from a program's own data.
+
+    Attributes:
+        max_ids_per_table, max_unique_ids_per_table: by the name of a stack, which is the names of
+            its tables joined by `_`: how many ids, and distinct ids, one SparseCore takes from
+            another in a step; 256 by default. More are an error when the step runs.
+        max_ids_per_chip_per_sample: the room of a core, times the samples of the stack.
+        allow_id_dropping: ids for which a core has no room are dropped, instead of an error.
+        disable_table_stacking: each table is a stack of its own.
+
+    Raises InvalidSpec if a limit is no positive int; the message names it.
+    """
+
+    max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    max_unique_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    max_ids_per_chip_per_sample: int = IDS_PER_SAMPLE
+    allow_id_dropping: bool = False
+    disable_table_stacking: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _BY_STACK:
+            limits = getattr(self, name) or {}
+            object.__setattr__(self, name, dict(limits))  # Stock's config may have None.
+            for stack, limit in limits.items():
+                _check_limit(f"`{name}`[{stack!r}]", limit)
+        _check_limit("`max_ids_per_chip_per_sample`", self.max_ids_per_chip_per_sample)
+
+    @classmethod
+    def of(cls, limits: Object) -> SparseCoreLimits:
+        """Returns limits, those of a SparseCoreEmbeddingConfig, or the default ones for None.
+
+        Raises WrongType for anything else.
+        """
+        if limits is None or isinstance(limits, cls):
+            return limits or cls()
+        names = [field.name for field in dataclasses.fields(cls)]
+        if not all(hasattr(limits, name) for name in names):
+            raise errors.WrongType(
+                "Limits of SparseCores must be `SparseCoreLimits` or a SparseCoreEmbeddingConfig, "
+                f"got {limits!r}."
+            )
+        return cls(**{name: getattr(limits, name) for name in names})
+
+    def check_stacks(self, stacks: Sequence[str]) -> None:
+        """Raises InvalidSpec for a limit of a stack that is not there, which would not be kept."""
+        for name in _BY_STACK:
+            unknown = [stack for stack in getattr(self, name) if stack not in stacks]
+            if unknown:
+                raise errors.InvalidSpec(
+                    f"`{name}` has limits of {', '.join(map(repr, unknown))}, and the stacks are "
+                    f"{', '.join(map(repr, stacks))}. Give limits of stacks, whose names are those "
+                    "of their tables, joined by `_`."
+                )
+
+    def of_stack(self, name: str) -> dict[str, int]:
+        """Returns the limits of a stack, by the attributes of the ops."""
+        return {
+            "max_ids_per_sparse_core": self.max_ids_per_table.get(name, IDS_PER_PARTITION),
+            "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(
+                name, IDS_PER_PARTITION
+            ),
+        }
+
+
+_BY_STACK = ("max_ids_per_table", "max_unique_ids_per_table")
+
+
+def _check_limit(name: str, limit: Object) -> None:
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise errors.InvalidSpec(f"{name} must be an int of at least 1, got {limit!r}.")
 
 
 class Lookup(NamedTuple):

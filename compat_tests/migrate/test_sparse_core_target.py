@@ -24,6 +24,9 @@ from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import forms, sparse_core_rules
 from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.modules import ALONE
+from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.selection import ALL
 from estimator_bridge.settings.catalogue import ROWS
 
 STEPS = 4
@@ -84,11 +87,43 @@ def test_what_is_not_set_is_not_said(setting: str) -> None:
     }
 
 
-@pytest.mark.parametrize("form", ["bridge", "keras"])
-def test_a_form_that_has_no_such_target(form: str) -> None:
-    """A form without this target is refused, with the form that has it."""
-    with pytest.raises(errors.InvalidInput, match=r"--form tf2, not for --form .*--arithmetic"):
-        forms.of_name(form, "sparsecore")
+def test_a_form_that_has_no_such_target() -> None:
+    """The form without this target is refused, with those that have it."""
+    words = r"--form tf2 or --form keras, not for --form bridge.*--arithmetic"
+    with pytest.raises(errors.InvalidInput, match=words):
+        forms.of_name("bridge", "sparsecore")
+
+
+def in_keras_form(source: str) -> Rewritten:
+    """Returns a program in the Keras form, for the target."""
+    form = forms.of_name("keras", "sparsecore")
+    return form.rewrite(source, "train.py", ALL, ALONE)
+
+
+def test_the_keras_form_has_the_arithmetic_and_the_size() -> None:
+    """Beside these the program is the one for other hardware; reports have the target's lines."""
+    source = (ROOT / "examples" / "two_tower" / "train.py").read_text()
+    result = in_keras_form(source)
+    words = ("batch_size=FLAGS.batch_size", "arithmetic='sparsecore'")
+
+    assert [result.source.count(each) for each in words] == [1, 1]
+    plain = forms.of_name("keras").rewrite(source, "train.py", ALL, ALONE)
+    assert not any(each in plain.source for each in words)
+    added = [each for each in result.lines if each not in plain.lines]
+    assert [each.rule for each in added] == ["sparsecore-sequence", "sparsecore-arithmetic"]
+    assert "Trainer" not in "".join(map(str, added))
+
+
+def test_what_would_be_lost_is_refused_in_the_keras_form() -> None:
+    """The optimizer is refused by line and name; canned estimators have no tables to carry."""
+    source = (ROOT / "examples" / "dict_config" / "train.py").read_text()
+    with pytest.raises(Refused) as raised:
+        in_keras_form(source)
+    assert [each.rule for each in raised.value.blockers] == ["sparsecore-optimizer-lost"]
+
+    canned = (ROOT / "examples" / "census" / "train.py").read_text()
+    with pytest.raises(errors.Untranslatable, match=r"no tables, .*Leave --target out"):
+        in_keras_form(canned)
 
 
 def test_the_command_writes_beside_the_program(tmp_path: pathlib.Path) -> None:

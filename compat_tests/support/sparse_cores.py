@@ -16,8 +16,8 @@ from compat_tests.references.inputs import Occurrence
 from compat_tests.references.lookup import combine
 from compat_tests.references.training import ReferenceTable, contributions
 from tf2_engine.backends.sparsecore import SparseCoreDriver
-from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits
 from tf2_engine.soft_tpu import SoftTPUStrategy
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 
 Array = npt.NDArray[np.float32]
 RATE = 0.125

@@ -148,7 +148,7 @@ def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
 
 
 def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
-    """Returns arguments of stock's SparseCoreEmbeddingConfig with a quarter more than is needed."""
+    """Returns arguments of `SparseCoreLimits` with a quarter more than is needed."""
 
     def with_room(number: int) -> int:
         return -(-int(number * _HEAD_ROOM + 1) // _MULTIPLE) * _MULTIPLE
@@ -191,7 +191,8 @@ def _sample_lines(sampled: Sampled) -> Iterator[str]:
             f"{need.ids_per_sample} per sample, padding included"
         )
     proposed = ", ".join(f"{name}={value}" for name, value in limits(sampled.needs).items())
-    yield f"    with a quarter more: SparseCoreEmbeddingConfig({proposed})"
+    yield f"    with a quarter more: SparseCoreLimits({proposed})"
+    yield "    of tf2_engine, whose arguments are those of stock's SparseCoreEmbeddingConfig"
     for feature, count in sampled.outside.items():
         yield f"    feature {feature!r}: {count} id(s) outside of its table"
 

@@ -71,8 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--form", choices=FORMS, default="bridge", help=form)
     target = (
-        "the new program, of the tf2 form, is for TPUs with SparseCores (v5p, v6e, TPU7x), and has "
-        "their numbers on a host too; what they lack is listed, or refused"
+        "the new program, of the tf2 or keras form, is for TPUs with SparseCores (v5p, v6e, "
+        "TPU7x), and has their numbers on a host too; what they lack is listed, or refused"
     )
     parser.add_argument("--target", choices=TARGETS, help=target)
     where = parser.add_mutually_exclusive_group()

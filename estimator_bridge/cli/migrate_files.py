@@ -64,7 +64,9 @@ def write(
 
 def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
     """Returns where the new program or folder goes; raises InvalidInput if it may not."""
-    target = path.with_name(f"{path.stem}_{options.target or options.form}{path.suffix}")
+    names = [options.form if options.form != "tf2" or not options.target else "", options.target]
+    ending = "_".join(filter(None, names))
+    target = path.with_name(f"{path.stem}_{ending}{path.suffix}")
     if options.in_place or options.output:
         target = path if options.in_place else pathlib.Path(options.output)
     is_folder = path.is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -14,10 +15,11 @@ from estimator_bridge.migrate import (
     tf2_form,
     tf2_rules,
 )
+from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.modules import ALONE, Modules
-from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
@@ -54,7 +56,9 @@ def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
     return {name: Rule(rule.effect, tf2_rules.becomes(rule)) for name, rule in rules.items()}
 
 
-def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rewritten:
+def _keras(
+    source: str, name: str, selected: Selection, modules: Modules, target: str | None = None
+) -> Rewritten:
     if modules is not ALONE:
         raise errors.InvalidInput(
             "migrate: --form keras takes a program of one file, not a folder. Give the file, or "
@@ -65,9 +69,34 @@ def _keras(source: str, name: str, selected: Selection, modules: Modules) -> Rew
             "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
             "migrate to --form tf2."
         )
-    result = keras_form.migrate_to_keras(source, name)
+    lines = _lines_of_target(source, name, target) if target is not None else ()
+    result = keras_form.migrate_to_keras(source, name, target)
     keras_losses.check(result.source, name)
-    return result
+    return dataclasses.replace(result, lines=(*result.lines, *lines))
+
+
+def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
+    """Returns the lines of a target, as the tf2 form reports them.
+
+    Raises Refused for what would train something else there.
+    """
+    try:
+        lines = tf2_form.migrate(source, name, target=target).lines
+    except Refused as refused:
+        # What else blocks the tf2 form does not matter to another.
+        lacking = [each for each in refused.blockers if each.rule in sparse_core_rules.RULES]
+        if lacking:
+            raise Refused(refused.subject, lacking) from None
+        lines = ()
+    return tuple(
+        dataclasses.replace(
+            each,
+            new=each.new.replace("Trainer", "ColumnEmbedding"),
+            why=each.why.replace("Trainer", "ColumnEmbedding"),
+        )
+        for each in lines
+        if each.rule in sparse_core_rules.RULES
+    )
 
 
 FORMS: Mapping[str, Form] = {
@@ -83,7 +112,12 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
         rewrite=functools.partial(tf2_form.migrate, target=sparse_core_rules.TARGET),
         rules=lambda: {**_tf2_rules(), **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
-    )
+    ),
+    "keras": FORMS["keras"]._replace(
+        rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),
+        rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
+        verified_against="bridge-sparsecore",
+    ),
 }
 """Those that are for TPUs with SparseCores too, with --target sparsecore."""
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
+from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
 from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
 from tf2_engine.keras.observer import Observer
+from tf2_engine.preprocessing import sparse_core
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
@@ -39,6 +41,9 @@ class ColumnEmbeddingLayer(PassiveLayer):
     Args:
         columns: `TableColumn`s, in a list or a dict.
         optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
+        batch_size: of the global batch, which SparseCores must know; elsewhere it has no effect,
+            and batches may have any size.
+        arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
 
     Attributes:
         step: the global step, which rates that are a `ByStep` read.
@@ -53,11 +58,21 @@ class ColumnEmbeddingLayer(PassiveLayer):
         columns: Mapping[str, TableColumn] | Sequence[TableColumn],
         optimizer: Object = None,
         name: str | None = None,
+        *,
+        batch_size: int | None = None,
+        arithmetic: str | None = None,
+        sparse_core_limits: Object = None,
         **options: Object,
     ) -> None:
         super().__init__(name=name, **options)
         columns, optimizer = plain(columns), plain(optimizer)
-        self._arguments = Arguments({"columns": columns, "optimizer": optimizer})
+        of_tables = {
+            "arithmetic": arithmetic,
+            "sparse_core_limits": plain(sparse_core_limits),
+        }
+        self._arguments = Arguments(
+            {"columns": columns, "optimizer": optimizer, "batch_size": batch_size, **of_tables}
+        )
         self._columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
             {each.key: each.ids for each in self._columns}
@@ -68,7 +83,9 @@ class ColumnEmbeddingLayer(PassiveLayer):
             rate = getattr(each, "learning_rate", None)
             if isinstance(rate, ByStep):
                 rate.step = self.step
-        self.tables = self._embedding_class(config, optimizer, name="tables")
+        if SparseCoreDriver.claims(tf.distribute.get_strategy()):
+            of_tables["batch_size"] = batch_size
+        self.tables = self._embedding_class(config, optimizer, name="tables", **of_tables)
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
@@ -90,7 +107,10 @@ class ColumnEmbeddingLayer(PassiveLayer):
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
         """
-        ids, weights, lengths = self._preprocessing(features)
+        prepared_ids = self._preprocessing(features)
+        if self.tables.on_sparse_cores:
+            prepared_ids = sparse_core.in_order(prepared_ids)
+        ids, weights, lengths = prepared_ids
         used = {name for each in self._columns for name in _keys(each.ids)}
         return {
             "ids": ids,

@@ -13,7 +13,7 @@ from tf2_engine import errors, specs
 from tf2_engine.keras.keras_optimizers import is_keras_optimizer, translate_keras_optimizer
 from tf2_engine.types import Nest, Object, Variable
 
-ARITHMETICS = ("tpu", "keras")
+ARITHMETICS = ("tpu", "sparsecore", "keras")
 
 _NOT_PIPELINED = (
     "`pipeline_execution_with_tensor_core`=True is ignored: off a TPU Keras optimizers train the "
@@ -25,8 +25,8 @@ _NOT_PIPELINED = (
 class Configuration:
     """The arguments of a layer, checked; its spec has optimizers of the engine.
 
-    The user's TableConfigs are in the order of the spec; the arithmetic is "tpu" or "keras"; a
-    layer trains if every table has an optimizer.
+    The user's TableConfigs are in the order of the spec; the arithmetic is one of ARITHMETICS;
+    a layer trains if every table has an optimizer.
     """
 
     spec: specs.EngineSpec
@@ -74,7 +74,7 @@ def configure(
     # One translation for each optimizer, so that tables share its rate.
     translated = {
         id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
-        if arithmetic == "tpu" and trains
+        if arithmetic != "keras" and trains
         else specs.NO_UPDATES
         for optimizer in optimizers
     }
@@ -94,7 +94,7 @@ def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
         return "keras" if by_keras and not on_tpu else "tpu"
     specs.check_choice("", "arithmetic", choice, ARITHMETICS)
     # A program chooses for machines without a TPU, and runs on both.
-    return "tpu" if on_tpu else choice
+    return "tpu" if on_tpu and choice == "keras" else choice
 
 
 def _check_keras_optimizers(optimizers: Sequence[Object]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, log, soft_tpu, specs, structure, tf_compat
+from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.embedding import TPUEmbedding
@@ -23,6 +24,7 @@ from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.packed import PackedBatch, pack, unpacked
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
 
@@ -52,8 +54,12 @@ class EmbeddingLayer(Configurable):
         batch_size: the global batch size; None takes it from the input. A TPU needs it if no input
             has a known batch size, as when all are SparseTensors. Elsewhere batches may have any
             size without it.
-        arithmetic: off a TPU "tpu", the numbers of a TPU, or "keras", those of Keras. None means
-            "keras" if Keras optimizers were passed for all tables, else "tpu".
+        arithmetic: off a TPU "tpu", the numbers of a TPU of the first generation, "sparsecore",
+            those of the TPU v5p, v6e and TPU7x, or "keras", those of Keras. None means "keras" if
+            Keras optimizers were passed for all tables, else "tpu". A TPU has its own; with
+            "sparsecore" one without SparseCores is refused.
+        sparse_core_limits: of the ids that a step may have on SparseCores; see
+            `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
         trainable: False looks up without training.
         name: the name of the layer.
@@ -73,6 +79,7 @@ class EmbeddingLayer(Configurable):
         batch_size: int | None = None,
         *,
         arithmetic: str | None = None,
+        sparse_core_limits: Object = None,
         bias_correction: bool = True,
         trainable: bool = True,
         name: str | None = None,
@@ -83,12 +90,16 @@ class EmbeddingLayer(Configurable):
             name=name, trainable=trainable, dtype="float32", autocast=False, **options
         )
         feature_config, optimizer = plain(feature_config), plain(optimizer)
+        sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
+        if sparse_core_limits is not None:
+            sparse_core_limits = SparseCoreLimits.of(plain(sparse_core_limits))
         arguments = {
             "feature_config": feature_config,
             "optimizer": optimizer,
             "pipeline_execution_with_tensor_core": pipeline_execution_with_tensor_core,
             "batch_size": batch_size,
             "arithmetic": arithmetic,
+            "sparse_core_limits": sparse_core_limits,
             "bias_correction": bias_correction,
         }
         self._arguments = Arguments(arguments)
@@ -114,9 +125,8 @@ class EmbeddingLayer(Configurable):
             )
             variables = self._tpu_embedding.keras_variables
         else:
-            self._tpu_embedding = TPUEmbedding(
-                configuration.spec, batch_size=batch_size, training=configuration.trains
-            )
+            self._tpu_embedding = _engine(configuration, batch_size, sparse_core_limits)
+            self._state.on_sparse_cores = SparseCoreDriver.claims(tf.distribute.get_strategy())
             # Where nothing trains, too: checkpoints of functional models of Keras 2 count the
             # layers that have weights.
             keras_variable, virtual = self._make_variable(
@@ -134,8 +144,13 @@ class EmbeddingLayer(Configurable):
 
     @property
     def arithmetic(self) -> str:
-        """Whose numbers training gives: "tpu" or "keras"."""
+        """Whose numbers training gives: "tpu", "sparsecore" or "keras"."""
         return self._state.configuration.arithmetic
+
+    @property
+    def on_sparse_cores(self) -> bool:
+        """Whether the tables are on SparseCores, which take sparse ids in the order of samples."""
+        return self._state.on_sparse_cores
 
     @property
     def optimizer(self) -> Object:
@@ -330,6 +345,7 @@ class _State:
     on_tpu: bool
     counts: bool
     virtual: Variable | None = None
+    on_sparse_cores: bool = False
     served: Mapping[str, Object] | None = None
 
     def __post_init__(self) -> None:
@@ -375,6 +391,21 @@ def _warn_of_servers(layer: str) -> None:
             "`fit` works.",
             layer,
         )
+
+
+def _engine(
+    configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
+) -> TPUEmbedding:
+    """Returns the engine of a layer; on SparseCores it is built, if the sizes are known."""
+    spec, driver = configuration.spec, None
+    if configuration.arithmetic == sparse_core_arithmetic.NAME:
+        driver = sparse_core_arithmetic.make_driver(limits)
+        spec = sparse_core_arithmetic.accumulating(spec)
+    engine = TPUEmbedding(spec, batch_size=batch_size, training=configuration.trains, driver=driver)
+    are_known = all(each.output_shape and each.output_shape[0] for each in spec.features)
+    if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
+        engine.build()  # Stacks cannot be made while a step is traced.
+    return engine
 
 
 def _activation_proxy(

@@ -24,6 +24,7 @@ from tf2_engine.keras import columns
 from tf2_engine.keras.legacy_rules import KerasMomentum, KerasRMSProp
 from tf2_engine.optimizers import OPTIMIZERS
 from tf2_engine.quantization import Quantization
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
@@ -39,6 +40,7 @@ OF_IDS = (
     *(preprocessing.VocabularyList, preprocessing.Weighted),
 )
 OF_COLUMNS = (columns.Numeric, columns.Indicator, columns.PlainEmbedding)
+OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits)
 
 Instance = TypeVar("Instance")
 
@@ -49,7 +51,7 @@ def _classes() -> dict[str, type]:
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
-        **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, columns.ByStep, Quantization)},
+        **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
         **{each.__name__: each for each in (KerasMomentum, KerasRMSProp)},
         "Embedding": columns.TableColumn,  # as files have it
     }

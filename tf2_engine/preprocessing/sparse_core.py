@@ -1,4 +1,4 @@
-"""Ids as stock's TPUEmbeddingV2 takes them: sorted by sample, and a row for each activation."""
+"""Ids as SparseCores take them: in order, and for stock's TPUEmbeddingV2 a row per activation."""
 
 from __future__ import annotations
 
@@ -9,6 +9,18 @@ import tensorflow as tf
 from tf2_engine.preprocessing.categorical import Column
 from tf2_engine.preprocessing.module import Prepared, Preprocessing
 from tf2_engine.types import Ids, SparseTensor
+
+
+def in_order(prepared: Prepared) -> Prepared:
+    """Returns ids and weights in the order of samples and positions, which SparseCores want."""
+    weights = {
+        key: None if weight is None else tf.sparse.reorder(weight)
+        for key, weight in (prepared.weights or {}).items()
+    }
+    return prepared._replace(
+        ids={key: tf.sparse.reorder(ids) for key, ids in prepared.ids.items()},
+        weights=weights if prepared.weights is not None else None,
+    )
 
 
 class SparseCorePreprocessing(Preprocessing):

@@ -11,7 +11,9 @@ import tensorflow as tf
 import tf2_engine
 from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
-from tf2_engine.training import differentiation, dummies, sparse_cores
+from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
+from tf2_engine.preprocessing import sparse_core
+from tf2_engine.training import differentiation, dummies
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
@@ -29,7 +31,7 @@ class Model:
 
     Args:
         batch_sizes: of the global batch, by mode.
-        embedding_config_spec, arithmetic: as those of `Trainer`.
+        embedding_config_spec, arithmetic, sparse_core_limits: as those of `Trainer`.
 
     Attributes:
         engine: the tables.
@@ -46,12 +48,12 @@ class Model:
         batch_sizes: Mapping[str, int | None],
         embedding_config_spec: Object,
         arithmetic: str = "tpu",
+        sparse_core_limits: Object = None,
     ) -> None:
         self.model_fn, self.config, self.params = model_fn, config, dict(params)
         self._batch_sizes = batch_sizes
-        # Of a core of a TPU with SparseCores; None elsewhere.
-        self._samples: int | None = None
-        specs.check_choice("", "arithmetic", arithmetic, sparse_cores.ARITHMETICS)
+        specs.check_choice("", "arithmetic", arithmetic, ("tpu", sparse_core_arithmetic.NAME))
+        sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
         if config.tf_random_seed is not None:
             tf.random.set_seed(config.tf_random_seed)
         self.strategy = make_strategy(config)
@@ -76,28 +78,22 @@ class Model:
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
             engine_spec, driver = self.embedding.engine_spec, None
-            if arithmetic == "sparsecore":
-                driver = sparse_cores.make_driver(self.strategy)
-                self._samples = self._samples_of_core(size)
-                engine_spec = sparse_cores.engine_spec(engine_spec, self._samples)
+            if arithmetic == sparse_core_arithmetic.NAME:
+                driver = sparse_core_arithmetic.make_driver(sparse_core_limits)
+                engine_spec = sparse_core_arithmetic.accumulating(engine_spec)
+            self._on_sparse_cores = isinstance(driver, SparseCoreDriver)
+            if self._on_sparse_cores and size is None:
+                raise errors.InvalidInput(
+                    "`train_batch_size` is not set, and a TPU is configured for one size. Give it."
+                )
             self.engine = tf2_engine.TPUEmbedding(engine_spec, batch_size=size, driver=driver)
-            if self._samples is not None:
+            if self._on_sparse_cores:
                 self.engine.build()  # Stacks cannot be made while a step is traced.
             self._dummies = dummies.create(table.name for table in engine_spec.tables)
         self._tables = _tables_of_features(engine_spec)
         self.store = ModelVariables()
         self.saver: Saver | None = None
         self._traced_step: Tensor | None = None
-
-    def _samples_of_core(self, batch_size: int | None) -> int | None:
-        """Returns the samples of each core of a TPU; None on a host, which takes any batch."""
-        if not self.on_tpu:
-            return None
-        if batch_size is None:
-            raise errors.InvalidInput(
-                "`train_batch_size` is not set, and a TPU is configured for one size. Give it."
-            )
-        return batch_size // int(self.strategy.num_replicas_in_sync)
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
         """Returns the preprocessing into ids, weights and lengths, and the keys of the weights.
@@ -119,11 +115,10 @@ class Model:
     def batches(self, input_fn: Function, mode: str) -> Object:
         """Returns distributed batches of ids, weights, lengths, the other features, and labels."""
         prepare, weight_keys = self.preprocessing()
-        if self._samples is not None:
-            prepare = sparse_cores.SparseCoreIds(prepare, self.embedding.engine_spec)
 
         def prepared(features: Nest, labels: Nest = None) -> Batch:
-            batch = prepare(self._with_sparse_ids(features, prepare.columns))._asdict()
+            ids = prepare(self._with_sparse_ids(features, prepare.columns))
+            batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
             # The input of a strategy must not contain None.
             weights = batch["weights"] or {}
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}

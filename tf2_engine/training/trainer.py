@@ -52,6 +52,9 @@ class Trainer:
         arithmetic: "tpu", the numbers of a TPU of the first generation, or "sparsecore", those of
             the TPU v5p, v6e and TPU7x: on a host by `HostDriver(arithmetic="sparsecore")`, under a
             TPUStrategy by the SparseCores. Settings that these do not have are an InvalidSpec.
+        sparse_core_limits: of the ids that a step may have on SparseCores, a
+            `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as
+            `estimator-bridge audit --sample` proposes; by default those of stock. A host has none.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`.
@@ -80,6 +83,7 @@ class Trainer:
         embedding_config_spec: Object,
         warm_start_from: str | WarmStartSettings | None = None,
         arithmetic: str = "tpu",
+        sparse_core_limits: Object = None,
     ) -> None:
         self.config = config or RunConfig()
         self.model_dir: str = model_dir or self.config.model_dir or tempfile.mkdtemp()
@@ -91,7 +95,13 @@ class Trainer:
             ModeKeys.PREDICT: predict_batch_size,
         }
         self._model = Model(
-            model_fn, self.config, params or {}, sizes, embedding_config_spec, arithmetic
+            model_fn,
+            self.config,
+            params or {},
+            sizes,
+            embedding_config_spec,
+            arithmetic,
+            sparse_core_limits,
         )
         self.params = self._model.params
         self.strategy = self._model.strategy

@@ -15,10 +15,10 @@ _RESOLVER = "TPUClusterResolver"
 
 
 class SiteWriter:
-    """Writes the model in place of the TPUEstimator."""
+    """Writes the model in place of the TPUEstimator; `target` as of `migrate_to_keras`."""
 
-    def __init__(self, source: Source, site: Site) -> None:
-        self._source, self._site = source, site
+    def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
+        self._source, self._site, self._target = source, site, target
 
     # The estimator.
 
@@ -151,5 +151,16 @@ class SiteWriter:
             return lambda indent: ""
         parts = [each for each in (columns, optimizer) if each is not None]
         return lambda indent: call_text(
-            layer, [source.code(each) for each in parts], indent, "embedding = "
+            layer,
+            [*(source.code(each) for each in parts), *self._of_target()],
+            indent,
+            "embedding = ",
         )
+
+    def _of_target(self) -> list[str]:
+        """Returns the arguments of the layer that it has for the target."""
+        if self._target is None:
+            return []
+        batch_size = self._site.arguments.get("train_batch_size")
+        of_batch = [] if batch_size is None else [f"batch_size={self._source.code(batch_size)}"]
+        return [*of_batch, f"arithmetic={self._target!r}"]

@@ -34,15 +34,20 @@ _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
 """The names of the modes in the new program."""
 
 
-def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
+def migrate_to_keras(
+    source: str, name: str = "the program", target: str | None = None
+) -> Rewritten:
     """Returns a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
     Args:
         name: how errors call the program.
+        target: "sparsecore" gives the tables the arithmetic of SparseCores, and on a TPU the
+            batch size for which they are built; what they lack is not looked for.
 
     Raises:
         InvalidInput: the source is not Python 3.
-        Untranslatable: parts of it cannot be carried over; the message lists all of them.
+        Untranslatable: parts of it cannot be carried over, and the message lists all of them; or
+            it has no tables, for a target.
     """
     check_source(source, name)
     program = Source(source, name)
@@ -56,7 +61,16 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
     _aliases(program)
-    text = _of_tables(program, site, name) if site.canned is None else _of_canned(program, site)
+    if target is not None and site.canned is not None:
+        raise errors.Untranslatable(
+            f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
+            "--target out."
+        )
+    text = (
+        _of_tables(program, site, name, target)
+        if site.canned is None
+        else _of_canned(program, site)
+    )
     program.check()
     new_source = text()
     program_checks.check(new_source, name)
@@ -66,13 +80,15 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     return Rewritten(new_source, tuple(lines))
 
 
-def _of_tables(program: Source, site: sites.Site, name: str) -> Callable[[], str]:
+def _of_tables(
+    program: Source, site: sites.Site, name: str, target: str | None
+) -> Callable[[], str]:
     """Returns the text of the form of a program with a TPUEstimator, to be made."""
     model, root, values = _model(program, site)
     if model is None or root is None:
         program.check()
         raise errors.Untranslatable(f"{name}: its model_fn is not found.")
-    SiteWriter(program, site).write(values)
+    SiteWriter(program, site, target).write(values)
     CallWriter(program, site).write()
     table_configs.write(program)
     return _rest(program, model, root)

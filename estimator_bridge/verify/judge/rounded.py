@@ -8,7 +8,6 @@ See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 
 import numpy as np
 
@@ -107,19 +106,13 @@ def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) 
 
     What is beyond a limit by more than its error is as exact as the limit.
     """
-    if low is not None:
-        x = _monotone(np.maximum, x, rounded(low))
-    if high is not None:
-        x = _monotone(np.minimum, x, rounded(high))
-    return x
-
-
-def _monotone(function: Callable[[Array, Array], Array], x: Rounded, y: Rounded) -> Rounded:
-    """Returns a function of x and y that grows with both, without a rounding of its own."""
-    value = function(x.value, y.value)
-    below = value - function(x.value - x.error, y.value - y.error)
-    above = function(x.value + x.error, y.value + y.error) - value
-    error = np.maximum(above, below)
+    value, least, most = x.value, x.value - x.error, x.value + x.error
+    for hold, limit in ((np.maximum, low), (np.minimum, high)):
+        if limit is not None:
+            of = rounded(limit)
+            value = hold(value, of.value)
+            least, most = hold(least, of.value - of.error), hold(most, of.value + of.error)
+    error = np.maximum(value - least, most - value)
     return Rounded(value, np.where(np.isnan(error), np.inf, error))
 
 

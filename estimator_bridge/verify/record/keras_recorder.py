@@ -57,7 +57,8 @@ class KerasRecorder:
     def _check(self, model: Object) -> None:
         """Raises InvalidInput if the side cannot run a Keras model."""
         side, name = self._recorder.side, type(model).__name__
-        chosen = side.software_tpu or side.arithmetic != "tpu"
+        other_numbers = side.arithmetic not in ("tpu", _arithmetic(model)) or side.stock_v2
+        chosen = side.software_tpu or other_numbers
         if side.stock or side.use_tpu is False or chosen:
             raise errors.InvalidInput(
                 f"The program trains a Keras model ({name}), which side {side.name!r} cannot run: "
@@ -133,6 +134,7 @@ class KerasRecorder:
             use_tpu=True,
             every=every,
             batch_size=_batch_size(x.element_spec),
+            arithmetic=_arithmetic(training.model),
         )
         recorder.programs[id(training)] = training, program
 
@@ -203,6 +205,11 @@ def _replaced(original: Function, method: Function) -> Function:
 def _read(training: KerasTraining, arguments: Arguments) -> Iterable[tuple[str, Array]]:
     """Returns the variables that a method of a model has read, with their names."""
     return values_of(training).items()
+
+
+def _arithmetic(model: Object) -> str:
+    """Returns whose numbers the tables of a model have; those of a TPU without tables."""
+    return getattr(model.with_tables.tables, "arithmetic", "tpu")
 
 
 def _batch_size(spec: Object) -> int | None:

@@ -12,9 +12,10 @@ import tensorflow as tf
 from estimator_bridge.migrate.spec_to_tf2 import stock_optimizer
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends import SparseCoreDriver
-from tf2_engine.backends.interface import PerCore, Rates, StepInputs
-from tf2_engine.plan import Plan
-from tf2_engine.types import Ids, Nest, Object, Op, Tensor
+from tf2_engine.backends.interface import FeatureInput, PerCore, Rates, StepInputs
+from tf2_engine.batch import by_cell, read_ids
+from tf2_engine.plan import FeaturePlan, Plan
+from tf2_engine.types import Nest, Object, Op, Tensor
 
 _Queue = dict[str | None, collections.deque[Nest]]
 
@@ -57,9 +58,11 @@ class StockDriver(SparseCoreDriver):
         """Looks up what is enqueued."""
         enqueued, looked_up = self._of_computation()
         part = enqueued[name].popleft()
+        features = zip(self._ready().features, part, strict=True)
+        inputs = [_by_row(feature, each) for feature, each in features]
         activations, preserved = self._embedding(
-            {_key(position): _by_row(each.ids) for position, each in enumerate(part)},
-            {_key(position): _by_row(each.weights) for position, each in enumerate(part)},
+            {_key(position): each.ids for position, each in enumerate(inputs)},
+            {_key(position): each.weights for position, each in enumerate(inputs)},
         )
         looked_up.setdefault(name, collections.deque()).append(preserved)
         return [[activations[_key(position)] for position in range(len(part))]]
@@ -79,12 +82,14 @@ class StockDriver(SparseCoreDriver):
         return self._waiting.setdefault(computation, ({}, {}))
 
 
-def _by_row(values: Ids | None) -> Ids | None:
-    """Returns sparse ids of sequences as stock takes them: a row of ids for each position."""
-    if not isinstance(values, tf.SparseTensor) or values.shape.rank != 3:
+def _by_row(feature: FeaturePlan, values: FeatureInput) -> FeatureInput:
+    """Returns ids of sequences as stock takes them: a row of ids for each position."""
+    if not isinstance(values.ids, tf.SparseTensor) or len(feature.output_shape) == 1:
         return values
-    shape = values.dense_shape
-    return tf.sparse.reshape(values, tf.stack([shape[0] * shape[1], shape[2]]))
+    raw = by_cell(feature, read_ids(feature, values.ids, values.weights))
+    shape = tf.stack([tf.cast(raw.num_samples, tf.int64), 1])
+    ids = tf.SparseTensor(raw.index, raw.ids, shape)
+    return FeatureInput(ids, None if raw.weight is None else ids.with_values(raw.weight))
 
 
 def _key(position: int) -> str:

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from tf2_engine.backends.sparsecore.driver import SparseCoreDriver as SparseCoreDriver
-from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits as SparseCoreLimits
+from tf2_engine.sparsecore_limits import SparseCoreLimits as SparseCoreLimits

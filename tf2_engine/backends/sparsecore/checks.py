@@ -27,13 +27,6 @@ def check_plan(plan: Plan) -> None:
         )
     for table in plan.tables:
         sparsecore_rules.check(table.name, table.optimizer)
-    for feature in plan.features:
-        if feature.max_sequence_length:
-            raise errors.InvalidSpec(
-                f"{feature.where}: max_sequence_length={feature.max_sequence_length} is not "
-                "possible on SparseCores, which have no sequences. Give the feature an "
-                "`output_shape` with a row of ids for each position, " + _HOST
-            )
     if plan.pipeline_execution_with_tensor_core:
         _log.warning(
             "pipeline_execution_with_tensor_core=True: on SparseCores only the TPU's compiler can "
@@ -57,5 +50,6 @@ def check_not_in_run(strategy: Strategy) -> None:
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(
             "The engine is not built, and its first batch is inside of `strategy.run`, where the "
-            "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`."
+            "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
+            "or give a Keras layer its `batch_size`."
         )

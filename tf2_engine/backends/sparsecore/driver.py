@@ -14,13 +14,14 @@ from tf2_engine import errors, tf_compat
 from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
 from tf2_engine.backends.sparsecore import checks, inputs, lookup, update
 from tf2_engine.backends.sparsecore.cores import SparseCoreCores
-from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits, stacks_of
+from tf2_engine.backends.sparsecore.stacks import stacks_of
 from tf2_engine.backends.sparsecore.transfer import DeviceTable
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.checks import check_control_flow
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Strategy, Tensor
 
@@ -45,18 +46,19 @@ class SparseCoreDriver(ReplicaDriver):
     of another table, on the hardware; on the software TPU they are an error.
 
     Args:
-        limits: the sizes of the buffers; by default those of stock.
+        limits: the sizes of the buffers, `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig;
+            by default those of stock.
 
-    Raises OutOfOrder if the current strategy is no TPUStrategy.
+    Raises OutOfOrder if the current strategy is no TPUStrategy, and WrongType for other limits.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
     drops_batches = True
 
-    def __init__(self, limits: SparseCoreLimits | None = None) -> None:
+    def __init__(self, limits: Object = None) -> None:
         self._strategy = tf.distribute.get_strategy()
         self._topology = topologies.read_topology(self._strategy)
-        self._limits = limits or SparseCoreLimits()
+        self._limits = SparseCoreLimits.of(limits)
         self._plan: Plan | None = None
         self._tables: tuple[DeviceTable, ...] = ()
         self._batches: weakref.WeakKeyDictionary[Object, _Batches] = weakref.WeakKeyDictionary()

@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from tf2_engine import soft_sparsecore
 from tf2_engine.backends.interface import FeatureInput
-from tf2_engine.backends.sparsecore.stacks import FeatureInStack, SparseCoreLimits, Stack
-from tf2_engine.batch import RawIds, read_unchecked, wrong_rank
+from tf2_engine.backends.sparsecore.stacks import FeatureInStack, Stack
+from tf2_engine.batch import RawIds, by_cell, check_layout, read_unchecked
+from tf2_engine.plan import FeaturePlan
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Tensor
 
 MOST_MINIBATCHES = 64
@@ -78,10 +80,12 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
 
 def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
     """Returns rows, columns and gains of a feature's ids, for each SparseCore of the core."""
+    raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
     layout, cores = feature.layout, stack.sparse_cores
+    index = tf.zeros([0], tf.int32) if raw.index is None else tf.cast(raw.index, tf.int32)
     outputs = tf.raw_ops.ConvertToListOfSparseCoreCooTensors(
-        indices_or_row_splits=_index(feature, raw),
+        indices_or_row_splits=index,
         values=soft_sparsecore.as_int32(raw.ids),
         weights=tf.cast(weight, tf.float32),
         sample_count=feature.samples,
@@ -97,22 +101,14 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
     return tuple(outputs)
 
 
-def _index(feature: FeatureInStack, raw: RawIds) -> Tensor:
-    """Returns no index, row splits, or coordinates of which the first is the sample."""
-    if raw.index is None:
-        return tf.zeros([0], tf.int32)
-    index = tf.cast(raw.index, tf.int32)
-    if raw.kind == "ragged":
-        return index
-    shape, rank = feature.plan.output_shape, raw.index.shape.as_list()[-1]
-    if rank != len(shape) + 1:
-        raise wrong_rank(feature.plan, rank)
-    if rank == 2:
-        return index
-    cell = index[:, 0]
-    for axis, size in enumerate(shape[1:], 1):
-        cell = cell * size + index[:, axis]
-    return tf.stack([cell, index[:, -1]], 1)
+def _by_activation(feature: FeaturePlan, raw: RawIds) -> RawIds:
+    """Returns ids with a row for each activation, as the op takes them: sequences become so.
+
+    Raises InvalidInput if the batch does not fit the output shape.
+    """
+    per_row = check_layout(feature, raw)
+    has_row_for_each = len(feature.output_shape) == 1 or (raw.kind == "ragged" and per_row == 1)
+    return raw if raw.kind == "dense" or has_row_for_each else by_cell(feature, raw)
 
 
 def _sort(

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf2_engine.backends.sparsecore.inputs import PackedIds
-from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits, Stack
+from tf2_engine.backends.sparsecore.stacks import Stack
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Tensor
 
 

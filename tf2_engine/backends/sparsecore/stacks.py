@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tf2_engine import errors, sparsecore_layout
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores, StackableTable, TableLayout
-
-DEFAULT_IDS = 256
-"""The ids, and distinct ids, that a SparseCore takes from another unless a stack has a limit."""
-
-DEFAULT_IDS_PER_SAMPLE = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class SparseCoreLimits:
-    """The sizes of the buffers in which SparseCores get ids, as in SparseCoreEmbeddingConfig.
-
-    Attributes:
-        max_ids_per_table, max_unique_ids_per_table: by the name of a stack, which is the names of
-            its tables joined by `_`: how many ids, and distinct ids, one SparseCore takes from
-            another in a step; 256 by default. More are an error when the step runs.
-        max_ids_per_chip_per_sample: the room of a core, times the samples of the stack.
-        allow_id_dropping: ids for which a core has no room are dropped, instead of an error.
-        disable_table_stacking: each table is a stack of its own.
-    """
-
-    max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    max_unique_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    max_ids_per_chip_per_sample: int = DEFAULT_IDS_PER_SAMPLE
-    allow_id_dropping: bool = False
-    disable_table_stacking: bool = False
-
-    def of_stack(self, name: str) -> dict[str, int]:
-        """Returns the limits of a stack, by the attributes of the ops."""
-        return {
-            "max_ids_per_sparse_core": self.max_ids_per_table.get(name, DEFAULT_IDS),
-            "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(name, DEFAULT_IDS),
-        }
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +62,8 @@ class Stack:
 def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
     """Returns the stacks of a plan, in the order of stock's TPUEmbeddingV2.
 
-    Raises InvalidSpec if a feature's samples cannot be spread over the SparseCores of a core.
+    Raises InvalidSpec if a feature's samples cannot be spread over the SparseCores of a core, or
+    for a limit of a stack that is not there.
     """
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name
@@ -114,6 +84,8 @@ def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -
         stacking=not limits.disable_table_stacking,
     )
     tables = {table.name: table for table in plan.tables}
+    by_stack = sparsecore_layout.stacks_of(layouts.values())
+    limits.check_stacks([*by_stack])
     return tuple(
         Stack(
             name,
@@ -121,7 +93,7 @@ def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -
             of_stack,
             _features(plan, of_stack, samples),
         )
-        for name, of_stack in sparsecore_layout.stacks_of(layouts.values()).items()
+        for name, of_stack in by_stack.items()
     )
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine.backends.sparsecore.inputs import PackedIds
-from tf2_engine.backends.sparsecore.stacks import SparseCoreLimits, Stack
+from tf2_engine.backends.sparsecore.stacks import Stack
+from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Tensor
 

@@ -62,8 +62,9 @@ MADE_ELSEWHERE = {
         "tf2_engine.keras.preprocessing_layer.PreprocessingLayer"
     ),
     "tf2_engine.keras.classes.SequenceFeatures": (
-        "tf2_engine.keras.column_layers.SequenceFeaturesLayer"
+        "tf2_engine.keras.sequence_layer.SequenceFeaturesLayer"
     ),
+    "tf2_engine.keras.classes.SequenceHead": "tf2_engine.keras.sequence_head.SequenceHeadLayer",
     "tf2_engine.keras.classes.TPUEmbedding": "tf2_engine.keras.embedding_layer.EmbeddingLayer",
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.classes import RegressionHead as RegressionHead
     from tf2_engine.keras.classes import RuleOptimizer as RuleOptimizer
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
+    from tf2_engine.keras.classes import SequenceHead as SequenceHead
     from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback
     from tf2_engine.keras.classes import TPUEmbedding as TPUEmbedding
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import Indicator as Indicator
     from tf2_engine.keras.columns import Numeric as Numeric
     from tf2_engine.keras.columns import PlainEmbedding as PlainEmbedding
+    from tf2_engine.keras.columns import SequenceNumeric as SequenceNumeric
     from tf2_engine.keras.columns import bucketized_column as bucketized_column
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column

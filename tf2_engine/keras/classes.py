@@ -18,7 +18,6 @@ from tf2_engine.keras.class_heads import BinaryClassHeadLayer, MultiClassHeadLay
 from tf2_engine.keras.column_layers import (
     ColumnEmbeddingLayer,
     DenseFeaturesLayer,
-    SequenceFeaturesLayer,
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.gru_cell import GRUCellBase
@@ -33,6 +32,8 @@ from tf2_engine.keras.number_heads import (
 )
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
+from tf2_engine.keras.sequence_head import SequenceHeadLayer
+from tf2_engine.keras.sequence_layer import SequenceFeaturesLayer
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
@@ -100,6 +101,7 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
         keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
     ),
     "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
+    "SequenceHead": _layer("SequenceHead", SequenceHeadLayer),
     "TPUEmbedding": layer_for,
     "TableSummaryCallback": lambda keras: _subclass(
         "TableSummaryCallback", (TableSummaryCallbackBase, keras.callbacks.Callback)

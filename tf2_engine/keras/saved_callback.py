@@ -9,13 +9,16 @@ import tensorflow as tf
 from tf2_engine.types import Object
 
 
-def saving_callback(model: Object, checkpoints: Object, max_steps: int | None) -> Object:
+def saving_callback(
+    model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
+) -> Object:
     """Returns a callback that saves every `save_steps` steps, and at the end of a training.
 
     Args:
         max_steps: the step at which training ends; None is the end of the data.
+        save_steps: None saves at the end alone.
     """
-    return _callback_class()(model, checkpoints, max_steps)
+    return _callback_class()(model, checkpoints, max_steps, save_steps)
 
 
 @functools.cache
@@ -23,16 +26,21 @@ def _callback_class() -> type:
     class SavedModelSteps(tf.keras.callbacks.Callback):
         """Saves checkpoints."""
 
-        def __init__(self, model: Object, checkpoints: Object, max_steps: int | None) -> None:
+        def __init__(
+            self,
+            model: Object,
+            checkpoints: Object,
+            max_steps: int | None,
+            save_steps: int | None,
+        ) -> None:
             super().__init__()
             self._of, self._checkpoints, self._max_steps = model, checkpoints, max_steps
-            self._saved = -1
+            self._save_steps, self._saved = save_steps, -1
 
         def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
             """Saves if it is due; ends the training at the last step."""
             step = self._of.global_step
-            every = self._checkpoints.save_steps
-            if every and step % every == 0:
+            if self._save_steps and step % self._save_steps == 0:
                 self._save(step)
             if self._max_steps is not None and step >= self._max_steps:
                 self._of.stop_training = True

@@ -43,11 +43,13 @@ class SequenceHeadLayer(PassiveLayer):
         head = plain(head)
         if not isinstance(head, HeadLayer):
             raise errors.InvalidSpec(
-                f"`head`: {head!r} is none of one kind of labels. Give one, such as BinaryClassHead."
+                f"`head`: {head!r} is none of one kind of labels. Give one, such as a "
+                "BinaryClassHead."
             )
         if not isinstance(head.weight_column, str | None):
             raise errors.InvalidSpec(
-                f"`head`: the weights of steps are {head.weight_column!r}. Give the key of a feature."
+                f"`head`: its weights of steps are {head.weight_column!r}. Give it the key of a "
+                "feature."
             )
         self._arguments = Arguments({"head": head, "mask_key": mask_key})
         self.head, self.units, self._mask_key = head, head.units, mask_key

@@ -47,7 +47,8 @@ class SequenceFeaturesLayer(EmbeddingColumnsLayer):
         `SequenceNumeric` its default.
 
         Raises:
-            InvalidInput: a column is none of a sequence, or a `SequenceNumeric` has a dense feature.
+            InvalidInput: a column is none of a sequence, or the feature of a `SequenceNumeric` is
+                dense.
             tf.errors.InvalidArgumentError: raw columns have other lengths than the first of them.
         """
         return self._concatenated(features)

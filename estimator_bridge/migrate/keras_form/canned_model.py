@@ -245,7 +245,9 @@ class CannedModelWriter:
         if self._linear is not None:
             yield "'linear_model': 'linear/linear_model'"
         if self._recurrent is not None:
-            yield from (f"'{name}': 'rnn_model/{name}'" for name in (self._recurrent.name, "logits"))
+            yield from (
+                f"'{name}': 'rnn_model/{name}'" for name in (self._recurrent.name, "logits")
+            )
         if self._canned.is_v1 and "Adam" in {each.kind for each in self._optimizers.values()}:
             scope = "head" if not self._slot_names else f"{next(iter(self._optimizers))}/head"
             yield from (f"'{name}': '{scope}/{name}'" for name in ("beta1_power", "beta2_power"))

@@ -117,7 +117,9 @@ class RecurrentWriter:
         return "simple_rnn", None
 
     def _is_class(self, node: ast.expr) -> bool:
-        classes = {each.name for each in ast.walk(self._source.tree) if isinstance(each, ast.ClassDef)}
+        classes = {
+            each.name for each in ast.walk(self._source.tree) if isinstance(each, ast.ClassDef)
+        }
         is_of_program = isinstance(node, ast.Name) and node.id in classes
         return is_of_program or self._source.full(node).startswith(_KERAS)
 
@@ -142,7 +144,10 @@ class RecurrentWriter:
             return [node], True
         why, way_out = "how many cells there are is not known", "Write a list of numbers into"
         if self._is_one_number():
-            why, way_out = "a number alone needs the name of a cell", "Add cell_type='simple_rnn' to"
+            why, way_out = (
+                "a number alone needs the name of a cell",
+                "Add cell_type='simple_rnn' to",
+            )
         place = self._source.tree if node is None else node
         self._source.problem(place, "keras-argument", why, f"{way_out} the call")
         return [], False

@@ -105,7 +105,13 @@ STOPS: dict[str, tuple[Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("what", STOPS)
+QUICK = ("a step", "no decrease", "above")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [each if each in QUICK else pytest.param(each, marks=pytest.mark.full) for each in STOPS],
+)
 def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Path) -> None:
     """The last step has a checkpoint and an evaluation."""
     make, last = STOPS[what]
@@ -115,12 +121,14 @@ def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Pa
     assert [*scalars_by_step(str(tmp_path / "eval"))] == [*range(2, last, 2), last]
 
 
+@pytest.mark.full
 def test_evaluations_of_a_training_before_count(tmp_path: pathlib.Path) -> None:
     """The second training stops at its first step, where the first one was to."""
     trained(tmp_path, [StopAtStep(last_step=6)])
     assert trained(tmp_path, [StopIfNoDecrease("loss", 2, **EACH)]).global_step == 7
 
 
+@pytest.mark.full
 def test_a_metric_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
     """As are those that there are."""
     with pytest.raises(errors.MissingMetric, match="no metric 'auc', only loss"):
@@ -149,6 +157,7 @@ def nan_at_4(step: Any) -> Any:
     return tf.where(step < 4.0, 1.0, float("nan"))
 
 
+@pytest.mark.full
 def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> None:
     """By an error before step 4 has a checkpoint, or without one."""
     with pytest.raises(errors.LossIsNaN, match="step 4"):
@@ -158,6 +167,7 @@ def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> Non
     assert model.global_step == 4
 
 
+@pytest.mark.full
 def test_steps_are_logged_at_intervals(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,6 +180,7 @@ def test_steps_are_logged_at_intervals(
     assert logged[0] == "loss = 1.0, step = 1"
 
 
+@pytest.mark.full
 def test_checkpoints_of_one_training_may_come_more_often(tmp_path: pathlib.Path) -> None:
     """And so do its evaluations."""
     model = Counter()
@@ -185,6 +196,20 @@ def test_checkpoints_of_one_training_may_come_more_often(tmp_path: pathlib.Path)
     assert [*scalars_by_step(str(tmp_path / "eval"))] == [3, 6]
     saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
     assert [each.rpartition("-")[2] for each in saved] == ["3", "6"]
+
+
+@pytest.mark.full
+def test_tensorboard_is_written_by_the_step(tmp_path: pathlib.Path) -> None:
+    """As hooks that count steps, save summaries and profile become it."""
+    folder, tensorboard = str(tmp_path / "logs"), tf.keras.callbacks.TensorBoard
+    callbacks = [
+        tensorboard(folder, update_freq=2, write_graph=False, write_steps_per_second=True),
+        tensorboard(folder, profile_batch=3, write_graph=False),
+    ]
+    model = trained(tmp_path / "model", callbacks)
+    assert model.global_step == 10
+    assert [*pathlib.Path(folder).glob("train/events.out.tfevents.*")]
+    assert [*pathlib.Path(folder).glob("**/plugins/profile/*")]
 
 
 SPEC = {"x": tf.TensorSpec([None, 1], tf.float32, "x")}
@@ -216,6 +241,7 @@ def greater(best_eval_result: Any, current_eval_result: Any) -> bool:
     return bool(best_eval_result["loss"] < current_eval_result["loss"])
 
 
+@pytest.mark.full
 def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clock: None) -> None:
     """Each of them, of which the latest are kept; those that are better than all before."""
     exporters = [
@@ -229,6 +255,7 @@ def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clo
     assert exported(tmp_path / "greatest") == [2, 10]
 
 
+@pytest.mark.full
 def test_the_best_of_earlier_trainings_is_to_be_beaten(
     tmp_path: pathlib.Path, quick_clock: None
 ) -> None:

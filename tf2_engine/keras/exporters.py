@@ -118,17 +118,20 @@ class BestExporterBase(LatestExporterBase):
             return
         for path in sorted(tf.io.gfile.glob(os.path.join(checkpoints.directory, self._pattern))):
             for _, results in scalars_of_file(path):
-                if self._best is None or self._is_better(results):
+                if self._is_better(results):
                     self._best = results
 
     def _is_wanted(self, results: Metrics) -> bool:
-        if self._has_exported and self._best is not None and not self._is_better(results):
+        if self._has_exported and not self._is_better(results):
             return False
         log.info("%s: exporting the best model so far.", self._folder)
         self._best, self._has_exported = results, True
         return True
 
     def _is_better(self, results: Metrics) -> bool:
+        """Returns whether results are better than the best ones, or are the first."""
+        if self._best is None:
+            return True
         return bool(self._compare(best_eval_result=self._best, current_eval_result=results))
 
 

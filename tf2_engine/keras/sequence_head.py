@@ -106,8 +106,9 @@ class SequenceHeadLayer(PassiveLayer):
     ) -> tuple[Tensor, Tensor, Features]:
         """Returns labels, logits and weights of the steps that there are, one after another."""
         key = self.head.weight_column
-        keys = [] if key is None else [key]
-        weights = {each: _of_steps((features or {})[each], mask) for each in keys}
+        weights = {}
+        if isinstance(key, str):
+            weights[key] = _of_steps((features or {})[key], mask)
         return _of_steps(labels, mask), tf.boolean_mask(logits, mask), weights
 
 

@@ -137,8 +137,9 @@ class RecurrentWriter:
         """Returns the widths, and whether they are one number and no list."""
         node = self._arguments.get("units")
         value = self._followed(node)
-        if isinstance(value, (ast.List, ast.Tuple)) and value.elts:
-            return list(value.elts), False
+        widths = value.elts if isinstance(value, (ast.List, ast.Tuple)) else []
+        if widths and not any(isinstance(each, ast.Starred) for each in widths):
+            return list(widths), False
         if self._is_one_number() and self._kind and "cell_type" in self._arguments:
             assert node is not None
             return [node], True

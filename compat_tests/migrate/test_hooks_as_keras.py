@@ -30,6 +30,16 @@ def rows():
 
 """
 
+FUNCTIONS = """
+
+def is_done():
+  return True
+
+
+def better(best_eval_result, current_eval_result):
+  return best_eval_result['auc'] < current_eval_result['auc']
+"""
+
 STOPS = "run_every_secs=None, run_every_steps=3"
 
 TRAIN_HOOKS = {
@@ -87,7 +97,7 @@ def with_evaluations(hooks: str = "", exporters: str = "", more: str = "") -> st
 
 def text_of(program: str) -> str:
     """Returns the Keras form of a program."""
-    return migrate_to_keras(f"{program}\ndef is_done():\n  return True\n", "train.py").source
+    return migrate_to_keras(f"{program}{FUNCTIONS}", "train.py").source
 
 
 def test_every_hook_has_a_case() -> None:

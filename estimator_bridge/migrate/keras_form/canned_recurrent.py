@@ -163,11 +163,8 @@ class RecurrentWriter:
         return self._source.value_of(node) or node if isinstance(node, ast.Name) else node
 
     def _keep_cells(self) -> None:
-        """Has names below `tf.keras.layers` stay where cells are made: they are TensorFlow 2's."""
-        nodes: list[ast.AST] = self.nodes
-        if isinstance(self._cell_fn, ast.Name):
-            nodes.append(self._source.function(self._cell_fn.id) or self._cell_fn)
-        for each in nodes:
-            for node in ast.walk(each):
-                if self._source.full(node).startswith(_KERAS):
-                    self._source.done.add(node)
+        """Has cells of `tf.keras.layers` stay, wherever they are made: they are TensorFlow 2's."""
+        for node in ast.walk(self._source.tree):
+            full = self._source.full(node)
+            if full.startswith(_KERAS) and full.endswith(("Cell", "Cells")):
+                self._source.done.add(node)

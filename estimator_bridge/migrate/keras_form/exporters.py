@@ -70,7 +70,7 @@ class Exporters:
         required = _RECEIVER if kind == "BestExporter" else f"name {_RECEIVER}"
         by_name = rules.known_arguments(source, exporter, _NAMES[kind], required)
         for key in _OPTIONS.split():
-            if key in by_name and getattr(by_name[key], "value", by_name[key]):
+            if key in by_name and not _is_empty(by_name[key]):
                 why = f"its argument {key} is not carried"
                 source.problem(by_name[key], "keras-exporter", why, f"Do without {key}")
         serving_receivers.check_receiver(source, exporter, by_name[_RECEIVER])
@@ -111,3 +111,8 @@ class Exporters:
             options.setdefault("event_file_pattern", "None")
         parts += [f"{key}={code}" for key, code in options.items()]
         return call_text(kind, parts, column)
+
+
+def _is_empty(node: ast.expr) -> bool:
+    """Returns whether a node is None or False."""
+    return isinstance(node, ast.Constant) and not node.value

@@ -130,6 +130,8 @@ class CallWriter:
 
     def _is_of_train_and_evaluate(self, node: ast.AST) -> bool:
         parent = self._source.parent(node)
+        if isinstance(parent, ast.keyword):
+            parent = self._source.parent(parent)
         return self._source.called(parent or node) in (
             "estimator.train_and_evaluate",
             *(f"estimator.{name}" for name in training_hooks.OF_ESTIMATORS),

@@ -286,7 +286,9 @@ def test_a_head_that_is_not_carried_is_refused(estimator: str) -> None:
 
 
 RECURRENT = {
-    "units=[8]": "tf.keras.layers.RNN(tf.keras.layers.SimpleRNNCell(8, name='simple_rnn_cell'),",
+    "units=[8]": (
+        "        tf.keras.layers.SimpleRNNCell(8, name='simple_rnn_cell'),\n        name='rnn')\n"
+    ),
     "units=8, cell_type='lstm'": "self.rnn = tf.keras.layers.LSTM(8, name='lstm')\n",
     "units=UNITS, cell_type='gru'": "self.rnn = tf.keras.layers.GRU(UNITS, name='gru')\n",
     "units=int('8'), cell_type=KIND": "self.rnn = tf.keras.layers.GRU(int('8'), name='gru')\n",

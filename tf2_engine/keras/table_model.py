@@ -135,7 +135,8 @@ class TableModelBase:
 
         Args:
             directory: None keeps none.
-            save_steps: from one to the next; one is saved at the end as well.
+            save_steps: from one to the next, counted from where a training begins; one is saved at
+                the end as well.
             max_to_keep: how many are kept.
         """
         if directory is not None:

@@ -20,7 +20,7 @@ from tf2_engine.keras.column_layers import (
     DenseFeaturesLayer,
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
-from tf2_engine.keras.exporters import BestExporterBase, LatestExporterBase
+from tf2_engine.keras.export_callbacks import BestExporterBase, LatestExporterBase
 from tf2_engine.keras.gru_cell import GRUCellBase
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.linear_layer import LinearFeaturesLayer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tf2_engine import log
-from tf2_engine.intervals import Interval
+from tf2_engine.pacing import Pace
 from tf2_engine.types import Object
 
 
@@ -30,14 +30,14 @@ class StepLogBase:
     ) -> None:
         super().__init__()
         only_at_end = at_end and every_secs is None and every_steps is None
-        self._interval = None if only_at_end else Interval(every_secs, every_steps)
+        self._pace = None if only_at_end else Pace(every_secs, every_steps)
         self._at_end = at_end
         self._steps, self._loss = 0, float("nan")
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Object] | None = None) -> None:
         """Logs the step if it is due."""
         self._loss = float((logs or {})["loss"])
-        if self._interval is not None and self._interval.is_due(self._steps):
+        if self._pace is not None and self._pace.is_due(self._steps):
             self._log()
         self._steps += 1
 

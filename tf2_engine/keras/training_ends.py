@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 
 from tf2_engine import errors, log
-from tf2_engine.intervals import Interval
+from tf2_engine.pacing import Pace
 from tf2_engine.summaries.evaluations import Comparison, Evaluations
 from tf2_engine.types import Object
 
@@ -69,11 +69,11 @@ class StopWhenBase:
         every_steps: int | None = None,
     ) -> None:
         super().__init__()
-        self._should_stop, self._interval = should_stop, Interval(every_secs, every_steps)
+        self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
         """Calls the function if it is due."""
-        if self._interval.is_due(self.model.global_step) and self._should_stop():
+        if self._pace.is_due(self.model.global_step) and self._should_stop():
             self.model.stop_training = True
 
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 
 from tf2_engine import errors
-from tf2_engine.intervals import Interval
+from tf2_engine.pacing import Pace
 from tf2_engine.summaries.evaluations import Comparison, Evaluations
 from tf2_engine.types import Object
 
@@ -27,11 +27,11 @@ class StopWhen:
         steps: int | None,
     ) -> None:
         self._trainer, self._should_stop = trainer, should_stop
-        self._interval = Interval(seconds, steps)
+        self._pace = Pace(seconds, steps)
 
     def on_train_batch_end(self, step: int) -> None:
         """Calls the function if it is due."""
-        if self._interval.is_due(step) and self._should_stop():
+        if self._pace.is_due(step) and self._should_stop():
             self._trainer.stop_training = True
 
 

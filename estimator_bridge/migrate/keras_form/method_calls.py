@@ -12,13 +12,13 @@ from estimator_bridge.migrate.keras_form import (
     serving_receivers,
     training_hooks,
 )
-from estimator_bridge.migrate.keras_form.exporters import Exporters
 from estimator_bridge.migrate.keras_form.sites import Site, followed, names_of_estimator
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
     call_text,
 )
+from estimator_bridge.migrate.keras_form.spec_exporters import Exporters
 from estimator_bridge.migrate.keras_form.training_hooks import TrainingHooks
 
 Text = Callable[[], str]

@@ -1,4 +1,4 @@
-"""Whether something is due again that is done every so many steps, or seconds."""
+"""Says when something is due that is done every so many steps, or seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from tf2_engine import errors
 
 
-class Interval:
+class Pace:
     """Says at which steps something is due: at the first one, and then at intervals.
 
     Args:

@@ -66,7 +66,9 @@ MADE_ELSEWHERE = {
     ),
     "tf2_engine.keras.classes.SequenceHead": "tf2_engine.keras.sequence_head.SequenceHeadLayer",
     "tf2_engine.keras.classes.BestExporter": "tf2_engine.keras.export_callbacks.BestExporterBase",
-    "tf2_engine.keras.classes.LatestExporter": "tf2_engine.keras.export_callbacks.LatestExporterBase",
+    "tf2_engine.keras.classes.LatestExporter": (
+        "tf2_engine.keras.export_callbacks.LatestExporterBase"
+    ),
     "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.step_log.StepLogBase",
     "tf2_engine.keras.classes.StopAtStep": "tf2_engine.keras.training_ends.StopAtStepBase",
     "tf2_engine.keras.classes.StopIfHigher": "tf2_engine.keras.training_ends.StopIfHigherBase",

@@ -121,6 +121,13 @@ def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Pa
     assert [*scalars_by_step(str(tmp_path / "eval"))] == [*range(2, last, 2), last]
 
 
+def test_endless_data_end_with_the_callback() -> None:
+    """Without a last step, as a hook ended the training of an estimator."""
+    model = Counter()
+    model.fit(data(), callbacks=[StopAtStep(num_steps=3)], verbose=0)
+    assert model.global_step == 3
+
+
 @pytest.mark.full
 def test_evaluations_of_a_training_before_count(tmp_path: pathlib.Path) -> None:
     """The second training stops at its first step, where the first one was to."""

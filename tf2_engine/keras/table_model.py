@@ -30,6 +30,9 @@ from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
 
+_FOR_EVER = 2**31 - 1
+"""Steps that no training makes."""
+
 
 @dataclasses.dataclass(eq=False)
 class _State:
@@ -300,6 +303,8 @@ class TableModelBase:
         if steps is not None and steps <= 0:
             return None
         period, epochs = steps, 1
+        if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
+            period = _FOR_EVER  # Keras 2 wants a number; a callback ends the training.
         checkpoints = self._own.checkpoints
         save_every = save_every or (checkpoints.save_steps if checkpoints else None)
         if "validation_data" in options and steps and checkpoints and save_every:

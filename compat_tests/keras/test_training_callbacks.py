@@ -91,17 +91,17 @@ STOPS: dict[str, tuple[Any, int]] = {
     "a step": (lambda: StopAtStep(last_step=7), 7),
     "a function": (lambda: StopWhen(lambda: True), 1),
     "a function that says no": (lambda: StopWhen(lambda: False, **EACH), 10),
-    # 4.0 at 6 is no better than 3.0 at 4; the step after the evaluation sees it.
-    "no decrease": (lambda: StopIfNoDecrease("loss", 2, **EACH), 7),
+    # 4.0 at 6 is no better than 3.0 at 4.
+    "no decrease": (lambda: StopIfNoDecrease("loss", 2, **EACH), 6),
     "no decrease for longer": (lambda: StopIfNoDecrease("loss", 3, **EACH), 10),
     "no decrease, looked at seldom": (
         lambda: StopIfNoDecrease("loss", 2, every_secs=None, every_steps=4),
         9,
     ),
     "no decrease after a while": (lambda: StopIfNoDecrease("loss", 2, min_steps=6, **EACH), 10),
-    "no increase": (lambda: StopIfNoIncrease("loss", 4, **EACH), 7),
-    "above": (lambda: StopIfHigher("loss", 4.5, **EACH), 3),
-    "below": (lambda: StopIfLower("loss", 2.5, **EACH), 9),
+    "no increase": (lambda: StopIfNoIncrease("loss", 4, **EACH), 6),
+    "above": (lambda: StopIfHigher("loss", 4.5, **EACH), 2),
+    "below": (lambda: StopIfLower("loss", 2.5, **EACH), 8),
 }
 
 

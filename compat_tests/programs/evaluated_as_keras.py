@@ -107,9 +107,9 @@ CASES: Mapping[str, str] = {
 LAST_STEPS = {
     "every checkpoint": END,
     "the most accurate": 22,
-    "no increase": 17,
+    "no increase": 16,
     "no increase, seldom looked at": 21,
-    "above a threshold": 9,
+    "above a threshold": 8,
     "a function": 5,
     "some steps": 15,
     "a loss that is no number": BEGIN,

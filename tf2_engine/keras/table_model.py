@@ -317,7 +317,7 @@ class TableModelBase:
             self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
-            callbacks=[*callbacks, *saving],  # as hooks do, of which the program's come first
+            callbacks=[*callbacks, *saving],  # A StopIfNaN comes before a checkpoint.
             **options,
         )
 

@@ -61,6 +61,8 @@ class StopWhenBase:
     """
 
     model: Object
+    params: Mapping[str, Object]
+    _is_due = False
 
     def __init__(
         self,
@@ -72,8 +74,17 @@ class StopWhenBase:
         self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Calls the function if it is due."""
-        if self._pace.is_due(self.model.global_step) and self._should_stop():
+        """Calls the function if it is due; after the last step of an epoch, `on_epoch_end` does."""
+        self._is_due = self._pace.is_due(self.model.global_step)
+        if batch + 1 != self.params.get("steps"):
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Object = None) -> None:
+        """Calls the function if it is due: the step has been evaluated by now."""
+        self._look()
+
+    def _look(self) -> None:
+        if self._is_due and self._should_stop():
             self.model.stop_training = True
 
 

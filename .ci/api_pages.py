@@ -62,8 +62,25 @@ MADE_ELSEWHERE = {
         "tf2_engine.keras.preprocessing_layer.PreprocessingLayer"
     ),
     "tf2_engine.keras.classes.SequenceFeatures": (
-        "tf2_engine.keras.column_layers.SequenceFeaturesLayer"
+        "tf2_engine.keras.sequence_layer.SequenceFeaturesLayer"
     ),
+    "tf2_engine.keras.classes.SequenceHead": "tf2_engine.keras.sequence_head.SequenceHeadLayer",
+    "tf2_engine.keras.classes.BestExporter": "tf2_engine.keras.export_callbacks.BestExporterBase",
+    "tf2_engine.keras.classes.LatestExporter": (
+        "tf2_engine.keras.export_callbacks.LatestExporterBase"
+    ),
+    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.step_log.StepLogBase",
+    "tf2_engine.keras.classes.StopAtStep": "tf2_engine.keras.training_ends.StopAtStepBase",
+    "tf2_engine.keras.classes.StopIfHigher": "tf2_engine.keras.training_ends.StopIfHigherBase",
+    "tf2_engine.keras.classes.StopIfLower": "tf2_engine.keras.training_ends.StopIfLowerBase",
+    "tf2_engine.keras.classes.StopIfNaN": "tf2_engine.keras.training_ends.StopIfNaNBase",
+    "tf2_engine.keras.classes.StopIfNoDecrease": (
+        "tf2_engine.keras.training_ends.StopIfNoDecreaseBase"
+    ),
+    "tf2_engine.keras.classes.StopIfNoIncrease": (
+        "tf2_engine.keras.training_ends.StopIfNoIncreaseBase"
+    ),
+    "tf2_engine.keras.classes.StopWhen": "tf2_engine.keras.training_ends.StopWhenBase",
     "tf2_engine.keras.classes.TPUEmbedding": "tf2_engine.keras.embedding_layer.EmbeddingLayer",
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (

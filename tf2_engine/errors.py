@@ -44,6 +44,10 @@ class WrongKind(WrongType, InvalidInput):
     """An input is of the wrong type: a TypeError as all of those, and stock's ValueError."""
 
 
+class LossIsNaN(EngineError, RuntimeError):
+    """The loss of a training step is no number; the message names the step."""
+
+
 class OutOfOrder(EngineError, RuntimeError):
     """A call came at a moment at which it is not possible; the message names the call due."""
 

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -90,12 +91,12 @@ def test_all_of_it_is_refused_at_once() -> None:
     argument = "optimizer='Nadam', warm_start_from=tf.estimator.WarmStartSettings('a', None)"
     program = BLOCKED_PROGRAM.replace("ARGUMENT", argument).replace(
         "job.train(lambda: tf.data.Dataset.from_tensors(({'a': [[1]]}, [1])))",
-        "job.train(tf.compat.v1.estimator.inputs.numpy_input_fn({}), hooks=[])",
+        "job.train(tf.compat.v1.estimator.inputs.numpy_input_fn({}), hooks=[Mine()])",
     )
     with pytest.raises(Refused) as caught:
         migrate_to_keras(program, "train.py")
     assert [each.rule for each in caught.value.blockers] == [
-        *("keras-estimator-argument", "keras-optimizer", "keras-argument", "keras-input-fn")
+        *("keras-estimator-argument", "keras-optimizer", "keras-hook", "keras-input-fn")
     ]
 
 
@@ -268,7 +269,11 @@ OTHER_HEADS = {
         "keras-estimator-argument"
     ),
     "tf.compat.v1.estimator.experimental.KMeans(2)": "keras-estimator-class",
-    "tf.estimator.experimental.RNNClassifier([a], units=[2])": "keras-estimator-class",
+    "tf.estimator.experimental.RNNEstimator(make_head(), [a], units=[2])": "keras-estimator-class",
+    (
+        "tf.estimator.experimental.RNNEstimator(\n"
+        "    tf.estimator.BinaryClassHead(), [a], units=[2], return_sequences=True)"
+    ): "keras-estimator-class",
 }
 
 
@@ -280,17 +285,103 @@ def test_a_head_that_is_not_carried_is_refused(estimator: str) -> None:
     assert [each.rule for each in caught.value.blockers] == [OTHER_HEADS[estimator]]
 
 
+RECURRENT = {
+    "units=[8]": (
+        "        tf.keras.layers.SimpleRNNCell(8, name='simple_rnn_cell'),\n        name='rnn')\n"
+    ),
+    "units=8, cell_type='lstm'": "self.rnn = tf.keras.layers.LSTM(8, name='lstm')\n",
+    "units=UNITS, cell_type='gru'": "self.rnn = tf.keras.layers.GRU(UNITS, name='gru')\n",
+    "units=int('8'), cell_type=KIND": "self.rnn = tf.keras.layers.GRU(int('8'), name='gru')\n",
+    "units=(4, 2), cell_type=tf.keras.layers.LSTMCell": (
+        "        tf.keras.layers.StackedRNNCells([\n"
+        "            tf.keras.layers.LSTMCell(4, name='lstm_cell'),\n"
+        "            tf.keras.layers.LSTMCell(2, name='lstm_cell_1')], name='stacked_rnn_cells'),\n"
+        "        name='rnn')\n"
+    ),
+    "units=[4], cell_type=Cell": "tf.keras.layers.RNN(Cell(units=4), name='rnn')\n",
+    "rnn_cell_fn=lambda: [Cell(2), Cell(3)]": (
+        "tf.keras.layers.RNN([Cell(2), Cell(3)], name='rnn')\n"
+    ),
+    "rnn_cell_fn=make_cell": "tf.keras.layers.RNN(make_cell(), name='rnn')\n",
+    "units=[4], return_sequences=True, sequence_mask='there'": (
+        "    self.head = SequenceHead(BinaryClassHead(), 'there')\n"
+    ),
+    "units=[4], return_sequences=True, n_classes=3, weight_column='w'": (
+        "    self.head = SequenceHead(MultiClassHead(3, weight_column='w'))\n"
+    ),
+    "units=[4], optimizer='SGD'": "tf.clip_by_norm(each, 5.0)",
+    "units=[4], optimizer=tf.keras.optimizers.legacy.SGD(.1)": "    self.minimize(loss, tape)\n",
+    "units=[4], context_feature_columns=[a]": (
+        "    self.dense_features = DenseFeatures([a], name='dense_features')\n"
+    ),
+}
+"""Arguments of an RNNClassifier, and what its Keras form has for them."""
+
+RECURRENT_PROGRAM = """\
+import tensorflow as tf
+
+UNITS = 8
+KIND = 'gru'
+
+
+class Cell(tf.keras.layers.Layer):
+  pass
+
+
+def make_cell():
+  return tf.keras.layers.GRUCell(3)
+
+
+a = tf.feature_column.numeric_column('a')
+steps = tf.feature_column.sequence_numeric_column('b', shape=2)
+job = tf.estimator.experimental.RNNClassifier([steps], ARGUMENTS)
+job.train(lambda: tf.data.Dataset.from_tensors(({}, [1])), steps=1)
+"""
+
+
+@pytest.mark.parametrize("arguments", RECURRENT)
+def test_recurrent_networks_are_layers_of_keras(arguments: str) -> None:
+    """By the names that their variables have in checkpoints."""
+    program = RECURRENT_PROGRAM.replace("ARGUMENTS", arguments)
+    text = migrate_to_keras(program, "train.py").source
+    assert RECURRENT[arguments] in text
+    assert "steps = SequenceNumeric('b', shape=2)\n" in text
+
+
+NO_CELLS = {
+    "units=8": "Add cell_type='simple_rnn' to the call",
+    "units=FLAGS.units": "Write a list of numbers into the call",
+    "units=[8], cell_type=FLAGS.kind": "a class of the program or of tf.keras.layers",
+    "units=[8], cell_type='peephole'": "Write 'simple_rnn', 'lstm', 'gru'",
+    "units=[8], return_sequences=FLAGS.steps": "Write the truth value into the call",
+}
+
+
+@pytest.mark.parametrize("arguments", NO_CELLS)
+def test_cells_that_are_not_known_are_refused(arguments: str) -> None:
+    """The names of variables depend on them."""
+    program = RECURRENT_PROGRAM.replace("ARGUMENTS", arguments)
+    with pytest.raises(Refused, match=re.escape(NO_CELLS[arguments])) as caught:
+        migrate_to_keras(program, "train.py")
+    assert [each.rule for each in caught.value.blockers] == ["keras-argument"]
+
+
 @pytest.mark.parametrize(
     "canned",
     [
         *(Canned(name, False) for name in CLASSES),
         # The heads of TensorFlow 1's have no names; they are refused.
-        *(Canned(name, True) for name in CLASSES if not name.endswith("Estimator")),
+        *(
+            Canned(name, True)
+            for name in CLASSES
+            if not name.endswith("Estimator") and not name.startswith("RNN")
+        ),
     ],
 )
 def test_arguments_are_those_of_the_estimator(canned: Canned) -> None:
     """In their order, since programs may leave the names out."""
-    kind = getattr(v1 if canned.is_v1 else v2, canned.name)
+    place = v2.experimental if canned.name.startswith("RNN") else v2
+    kind = getattr(v1 if canned.is_v1 else place, canned.name)
     assert canned.order == [*inspect.signature(kind).parameters]
 
 

@@ -146,7 +146,9 @@ def test_layers_are_made_once_and_called_with_the_mode() -> None:
 
 
 REFUSED = {
-    "a hook": ("model.train(input_fn, hooks=[])", "keras-argument"),
+    "a hook": ("model.train(input_fn, hooks=[MyHook()])", "keras-hook"),
+    "hooks of an evaluation": ("model.evaluate(input_fn, hooks=[MyHook()])", "keras-hook"),
+    "a listener": ("model.train(input_fn, saving_listeners=[Mine()])", "keras-hook"),
     "an estimator that is passed around": ("train(model)", "keras-estimator"),
     "a method without a counterpart": ("model.get_variable_names()", "keras-estimator-method"),
     "a second estimator": (
@@ -283,7 +285,7 @@ ELSEWHERE = {
         "model.train(input_fn, steps=2)",
         "estimator.train_and_evaluate(model, estimator.TrainSpec(input_fn, hooks=hooks), "
         "estimator.EvalSpec(input_fn))",
-        "keras-estimator-argument",
+        "keras-hook",
     ),
 }
 

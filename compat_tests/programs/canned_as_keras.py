@@ -68,6 +68,11 @@ def make(folder):
   wide = [age, ages, job, hobbies, fc.crossed_column([ages, 'town'], 30)]
   deep = [age, fc.numeric_column('pair', shape=[2]), fc.indicator_column(job),
           fc.embedding_column(hobbies, 4), fc.embedding_column(town, 3, combiner='sqrtn')]
+  words = fc.embedding_column(fc.sequence_categorical_column_with_identity('words', 30), 3)
+  kinds = fc.indicator_column(
+      fc.sequence_categorical_column_with_vocabulary_list('kinds', JOBS[:2]))
+  sizes = fc.sequence_numeric_column('sizes')
+  hobby = fc.categorical_column_with_identity('hobby', 20)
   return API.CLASS(
       ARGUMENTS,
       model_dir=folder, config=API.RunConfig(tf_random_seed=3, save_checkpoints_steps=BEGIN))
@@ -76,6 +81,26 @@ def make(folder):
 NETWORK = "hidden_units=[8, 4], feature_columns=deep"
 BOTH = "linear_feature_columns=wide, dnn_feature_columns=deep, dnn_hidden_units=[8, 4]"
 V1_RATE = "tf.compat.v1.train.exponential_decay(0.1, tf.compat.v1.train.get_global_step(), 5, 0.5)"
+
+STEPS = 6
+
+SEQUENCES = f"""\
+  lengths = np.where(np.arange(192) % 16, rng.randint(1, {STEPS}, 192), {STEPS})
+  there = np.arange({STEPS}) < lengths[:, np.newaxis]
+  features = {{
+      'age': features['age'], 'weight': features['weight'], 'hobby': rng.randint(20, size=192),
+      'words': tf.sparse.from_dense(np.where(there, rng.randint(1, 30, (192, {STEPS})), 0)),
+      'kinds': tf.sparse.from_dense(np.where(there, rng.choice(JOBS, (192, {STEPS})), '')),
+      'sizes': tf.sparse.from_dense(
+          np.where(there, rng.uniform(.5, 1.5, (192, {STEPS})), 0.).astype(np.float32)),
+      'step_weight': rng.uniform(.5, 1.5, (192, {STEPS})).astype(np.float32)}}
+  labels['tags'] = rng.randint(3, size=(192, {STEPS}))
+"""
+"""The features of recurrent networks: one example of each batch has all steps."""
+
+RECURRENT = "[words, kinds, sizes], [age, fc.embedding_column(hobby, 3)]"
+
+SUM = "loss_reduction=tf.losses.Reduction.SUM"
 
 LOSS = "lambda labels, logits: tf.abs(labels - tf.sigmoid(logits))"
 
@@ -180,6 +205,36 @@ CASES: Mapping[str, tuple[str, str, str, str | None, str]] = {
         f"      API.RegressionHead(2, name='wage')], [1., .5]), {BOTH}",
         *(None, ""),
     ),
+    "recurrent": (
+        *("experimental.RNNClassifier", "words", f"{RECURRENT}, units=[5]"),
+        *(None, f"label_vocabulary=['less', 'more'], {SUM}"),
+    ),
+    "recurrent of three": (
+        *("experimental.RNNClassifier", "three", "[words, sizes], units=6, cell_type='lstm'"),
+        None,
+        "n_classes=3, weight_column='weight', optimizer=tf.keras.optimizers.legacy.Adam(.01)",
+    ),
+    "recurrent by gates": (
+        *("experimental.RNNClassifier", "two", f"{RECURRENT}, units=[5, 3], cell_type='gru'"),
+        *(None, f"optimizer='RMSProp', {SUM}"),
+    ),
+    "recurrent for each step": (
+        *("experimental.RNNClassifier", "tags", f"{RECURRENT}, units=4, cell_type='gru'"),
+        None,
+        "n_classes=3, weight_column='step_weight', optimizer='SGD', return_sequences=True,\n"
+        f"      sequence_mask='there', {SUM}",
+    ),
+    "recurrent of cells": (
+        *("experimental.RNNEstimator", "both", f"API.RegressionHead(2), {RECURRENT}"),
+        None,
+        "rnn_cell_fn=lambda: [tf.keras.layers.LSTMCell(4), tf.keras.layers.GRUCell(3)],\n"
+        "      optimizer='Ftrl'",
+    ),
+    "recurrent of a class": (
+        *("experimental.RNNEstimator", "count"),
+        f"API.PoissonRegressionHead(), {RECURRENT}, cell_type=tf.keras.layers.SimpleRNNCell",
+        *(None, "units=(4, 3), optimizer='Adam'"),
+    ),
 }
 """The class, its labels, its arguments, and those of TensorFlow 1's and of TensorFlow 2's alone.
 
@@ -209,6 +264,8 @@ def source(name: str) -> str:
         keys = ("age", "weight") if "weight_column" in arguments else ("age",)
         few = f"  features = {{key: features[key] for key in {keys}}}\n"
         program = program.replace("  return tf.data", f"{few}  return tf.data")
+    if "RNN" in kind:
+        program = program.replace("  return tf.data", f"{SEQUENCES}  return tf.data")
     api = "tf.compat.v1.estimator" if version == "1" else "tf.estimator"
     return program.replace("API", api).replace("BEGIN", str(BEGIN))
 

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import check_estimator
-from tf2_engine.training.evaluations import Evaluations
+from tf2_engine.summaries.evaluations import Evaluations
 from tf2_engine.types import Object, Tensor, Variable
 
 

@@ -14,10 +14,12 @@ from tf2_engine import lazy
 
 if TYPE_CHECKING:
     from tf2_engine.keras.classes import Baseline as Baseline
+    from tf2_engine.keras.classes import BestExporter as BestExporter
     from tf2_engine.keras.classes import BinaryClassHead as BinaryClassHead
     from tf2_engine.keras.classes import ColumnEmbedding as ColumnEmbedding
     from tf2_engine.keras.classes import DenseFeatures as DenseFeatures
     from tf2_engine.keras.classes import GRUCell as GRUCell
+    from tf2_engine.keras.classes import LatestExporter as LatestExporter
     from tf2_engine.keras.classes import LinearFeatures as LinearFeatures
     from tf2_engine.keras.classes import LogisticRegressionHead as LogisticRegressionHead
     from tf2_engine.keras.classes import MultiClassHead as MultiClassHead
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
     from tf2_engine.keras.classes import RegressionHead as RegressionHead
     from tf2_engine.keras.classes import RuleOptimizer as RuleOptimizer
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures
+    from tf2_engine.keras.classes import SequenceHead as SequenceHead
+    from tf2_engine.keras.classes import StepLog as StepLog
+    from tf2_engine.keras.classes import StopAtStep as StopAtStep
+    from tf2_engine.keras.classes import StopIfHigher as StopIfHigher
+    from tf2_engine.keras.classes import StopIfLower as StopIfLower
+    from tf2_engine.keras.classes import StopIfNaN as StopIfNaN
+    from tf2_engine.keras.classes import StopIfNoDecrease as StopIfNoDecrease
+    from tf2_engine.keras.classes import StopIfNoIncrease as StopIfNoIncrease
+    from tf2_engine.keras.classes import StopWhen as StopWhen
     from tf2_engine.keras.classes import TableModel as TableModel
     from tf2_engine.keras.classes import TableSummaryCallback as TableSummaryCallback
     from tf2_engine.keras.classes import TPUEmbedding as TPUEmbedding
@@ -37,6 +48,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import Indicator as Indicator
     from tf2_engine.keras.columns import Numeric as Numeric
     from tf2_engine.keras.columns import PlainEmbedding as PlainEmbedding
+    from tf2_engine.keras.columns import SequenceNumeric as SequenceNumeric
     from tf2_engine.keras.columns import bucketized_column as bucketized_column
     from tf2_engine.keras.columns import embedding_column as embedding_column
     from tf2_engine.keras.columns import id_column as id_column

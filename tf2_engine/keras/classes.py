@@ -18,9 +18,9 @@ from tf2_engine.keras.class_heads import BinaryClassHeadLayer, MultiClassHeadLay
 from tf2_engine.keras.column_layers import (
     ColumnEmbeddingLayer,
     DenseFeaturesLayer,
-    SequenceFeaturesLayer,
 )
 from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.export_callbacks import BestExporterBase, LatestExporterBase
 from tf2_engine.keras.gru_cell import GRUCellBase
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.linear_layer import LinearFeaturesLayer
@@ -33,8 +33,20 @@ from tf2_engine.keras.number_heads import (
 )
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
 from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
+from tf2_engine.keras.sequence_head import SequenceHeadLayer
+from tf2_engine.keras.sequence_layer import SequenceFeaturesLayer
+from tf2_engine.keras.step_log import StepLogBase
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
+from tf2_engine.keras.training_ends import (
+    StopAtStepBase,
+    StopIfHigherBase,
+    StopIfLowerBase,
+    StopIfNaNBase,
+    StopIfNoDecreaseBase,
+    StopIfNoIncreaseBase,
+    StopWhenBase,
+)
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 
@@ -72,6 +84,11 @@ def _layer(name: str, base: type) -> Callable[[types.ModuleType], type]:
     return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
 
 
+def _callback(base: type) -> Callable[[types.ModuleType], type]:
+    name = base.__name__.removesuffix("Base")
+    return lambda keras: _subclass(name, (base, keras.callbacks.Callback))
+
+
 @functools.cache
 def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) -> type:
     members = {
@@ -100,10 +117,19 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
         keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
     ),
     "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
+    "SequenceHead": _layer("SequenceHead", SequenceHeadLayer),
     "TPUEmbedding": layer_for,
-    "TableSummaryCallback": lambda keras: _subclass(
-        "TableSummaryCallback", (TableSummaryCallbackBase, keras.callbacks.Callback)
-    ),
+    "TableSummaryCallback": _callback(TableSummaryCallbackBase),
+    "BestExporter": _callback(BestExporterBase),
+    "LatestExporter": _callback(LatestExporterBase),
+    "StepLog": _callback(StepLogBase),
+    "StopAtStep": _callback(StopAtStepBase),
+    "StopIfHigher": _callback(StopIfHigherBase),
+    "StopIfLower": _callback(StopIfLowerBase),
+    "StopIfNaN": _callback(StopIfNaNBase),
+    "StopIfNoDecrease": _callback(StopIfNoDecreaseBase),
+    "StopIfNoIncrease": _callback(StopIfNoIncreaseBase),
+    "StopWhen": _callback(StopWhenBase),
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
 }
 

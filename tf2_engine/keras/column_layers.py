@@ -202,15 +202,8 @@ class ColumnsLayer(OrderedLayer, FixedLayer):
         self.built = False
 
 
-class DenseFeaturesLayer(ColumnsLayer):
-    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
-
-    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
-    columns are raw, and computed on a host.
-
-    Args:
-        columns: one column or several.
-    """
+class EmbeddingColumnsLayer(ColumnsLayer):
+    """The base of layers whose columns may be `PlainEmbedding`s; see `OrderedLayer`."""
 
     def _make_variables(self) -> None:
         """Makes the tables that are ordinary variables, [categories, dimension]."""
@@ -223,6 +216,24 @@ class DenseFeaturesLayer(ColumnsLayer):
                     shape=(column_types.num_buckets(each.ids), each.dimension),
                     initializer=each.initializer or default,
                 )
+
+    def _looked_up(
+        self, column: column_types.PlainEmbedding, ids: Object, weights: Object
+    ) -> Tensor:
+        """Returns the combined rows of ids in the last dimension of a SparseTensor."""
+        table = tf.convert_to_tensor(self._variables[column.name])
+        return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, column.combiner)
+
+
+class DenseFeaturesLayer(EmbeddingColumnsLayer):
+    """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
+
+    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
+    columns are raw, and computed on a host.
+
+    Args:
+        columns: one column or several.
+    """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
         """Returns [batch, the sum of widths] float32."""
@@ -247,32 +258,11 @@ class DenseFeaturesLayer(ColumnsLayer):
             return numbers_of(column, features)
         name = column_types.column_name(column)
         if isinstance(column, column_types.PlainEmbedding):
-            table = tf.convert_to_tensor(self._variables[column.name])
-            return tf.nn.safe_embedding_lookup_sparse(
-                table, ids[name], weights.get(name), column.combiner
-            )
+            return self._looked_up(column, ids[name], weights.get(name))
         categorical = ids_of(column)
         assert categorical is not None
         depth = column_types.num_buckets(categorical)
         return counts_of(ids[name], depth)
-
-
-class SequenceFeaturesLayer(OrderedLayer):
-    """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
-
-    Args:
-        columns: `TableColumn`s with a `max_sequence_length`.
-    """
-
-    def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
-        """Returns [batch, positions, the sum of widths] float32 and lengths, [batch] int64.
-
-        The lengths are those of the first column; positions behind them are zeros.
-        """
-        keys = [each.key for each in self._columns]
-        sequences = [features[key] for key in keys]
-        joined = sequences[0] if len(sequences) == 1 else tf.concat(sequences, -1)
-        return joined, features[lengths_key(keys[0])]
 
 
 def in_order(columns: Object) -> tuple[Object, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
-from tf2_engine.types import DType, Initializer, Object, Tensor, Variable
+from tf2_engine.types import DType, Initializer, Object, SparseTensor, Tensor, Variable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +149,36 @@ class Numeric:
 
 
 @dataclasses.dataclass(frozen=True)
+class SequenceNumeric:
+    """A feature with numbers for each step of a sequence, as `sequence_numeric_column`.
+
+    Attributes:
+        key: of a SparseTensor, [batch, steps times the numbers of a step] or [batch, steps, ...].
+        shape: of a step.
+        default_value: what stands where an example has no number, and in the steps behind its end.
+        dtype: what Examples hold.
+        normalizer_fn: applied to the SparseTensor first; None applies nothing.
+    """
+
+    key: str
+    shape: tuple[int, ...] = (1,)
+    default_value: float = 0.0
+    dtype: DType = tf.float32
+    normalizer_fn: Callable[[SparseTensor], SparseTensor] | None = None
+
+    def __post_init__(self) -> None:
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return self.key
+
+
+@dataclasses.dataclass(frozen=True)
 class Indicator:
-    """The counts of each id in an example, as `indicator_column`."""
+    """The counts of each id in an example, or in each step of a sequence, as `indicator_column`."""
 
     ids: preprocessing.Column
 
@@ -180,7 +208,9 @@ class PlainEmbedding:
         return f"{name_of(self.ids)}_embedding"
 
 
-ModelColumn = TableColumn | Numeric | Indicator | PlainEmbedding | preprocessing.Column
+ModelColumn = (
+    TableColumn | Numeric | SequenceNumeric | Indicator | PlainEmbedding | preprocessing.Column
+)
 
 
 def scope_name(column: ModelColumn) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import tensorflow as tf
 
 from tf2_engine import errors, preprocessing
-from tf2_engine.keras.columns import ModelColumn, Numeric
+from tf2_engine.keras.columns import ModelColumn, Numeric, SequenceNumeric
 from tf2_engine.types import Object, Tensor
 
 Column = ModelColumn | preprocessing.Column | str
@@ -54,6 +54,8 @@ def _specs(column: Column) -> Iterator[tuple[str, Object]]:
     elif isinstance(column, Numeric):
         default = column.default_value
         yield column.key, tf.io.FixedLenFeature(column.shape, column.dtype, default)
+    elif isinstance(column, SequenceNumeric):
+        yield column.key, tf.io.VarLenFeature(column.dtype)
     elif isinstance(column, preprocessing.Column):
         yield from _specs_of_ids(column)
     else:

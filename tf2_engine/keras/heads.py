@@ -87,6 +87,11 @@ class HeadLayer(PassiveLayer):
         self._metric_objects = dict(self._metrics_of(keras_of(self).metrics))
         self.built = True
 
+    @property
+    def weight_column(self) -> str | Numeric | None:
+        """The feature with a weight for each example; None without weights."""
+        return self._weight_column
+
     @do_not_convert
     def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
         """Returns the loss of a batch, a float32 scalar.

@@ -26,7 +26,7 @@ class ModelCheckpoints:
 
     Args:
         model: a `TableModel`.
-        directory: where checkpoints are.
+        directory: where checkpoints are, an attribute.
         names: names of layers in checkpoints, by their own names, where they differ.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
         slot_names: see `TableModel`.
@@ -41,7 +41,7 @@ class ModelCheckpoints:
         max_to_keep: int,
         slot_names: str = SLOT_NAMES,
     ) -> None:
-        self._model, self._directory, self._names = model, directory, names
+        self._model, self.directory, self._names = model, directory, names
         self.save_steps, self._max_to_keep = save_steps, max_to_keep
         self._manager: Object = None
         self._slot_names = slot_names
@@ -50,7 +50,7 @@ class ModelCheckpoints:
 
     def latest(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
-        path: str | None = tf.train.latest_checkpoint(self._directory)
+        path: str | None = tf.train.latest_checkpoint(self.directory)
         return path
 
     def restore_latest(self) -> None:
@@ -70,13 +70,13 @@ class ModelCheckpoints:
             embedding=engine, global_step=embedding.step, variables=saved
         )
         self._manager = tf.train.CheckpointManager(
-            checkpoint, self._directory, self._max_to_keep, checkpoint_name="model.ckpt"
+            checkpoint, self.directory, self._max_to_keep, checkpoint_name="model.ckpt"
         )
         latest = self.latest()
         if latest is None:
             return
         tables = [each.plan for each in engine.tables.values()]
-        checkpoint_names.check_converted(latest, self._directory, tables, "div")
+        checkpoint_names.check_converted(latest, self.directory, tables, "div")
         checkpoint_names.check_complete(latest, variables)
         checkpoint.restore(latest).assert_existing_objects_matched().expect_partial()
         self.count_steps()
@@ -101,9 +101,9 @@ class ModelCheckpoints:
             iterations = optimizer_slots.iterations(optimizer)
             iterations.assign(tf.cast(step, iterations.dtype))
 
-    def callback(self, max_steps: int | None) -> Object:
-        """Returns a callback of Keras that saves checkpoints."""
-        return saving_callback(self._model, self, max_steps)
+    def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
+        """Returns a callback of Keras that saves checkpoints, every `save_steps` steps."""
+        return saving_callback(self._model, self, max_steps, save_steps)
 
     def _named(self) -> Iterator[tuple[str, Variable]]:
         model = self._model

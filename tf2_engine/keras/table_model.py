@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.tpu import topology
+from tf2_engine.export_folders import new_directories
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import (
     SLOT_NAMES,
@@ -25,9 +25,13 @@ from tf2_engine.keras.optimizer_slots import value_of
 from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
 from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
 from tf2_engine.keras.warm_starts import WarmStart, warm_start
+from tf2_engine.summaries.events import EventFile
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 Function: TypeAlias = Callable[..., Object]
+
+_FOR_EVER = 2**31 - 1
+"""Steps that no training makes."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,6 +48,7 @@ class _State:
         restored_for: "", "predictions" or "training".
         observer: of training steps, or None.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
+        events: the event file of evaluations; None before the first one.
         warm_start: what variables start with where there is no checkpoint; None: as they are made.
     """
 
@@ -56,6 +61,7 @@ class _State:
     restored_for: str = ""
     observer: Observer | None = None
     evaluated: dict[str, Object] | None = None
+    events: EventFile | None = None
     warm_start: WarmStart | None = None
 
 
@@ -132,7 +138,8 @@ class TableModelBase:
 
         Args:
             directory: None keeps none.
-            save_steps: from one to the next; one is saved at the end as well.
+            save_steps: from one to the next, counted from where a training begins; one is saved at
+                the end as well.
             max_to_keep: how many are kept.
         """
         if directory is not None:
@@ -279,11 +286,14 @@ class TableModelBase:
         """Trains up to a step, for a number of steps, or to the end of the dataset.
 
         It starts from the latest checkpoint, if checkpoints are kept, and saves them. With
-        `validation_data` it is evaluated whenever one is saved.
+        `validation_data` it is evaluated whenever one is saved, and `eval` in their folder gets
+        the metrics as event files.
 
         Args:
             x: of (features, labels).
             max_steps, steps: one of them, or none.
+            save_every: steps from one checkpoint to the next in this training; None is
+                `save_steps` of `keep_checkpoints`.
             options: as of `keras.Model.fit`.
         """
         forks.check()
@@ -293,18 +303,21 @@ class TableModelBase:
         if steps is not None and steps <= 0:
             return None
         period, epochs = steps, 1
+        if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
+            period = _FOR_EVER  # Keras 2 wants a number; a callback ends the training.
         checkpoints = self._own.checkpoints
-        if "validation_data" in options and steps and checkpoints and checkpoints.save_steps:
-            period = min(checkpoints.save_steps, steps)
+        save_every = save_every or (checkpoints.save_steps if checkpoints else None)
+        if "validation_data" in options and steps and checkpoints and save_every:
+            period = min(save_every, steps)
             epochs = -(-steps // period)
             options["validation_data"] = self.prepared(options["validation_data"])
-        saving = [] if checkpoints is None else [checkpoints.callback(max_steps)]
+        saving = [] if checkpoints is None else [checkpoints.callback(max_steps, save_every)]
         options.setdefault("verbose", 2)
         return super().fit(  # type: ignore[misc]
             self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
-            callbacks=[*saving, *callbacks],
+            callbacks=[*callbacks, *saving],  # A StopIfNaN comes before a checkpoint.
             **options,
         )
 
@@ -318,6 +331,7 @@ class TableModelBase:
         if "return_dict" in options:  # called by `fit`
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
             self._own.evaluated = {**results, "global_step": self.global_step}
+            self._write_evaluation(results)
             return results
         self.restore(x)
         options = {"verbose": 2, **options, "return_dict": True}
@@ -328,6 +342,21 @@ class TableModelBase:
     def latest_evaluation(self) -> dict[str, Object] | None:
         """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
         return self._own.evaluated
+
+    @property
+    def eval_dir(self) -> str | None:
+        """The folder with the event files of evaluations by `fit`; None without checkpoints."""
+        checkpoints = self._own.checkpoints
+        return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
+
+    def _write_evaluation(self, results: Mapping[str, Object]) -> None:
+        """Writes metrics for TensorBoard, and for callbacks of trainings that go on from here."""
+        if self.eval_dir is None:
+            return
+        if self._own.events is None:
+            self._own.events = EventFile(self.eval_dir)
+        self._own.events.scalars(self.global_step, results)
+        self._own.events.flush()
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
         """Yields the result of `predict_step` for each sample, from the latest checkpoint.
@@ -398,7 +427,7 @@ class TableModelBase:
 
         functions = trace()
         self._read_checkpoint("predictions")
-        path = os.path.join(os.fsdecode(export_dir_base), str(int(time.time())))
+        path, _ = new_directories(os.fsdecode(export_dir_base))
         with serving_in(self, table_dtype) as is_small:
             functions = trace() if is_small else functions
             module = exportable(self)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import operator
-import time
 from collections.abc import Callable
 
 from tf2_engine import errors
-from tf2_engine.training.evaluations import Comparison, Evaluations
+from tf2_engine.pacing import Pace
+from tf2_engine.summaries.evaluations import Comparison, Evaluations
 from tf2_engine.types import Object
 
 
@@ -27,19 +27,11 @@ class StopWhen:
         steps: int | None,
     ) -> None:
         self._trainer, self._should_stop = trainer, should_stop
-        self._seconds, self._steps = seconds, steps
-        self._latest = -float("inf")
+        self._pace = Pace(seconds, steps)
 
     def on_train_batch_end(self, step: int) -> None:
         """Calls the function if it is due."""
-        if self._steps is not None:
-            now, every = float(step), float(self._steps)
-        else:
-            now, every = time.monotonic(), float(self._seconds or 0)
-        if now - self._latest < every:
-            return
-        self._latest = now
-        if self._should_stop():
+        if self._pace.is_due(step) and self._should_stop():
             self._trainer.stop_training = True
 
 

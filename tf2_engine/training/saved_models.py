@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 
 import tensorflow as tf
@@ -12,6 +11,7 @@ import tf2_engine
 from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, log, small_types, tf_compat, tpu_columns
 from tf2_engine import preprocessing as pre
+from tf2_engine.export_folders import new_directories
 from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
@@ -64,21 +64,6 @@ def export(
         if tf.io.gfile.exists(parts):
             tf.io.gfile.rmtree(parts)
     return os.fsencode(final)
-
-
-def new_directories(base: str) -> tuple[str, str]:
-    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
-
-    Neither exists yet: a job that was killed in the same second may have left the latter.
-    """
-    while True:
-        name = str(int(time.time()))
-        # Servers ignore directories whose name is not a number.
-        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
-        if not any(map(tf.io.gfile.exists, paths)):
-            return paths
-        log.info("%s exists already; waiting for the next second.", paths[0])
-        time.sleep(1)
 
 
 def _build_graph(

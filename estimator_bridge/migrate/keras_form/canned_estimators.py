@@ -13,6 +13,10 @@ _COMBINED = (
     "dnn_hidden_units dnn_activation_fn dnn_dropout"
 )
 
+_RECURRENT = (
+    "sequence_feature_columns context_feature_columns units cell_type rnn_cell_fn return_sequences"
+)
+
 CLASSES: Mapping[str, str] = {
     "DNNClassifier": (
         "hidden_units feature_columns model_dir n_classes weight_column label_vocabulary optimizer "
@@ -55,12 +59,17 @@ CLASSES: Mapping[str, str] = {
         "model_dir label_dimension weight_column optimizer config loss_reduction"
     ),
     "BaselineEstimator": "head model_dir optimizer config",
+    "RNNClassifier": (
+        f"{_RECURRENT} model_dir n_classes weight_column label_vocabulary optimizer "
+        "loss_reduction sequence_mask config"
+    ),
+    "RNNEstimator": f"head {_RECURRENT} model_dir optimizer config",
 }
 """The arguments in order, by class; those of TensorFlow 2 lack the partitioners."""
 
 _PARTITIONERS = ("input_layer_partitioner", "partitioner")
 
-NOT_CARRIED = ("KMeans", "RNNClassifier", "RNNEstimator")
+NOT_CARRIED = ("KMeans",)
 """Canned estimators whose model is not carried."""
 
 _PARTS: Mapping[str, tuple[str, ...]] = {
@@ -68,6 +77,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "DNN": ("dnn",),
     "Linear": ("linear",),
     "Baseline": ("baseline",),
+    "RNN": ("rnn",),
 }
 """The parts of a model by the beginning of its class, of which the first one counts."""
 
@@ -75,8 +85,16 @@ _OF_PART: Mapping[str, str] = {
     "dnn": "feature_columns optimizer hidden_units activation_fn dropout",
     "linear": "feature_columns optimizer sparse_combiner",
     "baseline": "optimizer",
+    "rnn": "optimizer",
 }
 """The arguments of a part, whose name they begin with in a combined estimator."""
+
+
+_RATES = {"baseline": "0.3", "rnn": "0.05"}
+"""The rates of parts that no other API, and no combined estimator, has otherwise."""
+
+CLIP_NORM = "5.0"
+"""To which a recurrent network clips gradients, if its optimizer is given by its name."""
 
 
 class Canned(NamedTuple):
@@ -98,7 +116,7 @@ class Canned(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts that the model may have: "dnn", "linear" and "baseline"."""
+        """The parts that the model may have: "dnn", "linear", "baseline" and "rnn"."""
         return next(parts for name, parts in _PARTS.items() if self.name.startswith(name))
 
     @property
@@ -118,8 +136,8 @@ class Canned(NamedTuple):
         Args:
             part: one of `parts`.
         """
-        if part == "baseline":
-            return "0.3"
+        if part in _RATES:
+            return _RATES[part]
         if self.is_combined:
             # Of more than 40,000 columns the linear model's would be less.
             return "0.005" if part == "linear" else "0.001"
@@ -135,7 +153,8 @@ def canned(source: Source, node: ast.AST) -> Canned | None:
         return None
     assert isinstance(node, ast.Call)
     full = source.full(node.func)
-    return Canned(name, "compat.v1" in full or full.startswith("tensorflow_estimator"))
+    is_v1 = "compat.v1" in full or full.startswith("tensorflow_estimator")
+    return Canned(name, is_v1 and not name.startswith("RNN"))  # which TensorFlow 1 has not
 
 
 def class_name(source: Source, node: ast.AST) -> str:

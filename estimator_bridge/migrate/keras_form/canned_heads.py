@@ -187,7 +187,47 @@ class MultiHeadWriter:
         return f"{_MULTI_HEAD}({', '.join(parts)})"
 
 
-Writer = HeadWriter | MultiHeadWriter
+class SequenceHeadWriter:
+    """Writes a head of every step of sequences.
+
+    Args:
+        head: that of a step.
+        mask_key: the key of predictions with the steps that there are, if it is given.
+    """
+
+    def __init__(self, source: Source, head: HeadWriter, mask_key: ast.expr | None) -> None:
+        self._source, self._head, self._mask_key = source, head, mask_key
+        source.need(rules.KERAS, "SequenceHead")
+
+    @property
+    def units(self) -> str:
+        """The code of how many logits a step has."""
+        return self._head.units
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a loss may depend on features."""
+        return self._head.needs_features
+
+    @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints."""
+        return self._head.scope
+
+    @property
+    def nodes(self) -> list[ast.expr]:
+        """The arguments of the head."""
+        return self._head.nodes + ([] if self._mask_key is None else [self._mask_key])
+
+    def text(self, column: int, prefix: str) -> str:
+        """Returns the code of the head in a statement at a column, behind a prefix."""
+        parts = [self._head.text(column + 4, "")]
+        if self._mask_key is not None:
+            parts.append(self._source.code_at(self._mask_key, column))
+        return call_text("SequenceHead", parts, column, prefix)
+
+
+Writer = HeadWriter | MultiHeadWriter | SequenceHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
@@ -198,12 +238,31 @@ def read(source: Source, site: Site) -> Writer:
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
+        _check_no_steps(source, site)
         writer = _given(source, site.arguments.pop("head", None), canned)
         return writer or HeadWriter(source, "RegressionHead", {}, canned.is_v1)
     names = [key for key in _OF_ESTIMATOR.split() if key in site.arguments]
     by_name = {key: site.arguments.pop(key) for key in names}
     kind = _kind(source, by_name, canned)
-    return HeadWriter(source, kind, by_name, canned.is_v1)
+    head = HeadWriter(source, kind, by_name, canned.is_v1)
+    mask_key = site.arguments.pop("sequence_mask", None)
+    return SequenceHeadWriter(source, head, mask_key) if _has_steps(site) else head
+
+
+def _has_steps(site: Site) -> bool:
+    """Returns whether an estimator has logits for every step of sequences."""
+    node = site.arguments.get("return_sequences")
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _check_no_steps(source: Source, site: Site) -> None:
+    """Refuses an estimator whose head is one of sequences, which no program can name."""
+    if _has_steps(site):
+        source.problem(
+            *(site.arguments["return_sequences"], "keras-estimator-class"),
+            "the head of an RNNEstimator with return_sequences is a private one",
+            "Use an RNNClassifier, or migrate to the bridge form",
+        )
 
 
 def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:

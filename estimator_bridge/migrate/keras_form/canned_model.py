@@ -5,24 +5,35 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from estimator_bridge.migrate.keras_form import canned_heads, rules
+from estimator_bridge.migrate.keras_form import canned_heads, canned_recurrent, rules
+from estimator_bridge.migrate.keras_form.canned_estimators import CLIP_NORM
 from estimator_bridge.migrate.keras_form.canned_optimizers import CannedOptimizer
+from estimator_bridge.migrate.keras_form.canned_recurrent import RecurrentWriter
 from estimator_bridge.migrate.keras_form.sites import Site
 from estimator_bridge.migrate.keras_form.source import Source, bound_in, call_text, names_in
 
 Text = Callable[[], str]
 
-_COLUMNS = ("linear_feature_columns", "dnn_feature_columns")
+_COLUMNS = (
+    *("linear_feature_columns", "dnn_feature_columns"),
+    *("sequence_feature_columns", "context_feature_columns"),
+)
 
 CARRIED = (
     *_COLUMNS,
     *("dnn_hidden_units", "dnn_activation_fn", "dnn_dropout", "batch_norm", "dnn_optimizer"),
-    *("linear_optimizer", "linear_sparse_combiner", "baseline_optimizer"),
+    *("linear_optimizer", "linear_sparse_combiner", "baseline_optimizer", "rnn_optimizer"),
+    *canned_recurrent.ARGUMENTS,
     *("model_dir", "config", "input_layer_partitioner", "partitioner"),
 )
 """The arguments that are carried, or make no difference, beside those of heads."""
 
-_LAYERS = {"dnn": "DenseFeatures", "linear": "LinearFeatures", "baseline": "Baseline"}
+_LAYERS = {
+    "dnn": "DenseFeatures",
+    "linear": "LinearFeatures",
+    "baseline": "Baseline",
+    "rnn": "SequenceFeatures",
+}
 """The layer with the variables of each part of a model, or with the inputs of a network."""
 
 
@@ -48,8 +59,12 @@ class CannedModelWriter:
         self._head, self._exports = head, exports
         self._locals = _names_of(site.function)
         self.parameters: dict[str, ast.expr | None] = {}
-        self._linear = self._columns("linear")
-        self._deep = self._columns("dnn")
+        self._linear = self._columns("linear_feature_columns")
+        self._deep = self._columns("dnn_feature_columns")
+        self._sequences = self._columns("sequence_feature_columns")
+        self._context = self._columns("context_feature_columns")
+        is_recurrent = "rnn" in site.canned.parts
+        self._recurrent = RecurrentWriter(source, site) if is_recurrent else None
         lacking = {"linear": self._linear is None, "dnn": self._deep is None}
         self._optimizers = {
             part: CannedOptimizer(
@@ -60,16 +75,16 @@ class CannedModelWriter:
             if not lacking.get(part)
         }
         self._check()
-        for module_name in ("TableModel", *(_LAYERS[part] for part in self._optimizers)):
-            source.need(rules.KERAS, module_name)
+        layers = [_LAYERS[part] for part in self._optimizers]
+        for layer in ("TableModel", *layers, *(["DenseFeatures"] if self._context else [])):
+            source.need(rules.KERAS, layer)
         for node in self._nodes():
             self._pass_names(node)
 
     # What is read.
 
-    def _columns(self, part: str) -> Text | None:
-        """Returns the code of the columns of a part in `__init__`; None without the part."""
-        name = f"{part}_feature_columns"
+    def _columns(self, name: str) -> Text | None:
+        """Returns the code of an argument with columns in `__init__`; None without it."""
         node = self._site.arguments.get(name)
         if node is None or (isinstance(node, ast.Constant) and node.value is None):
             return None
@@ -87,10 +102,12 @@ class CannedModelWriter:
     def _nodes(self) -> Iterator[ast.expr]:
         """Yields the nodes that are written into `__init__`."""
         left_out = {*_COLUMNS, "model_dir", "config", "input_layer_partitioner", "partitioner"}
+        left_out.update(canned_recurrent.ARGUMENTS)
         for key, node in self._site.arguments.items():
             if key not in left_out and not key.endswith("_optimizer"):
                 yield node
         yield from self._head.nodes
+        yield from [] if self._recurrent is None else self._recurrent.nodes
         for each in self._optimizers.values():
             if each.node is not None:
                 yield each.node
@@ -128,7 +145,7 @@ class CannedModelWriter:
 
         An Ftrl that updates all rows takes those of no batch to zero.
         """
-        return self._has_embeddings() if part == "dnn" else starts_warm
+        return self._has_embeddings() if part in ("dnn", "rnn") else starts_warm
 
     def _has_embeddings(self) -> bool:
         walked = ast.walk(self._source.tree)
@@ -171,7 +188,7 @@ class CannedModelWriter:
             *self._test_step(),
             "",
             "  def predict_step(self, features):",
-            "    return self.head.predictions(self(features, training=False))",
+            f"    return self.head.predictions({self._star}self(features, training=False))",
         ]
         if self._exports:
             lines += ["", "  def signatures(self, predictions):"]
@@ -194,6 +211,8 @@ class CannedModelWriter:
         if self._linear is not None:
             parts = [self._linear(), *self._linear_options(), "name='linear_model'"]
             yield f"    self.linear = {call_text('LinearFeatures', parts, 4, 'self.linear = ')}"
+        if self._recurrent is not None:
+            yield from self._recurrent_layers(self._recurrent)
         if "baseline" in self._optimizers:
             units = "" if self._head.units == "1" else f"{self._head.units}, "
             yield f"    self.baseline = Baseline({units}name='baseline')"
@@ -225,6 +244,10 @@ class CannedModelWriter:
             yield "'logits': 'dnn/logits'"
         if self._linear is not None:
             yield "'linear_model': 'linear/linear_model'"
+        if self._recurrent is not None:
+            yield from (
+                f"'{name}': 'rnn_model/{name}'" for name in (self._recurrent.name, "logits")
+            )
         if self._canned.is_v1 and "Adam" in {each.kind for each in self._optimizers.values()}:
             scope = "head" if not self._slot_names else f"{next(iter(self._optimizers))}/head"
             yield from (f"'{name}': '{scope}/{name}'" for name in ("beta1_power", "beta2_power"))
@@ -264,6 +287,15 @@ class CannedModelWriter:
                 "        for i in range(len(self.hidden))]"
             )
 
+    def _recurrent_layers(self, recurrent: RecurrentWriter) -> Iterator[str]:
+        for name, columns in (("sequence", self._sequences), ("dense", self._context)):
+            if columns is not None:
+                parts = [columns(), f"name='{name}_features'"]
+                call = call_text(f"{name.title()}Features", parts, 4, f"self.{name}_features = ")
+                yield f"    self.{name}_features = {call}"
+        yield f"    self.rnn = {recurrent.text()}"
+        yield f"    self.logits = tf.keras.layers.Dense({self._head.units}, name='logits')"
+
     @property
     def _drops(self) -> bool:
         node = self._site.arguments.get("dnn_dropout")
@@ -277,6 +309,9 @@ class CannedModelWriter:
 
     def _call(self) -> Iterator[str]:
         yield "  def call(self, features, training=False):"
+        if self._recurrent is not None:
+            yield from self._call_recurrent()
+            return
         if self._deep is None:
             layer = "baseline" if "baseline" in self._optimizers else "linear"
             yield f"    return self.{layer}(features)"
@@ -295,17 +330,43 @@ class CannedModelWriter:
         both = "" if self._linear is None else " + self.linear(features)"
         yield f"    return self.logits(net){both}"
 
+    def _call_recurrent(self) -> Iterator[str]:
+        yield "    net, lengths = self.sequence_features(features)"
+        if self._context is not None:
+            yield "    context = self.dense_features(features)[:, tf.newaxis]"
+            yield "    net = tf.concat([net, tf.tile(context, [1, tf.shape(net)[1], 1])], -1)"
+        yield "    mask = tf.sequence_mask(lengths, tf.shape(net)[1])"
+        mask = ", mask" if self._has_steps else ""
+        yield f"    return self.logits(self.rnn(net, mask=mask, training=training)){mask}"
+
+    @property
+    def _has_steps(self) -> bool:
+        """Whether every step of a sequence has logits."""
+        return self._recurrent is not None and self._recurrent.returns_sequences
+
+    @property
+    def _star(self) -> str:
+        return "*" if self._has_steps else ""
+
+    @property
+    def _outputs(self) -> str:
+        return "logits, mask" if self._has_steps else "logits"
+
     @property
     def _passed(self) -> str:
-        return "labels, logits" + (", features" if self._head.needs_features else "")
+        return f"labels, {self._outputs}" + (", features" if self._head.needs_features else "")
 
     def _train_step(self) -> Iterator[str]:
         yield "  def train_step(self, batch):"
         yield "    features, labels = batch"
         yield "    with tf.GradientTape() as tape:"
-        yield "      logits = self(features, training=True)"
+        yield f"      {self._outputs} = self(features, training=True)"
         yield f"      loss = self.head.loss({self._passed})"
-        if len(self._optimizers) == 1:
+        if self._clips:
+            yield "    gradients, variables = self.gradients(loss, tape)"
+            yield f"    clipped = [tf.clip_by_norm(each, {CLIP_NORM}) for each in gradients]"
+            yield "    self.apply_gradients(zip(clipped, variables))"
+        elif len(self._optimizers) == 1:
             yield "    self.minimize(loss, tape)"
         else:
             for part in self._optimizers:
@@ -313,10 +374,15 @@ class CannedModelWriter:
                 yield f"    self.minimize(loss, tape, {below}, self.{part}_optimizer)"
         yield "    return {'loss': loss}"
 
+    @property
+    def _clips(self) -> bool:
+        """Whether gradients are clipped."""
+        return self._recurrent is not None and self._optimizers["rnn"].is_named
+
     def _test_step(self) -> Iterator[str]:
         yield "  def test_step(self, batch):"
         yield "    features, labels = batch"
-        yield "    logits = self(features, training=False)"
+        yield f"    {self._outputs} = self(features, training=False)"
         yield f"    self.mean_loss.update_state(self.head.loss({self._passed}))"
         yield f"    self.head.update_metrics({self._passed})"
         yield "    return {'loss': self.mean_loss.result(), **self.head.results()}"

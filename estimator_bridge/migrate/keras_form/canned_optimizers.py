@@ -19,7 +19,7 @@ from estimator_bridge.migrate.keras_form.source import Source, arguments, call_t
 
 Text = Callable[[], str]
 
-_DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl"}
+_DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Adagrad"}
 """The optimizers of parts that are given none, by name."""
 
 
@@ -96,12 +96,13 @@ class CannedOptimizer:
             return self._of_train()
         by_name = self._by_name()
         code = {key: self._source.code(value) for key, value in by_name.items()}
-        if not by_name and self._is_named and (rate := self._canned.rate(self._part)):
+        if not by_name and self.is_named and (rate := self._canned.rate(self._part)):
             code["learning_rate"] = rate
         return self._of_keras(code)
 
     @property
-    def _is_named(self) -> bool:
+    def is_named(self) -> bool:
+        """Whether it is given by its name, or none is."""
         return self.node is None or isinstance(self.node, ast.Constant)
 
     def _of_train(self) -> str:
@@ -129,7 +130,7 @@ class CannedOptimizer:
         """Returns the code for a legacy optimizer of Keras, by the code of its arguments."""
         row = _LEGACY[self.kind]
         rule, left_out = self._rule(code)
-        if not rule and "learning_rate" not in code and self._is_named:
+        if not rule and "learning_rate" not in code and self.is_named:
             code["learning_rate"] = row.rate
         elif rule:
             code.setdefault("learning_rate", row.rate)

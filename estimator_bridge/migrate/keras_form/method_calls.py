@@ -10,19 +10,23 @@ from estimator_bridge.migrate.keras_form import (
     input_functions,
     rules,
     serving_receivers,
+    training_hooks,
 )
 from estimator_bridge.migrate.keras_form.sites import Site, followed, names_of_estimator
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
-    bound_in,
     call_text,
 )
+from estimator_bridge.migrate.keras_form.spec_exporters import Exporters
+from estimator_bridge.migrate.keras_form.training_hooks import TrainingHooks
 
 Text = Callable[[], str]
 
 _DEFAULT_STEPS = "100"
 """The batches that an EvalSpec without `steps` evaluates."""
+
+_WIDTH = 100
 
 _TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 
@@ -60,7 +64,7 @@ class CallWriter:
     def _method(self, call: ast.Call, name: str) -> None:
         statement = self._source.statement_of(call)
         if name == "eval_dir" and isinstance(statement, ast.Expr):
-            self._source.drop(statement, "nothing is written into eval_dir()")
+            self._source.drop(statement, "fit makes the folder eval_dir()")
             return
         writers: dict[str, Callable[[ast.Call], None]] = {
             "train": self._train,
@@ -80,17 +84,22 @@ class CallWriter:
 
     def _train(self, call: ast.Call) -> None:
         by_name, others = arguments(call, _TRAIN)
-        rules.refuse_others(self._source, call, by_name, "input_fn steps max_steps", others)
-        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"))
+        rules.refuse_others(self._source, call, by_name, " ".join(_TRAIN), others)
+        listeners = by_name.get("saving_listeners")
+        training_hooks.refuse_all(self._source, listeners, "listeners of checkpoints")
+        hooks = TrainingHooks(self._source, self._site, by_name.get("hooks"))
+        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"), hooks)
 
     def _evaluate(self, call: ast.Call) -> None:
         by_name, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
-        rules.refuse_others(self._source, call, by_name, "input_fn steps name", others)
+        rules.refuse_others(self._source, call, by_name, "input_fn steps name hooks", others)
+        training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of evaluations")
         self._write(call, "evaluate", by_name, "eval_batch_size", ("steps",))
 
     def _predict(self, call: ast.Call) -> None:
         by_name, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
-        rules.refuse_others(self._source, call, by_name, "input_fn", others)
+        rules.refuse_others(self._source, call, by_name, "input_fn hooks", others)
+        training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of predictions")
         self._write(call, "predictions", by_name, "predict_batch_size", ())
 
     def _write(
@@ -100,6 +109,7 @@ class CallWriter:
         by_name: Mapping[str, ast.expr],
         size: str,
         keys: tuple[str, ...],
+        hooks: TrainingHooks | None = None,
     ) -> None:
         source = self._source
         dataset = input_functions.dataset(source, self._site, by_name["input_fn"], size)
@@ -107,8 +117,11 @@ class CallWriter:
         prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
 
         def write() -> str:
-            named = (f"{key}={source.code(by_name[key])}" for key in keys if key in by_name)
-            return call_text(f"model.{method}", [dataset(), *named], self._column(call), prefix)
+            parts = [f"{key}={source.code(by_name[key])}" for key in keys if key in by_name]
+            if hooks is not None:
+                column = self._column(call)
+                parts += [*hooks.options(), *_listed(hooks.callbacks(column + 4), column)]
+            return call_text(f"model.{method}", [dataset(), *parts], self._column(call), prefix)
 
         source.replace(call, write)
 
@@ -117,10 +130,11 @@ class CallWriter:
 
     def _is_of_train_and_evaluate(self, node: ast.AST) -> bool:
         parent = self._source.parent(node)
+        if isinstance(parent, ast.keyword):
+            parent = self._source.parent(parent)
         return self._source.called(parent or node) in (
             "estimator.train_and_evaluate",
-            "estimator.experimental.stop_if_no_decrease_hook",
-            "estimator.stop_if_no_decrease_hook",
+            *(f"estimator.{name}" for name in training_hooks.OF_ESTIMATORS),
         )
 
     def _train_and_evaluate(self, call: ast.Call) -> None:
@@ -138,20 +152,22 @@ class CallWriter:
             rules.known_arguments(source, spec, names, "input_fn", "start_delay_secs throttle_secs")  # type: ignore[arg-type]
             for spec, names in zip(
                 specs,
-                ("input_fn max_steps hooks", "input_fn steps name hooks exporters"),
+                (
+                    "input_fn max_steps hooks saving_listeners",
+                    "input_fn steps name hooks exporters",
+                ),
                 strict=True,
             )
         )
-        if "hooks" in evaluation:
-            config_arguments.refuse(source, evaluation["hooks"], "hooks")
-        export = serving_receivers.final_export(source, site, evaluation.get("exporters"))
+        training_hooks.refuse_all(source, evaluation.get("hooks"), "hooks of evaluations")
+        listeners = train.get("saving_listeners")
+        training_hooks.refuse_all(source, listeners, "listeners of checkpoints")
+        is_named = not _is_none(evaluation.get("name"))
+        evaluates = self._evaluates(train)
+        hooks = TrainingHooks(source, site, train.get("hooks"), evaluates and not is_named)
+        exporters = Exporters(source, site, evaluation.get("exporters"), evaluates, is_named)
         data = input_functions.dataset(source, site, train["input_fn"], "train_batch_size")
         test = input_functions.dataset(source, site, evaluation["input_fn"], "eval_batch_size")
-        hooks = train.get("hooks")
-        if hooks is not None and not isinstance(hooks, (ast.List, ast.Tuple)):
-            config_arguments.refuse(source, hooks, "hooks")
-        stops = list(getattr(hooks, "elts", []))
-        stops = [stop for stop in stops if self._early_stopping(stop)]
         statement = source.statement_of(call)
         pad = " " * statement.col_offset
         steps = evaluation.get("steps")
@@ -160,58 +176,32 @@ class CallWriter:
 
         def write() -> str:
             limit = source.code(steps) if steps is not None else _DEFAULT_STEPS
+            column = statement.col_offset
             parts = [data()]
             parts += (
                 [f"max_steps={source.code(train['max_steps'])}"] if "max_steps" in train else []
             )
-            parts += [f"validation_data={test()}", f"validation_steps={limit}"]
-            if stops:
-                parts.append(f"callbacks=[{', '.join(map(source.code, stops))}]")
+            parts += [*hooks.options(), f"validation_data={test()}", f"validation_steps={limit}"]
+            callbacks = [
+                *hooks.callbacks(column + 8),
+                *(each(column + 8) for each in exporters.callbacks),
+            ]
+            parts += _listed(callbacks, column + 4)
             inner = f",\n{pad}    ".join(parts)
             text = f"model.fit(\n{pad}    {inner})"
-            if export is not None:
-                text += f"\n{pad}{export(statement.col_offset)}"
+            for export in exporters.at_end:
+                text += f"\n{pad}{export(column)}"
             if result is not None:
                 text += f"\n{pad}{source.code(result)} = model.latest_evaluation"
             return text
 
         source.replace(statement, write)
 
-    def _early_stopping(self, node: ast.expr) -> bool:
-        """Writes a hook that stops a training as a callback; returns whether it is one."""
-        source = self._source
-        value: ast.expr | None = node
-        if isinstance(node, ast.Name):
-            for each in ast.walk(source.function_of(node)):
-                if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
-                    value = each.value
-        name = source.called(value or node).rpartition(".")[2]
-        modes = {"stop_if_no_decrease_hook": "min", "stop_if_no_increase_hook": "max"}
-        period = self._site.config.get("save_checkpoints_steps")
-        if not isinstance(value, ast.Call) or name not in modes or period is None:
-            source.problem(
-                *(node, "keras-hook", "Keras has no such hook"),
-                "Leave it out, or use a callback of Keras",
-            )
-            return False
-        most_steps = f"max_steps_without_{name.split('_')[3]}"
-        by_name = rules.known_arguments(
-            *(source, value, f"estimator metric_name {most_steps}"),
-            required=f"metric_name {most_steps}",
-            unused="run_every_secs run_every_steps",
-        )
-        metric, most = by_name["metric_name"], by_name[most_steps]
-        source.done.update((value, value.func))
-        source.replace(
-            value,
-            lambda: (
-                "tf.keras.callbacks.EarlyStopping(\n"
-                f"{' ' * (self._column(value) + 4)}'val_{getattr(metric, 'value', 'loss')}', "
-                f"mode={modes[name]!r},\n{' ' * (self._column(value) + 4)}"
-                f"patience=({source.code(most)}) // {source.code(period)})"
-            ),
-        )
-        return True
+    def _evaluates(self, train: Mapping[str, ast.expr]) -> bool:
+        """Returns whether a training evaluates each checkpoint when it is written."""
+        has_folder = config_arguments.model_dir(self._site) is not None
+        has_period = "save_checkpoints_steps" in self._site.config
+        return has_folder and has_period and not _is_none(train.get("max_steps"))
 
     # Exports.
 
@@ -231,3 +221,19 @@ class CallWriter:
                 f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
             ),
         )
+
+
+def _listed(callbacks: list[str], column: int) -> list[str]:
+    """Returns the argument `callbacks` of a call whose arguments are at a column, if any."""
+    if not callbacks:
+        return []
+    line = f"callbacks=[{', '.join(callbacks)}]"
+    if len(line) + column < _WIDTH and "\n" not in line:
+        return [line]
+    pad = " " * (column + 4)
+    inner = f",\n{pad}".join(callbacks)
+    return [f"callbacks=[\n{pad}{inner}]"]
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)

@@ -347,11 +347,16 @@ def _vocabulary(sequence: bool) -> Writer:
     return write
 
 
-def _vocabulary_file(source: Source, call: ast.Call) -> str:
-    source.need("tf2_engine", PREPROCESSING)
+def _vocabulary_file(sequence: bool) -> Writer:
     names = "key vocabulary_file vocabulary_size num_oov_buckets default_value dtype"
-    by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
-    return f"{PREPROCESSING}.VocabularyFile({_named(source, by_name)})"
+
+    def write(source: Source, call: ast.Call) -> str:
+        source.need("tf2_engine", PREPROCESSING)
+        by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
+        column = f"{PREPROCESSING}.VocabularyFile({_named(source, by_name)})"
+        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
+
+    return write
 
 
 def _named(source: Source, by_name: Mapping[str, ast.expr]) -> str:
@@ -581,6 +586,8 @@ _SHARED = (
     "max_sequence_lengths"
 )
 
+_STEPS = "key shape default_value dtype normalizer_fn"
+
 _FC = "feature_column"
 
 WRITERS: dict[str, Writer] = {
@@ -590,11 +597,13 @@ WRITERS: dict[str, Writer] = {
     f"{_FC}.sequence_categorical_column_with_hash_bucket": _preprocessing("Hashed", True),
     f"{_FC}.categorical_column_with_vocabulary_list": _vocabulary(False),
     f"{_FC}.sequence_categorical_column_with_vocabulary_list": _vocabulary(True),
-    f"{_FC}.categorical_column_with_vocabulary_file": _vocabulary_file,
+    f"{_FC}.categorical_column_with_vocabulary_file": _vocabulary_file(False),
+    f"{_FC}.sequence_categorical_column_with_vocabulary_file": _vocabulary_file(True),
     f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
     f"{_FC}.crossed_column": _crossed,
     f"{_FC}.bucketized_column": _with_function("bucketized_column", KERAS),
     f"{_FC}.numeric_column": _numeric,
+    f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS, _STEPS),
     f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec", KERAS),
     "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver", KERAS),
     f"{_FC}.indicator_column": _with_function("Indicator", KERAS),

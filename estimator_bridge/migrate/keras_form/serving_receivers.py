@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable
 
-from estimator_bridge.migrate.keras_form import config_arguments, input_functions, rules
-from estimator_bridge.migrate.keras_form.sites import Site, followed
+from estimator_bridge.migrate.keras_form import input_functions, rules
 from estimator_bridge.migrate.keras_form.source import Source, names_in
 
 _PARSING = "estimator.build_parsing_serving_input_receiver_fn"
@@ -24,40 +22,6 @@ def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
             *(call, "keras-receiver", "its receiver is not a function of placeholders"),
             "Make placeholders, and return ServingInputReceiver(features, receiver_tensors)",
         )
-
-
-def final_export(
-    source: Source, site: Site, exporters: ast.expr | None
-) -> Callable[[int], str] | None:
-    """Returns the export after a training in place of a FinalExporter; None without exporters.
-
-    The code is that of a statement at a column.
-    """
-    if exporters is None:
-        return None
-    exporter = followed(source, exporters)
-    if isinstance(exporter, (ast.List, ast.Tuple)) and len(exporter.elts) == 1:
-        (exporter,) = exporter.elts
-    folder = config_arguments.model_dir(site)
-    if source.called(exporter or exporters) != "estimator.FinalExporter" or folder is None:
-        source.problem(
-            *(exporters, "keras-exporter", "Keras exports nothing while it trains"),
-            "Use one tf.estimator.FinalExporter, and give the estimator a model_dir",
-        )
-        return None
-    assert isinstance(exporter, ast.Call)
-    by_name = rules.known_arguments(
-        *(source, exporter, "name serving_input_receiver_fn", "name serving_input_receiver_fn")
-    )
-    receiver = by_name["serving_input_receiver_fn"]
-    check_receiver(source, exporter, receiver)
-
-    def write(column: int) -> str:
-        path = f"tf.io.gfile.join({source.code(folder)}, 'export', {source.code(by_name['name'])})"
-        pad = " " * (column + 4)
-        return f"model.export_saved_model(\n{pad}{path}, *{source.code(receiver)}())"
-
-    return write
 
 
 def write_receiver(source: Source, function: ast.FunctionDef) -> bool:

@@ -15,8 +15,8 @@ from estimator_bridge.runtime.saving.job_saver import JobSaver
 from estimator_bridge.runtime.step.model_step import check_spec, default_session_config, new_graph
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import log, tf_compat
+from tf2_engine.export_folders import new_directories
 from tf2_engine.small_exports import SmallTables
-from tf2_engine.training.saved_models import new_directories
 from tf2_engine.types import Nest, Object, Session, Variable
 
 ReceiverFn = Callable[[], Object]

@@ -1,0 +1,285 @@
+"""Callbacks of a TableModel: what ends a training, what is logged, and what is exported."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tf2_engine import errors, export_folders
+from tf2_engine.keras import (
+    BestExporter,
+    LatestExporter,
+    StepLog,
+    StopAtStep,
+    StopIfHigher,
+    StopIfLower,
+    StopIfNaN,
+    StopIfNoDecrease,
+    StopIfNoIncrease,
+    StopWhen,
+    TableModel,
+)
+from tf2_engine.summaries.events import scalars_by_step
+
+LOSSES = [5.0, 3.0, 4.0, 2.0, 6.0]
+"""Of the evaluations after 2, 4, 6, 8 and 10 steps."""
+
+
+class Counter(TableModel):  # type: ignore[misc]
+    """A model that counts its steps, and has the losses above where it is evaluated."""
+
+    def __init__(self, loss_of_step: Callable[[Any], Any] = lambda step: 1.0 / step) -> None:
+        super().__init__()
+        self.dense = tf.keras.layers.Dense(1, name="dense")
+        self.mean_loss = tf.keras.metrics.Mean(name="loss")
+        self.loss_of_step = loss_of_step
+        self.compile(optimizer=tf.keras.optimizers.SGD(1.0))
+
+    def call(self, features: Any, training: bool = False) -> Any:
+        """Returns [batch, 1]."""
+        return self.dense(features["x"])
+
+    def train_step(self, batch: Any) -> dict[str, Any]:
+        """Makes a step; its loss is that of the step."""
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(batch[0], training=True))
+        self.minimize(loss, tape)
+        return {"loss": self.loss_of_step(tf.cast(self.with_tables.step, tf.float32))}
+
+    def test_step(self, batch: Any) -> dict[str, Any]:
+        """Returns the loss of the evaluation."""
+        del batch
+        place = tf.minimum(self.with_tables.step // 2, len(LOSSES)) - 1
+        self.mean_loss.update_state(tf.gather(LOSSES, tf.maximum(place, 0)))
+        return {"loss": self.mean_loss.result()}
+
+    def predict_step(self, features: Any) -> dict[str, Any]:
+        """Returns the step of an export."""
+        step = tf.cast(self.with_tables.step, tf.int64)
+        return {"step": tf.fill([tf.shape(features["x"])[0]], step)}
+
+
+def data() -> Any:
+    """Returns the same batch for ever."""
+    return tf.data.Dataset.from_tensors(({"x": tf.ones([2, 1])}, tf.ones([2, 1]))).repeat()
+
+
+def trained(folder: pathlib.Path, callbacks: Sequence[Any], **options: Any) -> Counter:
+    """Returns a model after a training of ten steps, or fewer, that is evaluated every two."""
+    model = Counter(**options)
+    model.keep_checkpoints(str(folder), save_steps=2, max_to_keep=9)
+    model.fit(
+        data(),
+        max_steps=10,
+        validation_data=data(),
+        validation_steps=1,
+        callbacks=callbacks,
+        verbose=0,
+    )
+    return model
+
+
+EACH = {"every_secs": None, "every_steps": 1}
+
+STOPS: dict[str, tuple[Any, int]] = {
+    "a number of steps": (lambda: StopAtStep(num_steps=3), 3),
+    "a step": (lambda: StopAtStep(last_step=7), 7),
+    "a function": (lambda: StopWhen(lambda: True), 1),
+    "a function that says no": (lambda: StopWhen(lambda: False, **EACH), 10),
+    # 4.0 at 6 is no better than 3.0 at 4.
+    "no decrease": (lambda: StopIfNoDecrease("loss", 2, **EACH), 6),
+    "no decrease for longer": (lambda: StopIfNoDecrease("loss", 3, **EACH), 10),
+    "no decrease, looked at seldom": (
+        lambda: StopIfNoDecrease("loss", 2, every_secs=None, every_steps=4),
+        9,
+    ),
+    "no decrease after a while": (lambda: StopIfNoDecrease("loss", 2, min_steps=6, **EACH), 10),
+    "no increase": (lambda: StopIfNoIncrease("loss", 4, **EACH), 6),
+    "above": (lambda: StopIfHigher("loss", 4.5, **EACH), 2),
+    "below": (lambda: StopIfLower("loss", 2.5, **EACH), 8),
+}
+
+
+QUICK = ("a step", "no decrease", "above")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [each if each in QUICK else pytest.param(each, marks=pytest.mark.full) for each in STOPS],
+)
+def test_a_training_ends_where_the_callback_says(what: str, tmp_path: pathlib.Path) -> None:
+    """The last step has a checkpoint and an evaluation."""
+    make, last = STOPS[what]
+    model = trained(tmp_path, [make()])
+    assert model.global_step == last
+    assert str(model.latest_checkpoint()).endswith(f"ckpt-{last}")
+    assert [*scalars_by_step(str(tmp_path / "eval"))] == [*range(2, last, 2), last]
+
+
+def test_endless_data_end_with_the_callback() -> None:
+    """Without a last step, as a hook ended the training of an estimator."""
+    model = Counter()
+    model.fit(data(), callbacks=[StopAtStep(num_steps=3)], verbose=0)
+    assert model.global_step == 3
+
+
+@pytest.mark.full
+def test_evaluations_of_a_training_before_count(tmp_path: pathlib.Path) -> None:
+    """The second training stops at its first step, where the first one was to."""
+    trained(tmp_path, [StopAtStep(last_step=6)])
+    assert trained(tmp_path, [StopIfNoDecrease("loss", 2, **EACH)]).global_step == 7
+
+
+@pytest.mark.full
+def test_a_metric_that_is_missing_is_named(tmp_path: pathlib.Path) -> None:
+    """As are those that there are."""
+    with pytest.raises(errors.MissingMetric, match="no metric 'auc', only loss"):
+        trained(tmp_path, [StopIfHigher("auc", 0.5, **EACH)])
+
+
+def test_intervals_and_steps_are_given_once() -> None:
+    """The message says which are."""
+    with pytest.raises(errors.InvalidInput, match="seconds and in steps"):
+        StopWhen(lambda: True, every_secs=1.0, every_steps=1)
+    with pytest.raises(errors.InvalidInput, match="num_steps"):
+        StopAtStep()
+    with pytest.raises(errors.InvalidInput, match="seconds and in steps"):
+        StepLog()
+
+
+def test_without_checkpoints_there_are_no_evaluations_to_look_at() -> None:
+    """The message says how to keep them."""
+    model = Counter()
+    with pytest.raises(errors.InvalidInput, match="keep_checkpoints"):
+        model.fit(data(), steps=2, callbacks=[StopIfLower("loss", 1.0, **EACH)], verbose=0)
+
+
+def nan_at_4(step: Any) -> Any:
+    """Returns a loss that is no number at step 4."""
+    return tf.where(step < 4.0, 1.0, float("nan"))
+
+
+@pytest.mark.full
+def test_a_loss_that_is_no_number_ends_a_training(tmp_path: pathlib.Path) -> None:
+    """By an error before step 4 has a checkpoint, or without one."""
+    with pytest.raises(errors.LossIsNaN, match="step 4"):
+        trained(tmp_path / "fails", [StopIfNaN()], loss_of_step=nan_at_4)
+    assert str(tf.train.latest_checkpoint(str(tmp_path / "fails"))).endswith("ckpt-2")
+    model = trained(tmp_path / "stops", [StopIfNaN(fail=False)], loss_of_step=nan_at_4)
+    assert model.global_step == 4
+
+
+@pytest.mark.full
+def test_steps_are_logged_at_intervals(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one, each that comes so many after one, and the last one if it is to be."""
+    with caplog.at_level(logging.INFO):
+        trained(tmp_path / "steps", [StepLog(every_steps=4)])
+        trained(tmp_path / "end", [StepLog(at_end=True)])
+    logged = [each.getMessage() for each in caplog.records if "loss =" in each.getMessage()]
+    assert [each.rpartition(" ")[2] for each in logged] == ["1", "5", "9", "10"]
+    assert logged[0] == "loss = 1.0, step = 1"
+
+
+@pytest.mark.full
+def test_checkpoints_of_one_training_may_come_more_often(tmp_path: pathlib.Path) -> None:
+    """And so do its evaluations."""
+    model = Counter()
+    model.keep_checkpoints(str(tmp_path), save_steps=5, max_to_keep=9)
+    model.fit(
+        data(),
+        max_steps=6,
+        save_every=3,
+        validation_data=data(),
+        validation_steps=1,
+        verbose=0,
+    )
+    assert [*scalars_by_step(str(tmp_path / "eval"))] == [3, 6]
+    saved = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert [each.rpartition("-")[2] for each in saved] == ["3", "6"]
+
+
+@pytest.mark.full
+def test_tensorboard_is_written_by_the_step(tmp_path: pathlib.Path) -> None:
+    """As hooks that count steps, save summaries and profile become it."""
+    folder, tensorboard = str(tmp_path / "logs"), tf.keras.callbacks.TensorBoard
+    callbacks = [
+        tensorboard(folder, update_freq=2, write_graph=False, write_steps_per_second=True),
+        tensorboard(folder, profile_batch=3, write_graph=False),
+    ]
+    model = trained(tmp_path / "model", callbacks)
+    assert model.global_step == 10
+    assert [*pathlib.Path(folder).glob("train/events.out.tfevents.*")]
+    assert [*pathlib.Path(folder).glob("**/plugins/profile/*")]
+
+
+SPEC = {"x": tf.TensorSpec([None, 1], tf.float32, "x")}
+
+
+def to_features(received: Any) -> Any:
+    """Returns what a server sends as it is."""
+    return received
+
+
+def exported(folder: pathlib.Path) -> list[int]:
+    """Returns the steps of the exports in a folder."""
+    steps = []
+    for path in sorted(folder.iterdir()):
+        serving = tf.saved_model.load(str(path)).signatures["serving_default"]
+        steps.append(int(serving(x=tf.ones([1, 1]))["step"][0]))
+    return steps
+
+
+@pytest.fixture
+def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a second pass whenever an export asks for the time."""
+    seconds = iter(range(1_700_000_000, 1_700_001_000))
+    monkeypatch.setattr(export_folders.time, "time", lambda: next(seconds))
+
+
+def greater(best_eval_result: Any, current_eval_result: Any) -> bool:
+    """Compares losses: the greater one is better."""
+    return bool(best_eval_result["loss"] < current_eval_result["loss"])
+
+
+@pytest.mark.full
+def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clock: None) -> None:
+    """Each of them, of which the latest are kept; those that are better than all before."""
+    exporters = [
+        LatestExporter(str(tmp_path / "latest"), SPEC, to_features, exports_to_keep=2),
+        BestExporter(str(tmp_path / "best"), SPEC, to_features),
+        BestExporter(str(tmp_path / "greatest"), SPEC, to_features, compare_fn=greater),
+    ]
+    trained(tmp_path / "model", exporters)
+    assert exported(tmp_path / "latest") == [8, 10]
+    assert exported(tmp_path / "best") == [2, 4, 8]
+    assert exported(tmp_path / "greatest") == [2, 10]
+
+
+@pytest.mark.full
+def test_the_best_of_earlier_trainings_is_to_be_beaten(
+    tmp_path: pathlib.Path, quick_clock: None
+) -> None:
+    """But for the first evaluation of a training, which is exported in any case."""
+    trained(tmp_path / "model", [StopAtStep(last_step=4)])
+    best = BestExporter(str(tmp_path / "best"), SPEC, to_features)
+    trained(tmp_path / "model", [best])
+    assert exported(tmp_path / "best") == [6, 8]
+
+
+def test_exporters_that_cannot_work_are_refused(tmp_path: pathlib.Path) -> None:
+    """Nothing is left out in silence."""
+    with pytest.raises(errors.InvalidSpec, match="exports_to_keep"):
+        LatestExporter("folder", SPEC, to_features, exports_to_keep=0)
+    with pytest.raises(errors.InvalidSpec, match="compare_fn"):
+        BestExporter("folder", SPEC, to_features, compare_fn=lambda one, other: True)
+    model = Counter()
+    exporter = LatestExporter(str(tmp_path), SPEC, to_features)
+    with pytest.raises(errors.OutOfOrder, match="validation_data"):
+        model.fit(data(), steps=1, callbacks=[exporter], verbose=0)

@@ -1,0 +1,33 @@
+"""The folders of exports, which are named by the second in which they were written."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import tensorflow as tf
+
+from tf2_engine import log
+
+
+def new_directories(base: str) -> tuple[str, str]:
+    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+
+    Neither exists yet: a job that was killed in the same second may have left the latter.
+    """
+    while True:
+        name = str(int(time.time()))
+        # Servers ignore directories whose name is not a number.
+        paths = os.path.join(base, name), os.path.join(base, f"temp-{name}")
+        if not any(map(tf.io.gfile.exists, paths)):
+            return paths
+        log.info("%s exists already; waiting for the next second.", paths[0])
+        time.sleep(1)
+
+
+def keep_latest(base: str, count: int) -> None:
+    """Deletes the exports below `base` but for the latest ones."""
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)]
+    exports = sorted(name for name in names if len(name) == 10 and name.isdigit())
+    for name in exports[:-count]:
+        tf.io.gfile.rmtree(os.path.join(base, name))

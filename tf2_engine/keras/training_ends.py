@@ -1,0 +1,209 @@
+"""Callbacks that end a training: at a step, for a reason of the program's, or by evaluations."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+
+from tf2_engine import errors, log
+from tf2_engine.pacing import Pace
+from tf2_engine.summaries.evaluations import Comparison, Evaluations
+from tf2_engine.types import Object
+
+_EVERY_SECS = 60.0
+
+
+class StopAtStepBase:
+    """Ends the training of a `TableModel` at a step.
+
+        model.fit(dataset, callbacks=[StopAtStep(num_steps=100)])
+
+    Args:
+        num_steps: how many steps this training makes.
+        last_step: the global step behind the last one; a training makes one step at least.
+
+    Raises:
+        InvalidInput: both are given, or neither is.
+    """
+
+    model: Object
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        super().__init__()
+        if (num_steps is None) == (last_step is None):
+            raise errors.InvalidInput(
+                f"StopAtStep: give one of `num_steps` and `last_step`; got {num_steps} and "
+                f"{last_step}."
+            )
+        self._num_steps, self._last_step = num_steps, last_step
+
+    def on_train_begin(self, logs: Object = None) -> None:
+        """Counts from the step at which the training begins."""
+        if self._num_steps is not None:
+            self._last_step = self.model.global_step + self._num_steps
+
+    def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
+        """Ends the training if this was the last step."""
+        if self.model.global_step >= self._last_step:
+            self.model.stop_training = True
+
+
+class StopWhenBase:
+    """Ends the training of a `TableModel` once a function returns True.
+
+    Args:
+        should_stop: takes no arguments.
+        every_secs, every_steps: how often it is called; one of them is None.
+
+    Raises:
+        InvalidInput: both intervals are given, or neither is.
+    """
+
+    model: Object
+    params: Mapping[str, Object]
+    _is_due = False
+
+    def __init__(
+        self,
+        should_stop: Callable[[], bool],
+        every_secs: float | None = _EVERY_SECS,
+        every_steps: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
+
+    def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
+        """Calls the function if it is due; after the last step of an epoch, `on_epoch_end` does."""
+        self._is_due = self._pace.is_due(self.model.global_step)
+        if batch + 1 != self.params.get("steps"):
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Object = None) -> None:
+        """Calls the function if it is due: the step has been evaluated by now."""
+        self._look()
+
+    def _look(self) -> None:
+        if self._is_due and self._should_stop():
+            self.model.stop_training = True
+
+
+class _StopByEvaluationsBase(StopWhenBase):
+    """Ends a training once a function of the evaluations so far returns True; see `StopWhen`."""
+
+    _beyond: Comparison
+
+    def __init__(
+        self,
+        metric: str,
+        limit: float,
+        min_steps: int = 0,
+        every_secs: float | None = _EVERY_SECS,
+        every_steps: int | None = None,
+    ) -> None:
+        super().__init__(self._is_reached, every_secs, every_steps)
+        self._metric, self._limit, self._min_steps = metric, limit, min_steps
+
+    def _is_reached(self) -> bool:
+        return self._is_reached_by(Evaluations(self._directory, self._metric, self._min_steps))
+
+    def _is_reached_by(self, evaluations: Evaluations) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _directory(self) -> str:
+        directory: str | None = self.model.eval_dir
+        if directory is None:
+            raise errors.InvalidInput(
+                f"{type(self).__name__}: the model keeps no checkpoints, so no evaluations either. "
+                "Call its `keep_checkpoints` with a folder before `fit`."
+            )
+        return directory
+
+
+class _StopIfStuckBase(_StopByEvaluationsBase):
+    def _is_reached_by(self, evaluations: Evaluations) -> bool:
+        return evaluations.stuck(int(self._limit), self._beyond)
+
+
+class _StopIfCrossedBase(_StopByEvaluationsBase):
+    def _is_reached_by(self, evaluations: Evaluations) -> bool:
+        return evaluations.crossed(self._limit, self._beyond)
+
+
+class StopIfNoDecreaseBase(_StopIfStuckBase):
+    """Ends the training of a `TableModel` if a metric has not decreased for a number of steps.
+
+        model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
+            StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
+
+    It looks at the evaluations of `fit` in the folder of checkpoints, also those of trainings that
+    this one goes on from.
+
+    Args:
+        metric: a key of the evaluations.
+        limit: steps from the best evaluation to one that is no better, and ends the training.
+        min_steps: evaluations of earlier steps are ignored.
+        every_secs, every_steps: how often evaluations are looked at; one of them is None.
+
+    Raises:
+        InvalidInput: both intervals are given, or neither is; or, while training, the model keeps
+            no checkpoints.
+        MissingMetric: while training, if an evaluation lacks the metric.
+    """
+
+    _beyond = staticmethod(operator.lt)
+
+
+class StopIfNoIncreaseBase(_StopIfStuckBase):
+    """Ends a training if a metric has not increased for a number of steps: `StopIfNoDecrease`."""
+
+    _beyond = staticmethod(operator.gt)
+
+
+class StopIfHigherBase(_StopIfCrossedBase):
+    """Ends the training of a `TableModel` once a metric of an evaluation is above a threshold.
+
+    Args:
+        metric: a key of the evaluations.
+        limit: the threshold.
+        min_steps, every_secs, every_steps: see `StopIfNoDecrease`, which raises the same errors.
+    """
+
+    _beyond = staticmethod(operator.gt)
+
+
+class StopIfLowerBase(_StopIfCrossedBase):
+    """Ends a training once a metric of an evaluation is below a threshold; see `StopIfHigher`."""
+
+    _beyond = staticmethod(operator.lt)
+
+
+class StopIfNaNBase:
+    """Ends a training when the loss of a step is no number, before a checkpoint has it.
+
+    Args:
+        fail: whether by an error; False ends the training with a warning.
+
+    Raises:
+        LossIsNaN: while training.
+    """
+
+    model: Object
+
+    def __init__(self, fail: bool = True) -> None:
+        super().__init__()
+        self._fail = fail
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Object] | None = None) -> None:
+        """Looks at the loss."""
+        if not math.isnan(float((logs or {})["loss"])):
+            return
+        step = self.model.global_step
+        if self._fail:
+            raise errors.LossIsNaN(
+                f"The loss of step {step} is NaN. Train from the latest checkpoint with a smaller "
+                "learning rate, or look for the batch that does it."
+            )
+        log.warning("The loss of step %d is NaN; the training ends here.", step)
+        self.model.stop_training = True

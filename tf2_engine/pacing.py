@@ -1,0 +1,35 @@
+"""Says when something is due that is done every so many steps, or seconds."""
+
+from __future__ import annotations
+
+import time
+
+from tf2_engine import errors
+
+
+class Pace:
+    """Says at which steps something is due: at the first one, and then at intervals.
+
+    Args:
+        seconds, steps: from one time to the next; one of them is None.
+
+    Raises:
+        InvalidInput: both intervals are given, or neither is.
+    """
+
+    def __init__(self, seconds: float | None, steps: int | None) -> None:
+        if (seconds is None) == (steps is None):
+            raise errors.InvalidInput(
+                "Give one of the intervals in seconds and in steps, and None for the other; got "
+                f"{seconds} and {steps}."
+            )
+        self._seconds, self._steps = seconds, steps
+        self._latest = -float("inf")
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether the interval has passed since the last time that it was due."""
+        now = float(step) if self._steps is not None else time.monotonic()
+        if now - self._latest < float(self._steps or self._seconds or 0):
+            return False
+        self._latest = now
+        return True

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
+    base_class,
     canned_estimators,
     canned_site,
     layers,
+    models,
     modes,
     optimizer_code,
     program_checks,
@@ -21,9 +22,7 @@ from estimator_bridge.migrate.keras_form import (
     straightening,
     table_configs,
 )
-from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.method_calls import CallWriter
-from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
 from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
@@ -51,12 +50,13 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         return Rewritten(source, (nothing,))
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
-    site = sites.find(program)
-    if site is None:
+    places = sites.find(program)
+    if not places:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
     _aliases(program)
-    text = _of_tables(program, site, name) if site.canned is None else _of_canned(program, site)
+    is_canned = places[0].canned is not None
+    text = _of_canned(program, places[0]) if is_canned else _of_tables(program, places, name)
     program.check()
     new_source = text()
     program_checks.check(new_source, name)
@@ -66,16 +66,18 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     return Rewritten(new_source, tuple(lines))
 
 
-def _of_tables(program: Source, site: sites.Site, name: str) -> Callable[[], str]:
-    """Returns the text of the form of a program with a TPUEstimator, to be made."""
-    model, root, values = _model(program, site)
-    if model is None or root is None:
+def _of_tables(
+    program: Source, places: Sequence[sites.Site], name: str
+) -> Callable[[], str]:
+    """Returns the text of the form of a program with TPUEstimators, to be made."""
+    calls = CallWriter(program, *places)
+    written = models.write(program, places)
+    if not written:
         program.check()
         raise errors.Untranslatable(f"{name}: its model_fn is not found.")
-    SiteWriter(program, site).write(values)
-    CallWriter(program, site).write()
+    calls.write()
     table_configs.write(program)
-    return _rest(program, model, root)
+    return _rest(program, written)
 
 
 def _of_canned(program: Source, site: sites.Site) -> Callable[[], str]:
@@ -109,87 +111,25 @@ def _aliases(program: Source) -> None:
             program.done.update(ast.walk(node))
 
 
-def _model(
-    program: Source, site: sites.Site
-) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
-    """Writes the model; returns it, the function whose place it takes, and its arguments."""
-    model_fn = site.arguments.get("model_fn")
-    name = model_fn.func if isinstance(model_fn, ast.Call) else model_fn
-    root = program.function(name.id) if isinstance(name, ast.Name) else None
-    if root is None:
-        program.problem(
-            *(site.call, "keras-model-fn", "its model_fn is not a function of the program"),
-            "Pass the name of the model_fn, or a call of the function that returns it; with "
-            "several models, make a TPUEstimator for each",
-        )
-        return None, None, {}
-    function, values = root, {}
-    if isinstance(model_fn, ast.Call):
-        names = [each.arg for each in root.args.args]
-        values = dict(zip(names, model_fn.args, strict=False))
-        values.update({str(each.arg): each.value for each in model_fn.keywords})
-        inner = _returned_function(program, root)
-        if inner is None:
-            program.problem(
-                *(root, "keras-model-fn", "it does more than define and return the model_fn"),
-                "Move that into the model_fn",
-            )
-            return None, None, {}
-        function = inner
-    keys = _params(program, site)
-    parts = modes.take_apart(program, function, functools.partial(optimizer_code.trains, program))
-    model = ModelWriter(program, parts, [*values], [*keys]).write()
-    nodes = {**values, **keys}
-    return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
-
-
-def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
-    """Returns the function that a function defines and returns, if it does nothing else."""
-    last = outer.body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
-    if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
-        return None
-    return program.function(value.id, outer)
-
-
-def _params(program: Source, site: sites.Site) -> dict[str, ast.expr]:
-    """Returns the `params` of the estimator by their keys."""
-    params = site.arguments.get("params")
-    if isinstance(params, ast.Dict):
-        pairs = zip(params.keys, params.values, strict=True)
-        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
-    if params is not None:
-        program.problem(
-            *(params, "keras-params", "its keys are not written out"),
-            "Write params={...} where the TPUEstimator is made",
-        )
-    return {}
-
-
-class _Code:
-    """The code of a node, when it is asked for."""
-
-    def __init__(self, program: Source, node: ast.expr) -> None:
-        self._program, self._node = program, node
-
-    def __str__(self) -> str:
-        return self._program.code(self._node)
-
-
-def _rest(program: Source, model: ModelText, root: ast.FunctionDef) -> Callable[[], str]:
+def _rest(program: Source, written: Sequence[models.Model]) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
-    left_out = model.left_out
-    gone = [*model.functions, *left_out, root]
+    classes = [each.text for each in written if each.text is not None]
+    roots = [each.root for each in written]
+    left_out = list({each: None for one in classes for each in one.left_out})
+    functions = {each: None for one in classes for each in one.functions}
+    gone = list(dict.fromkeys([*functions, *left_out, *roots]))
     _apply_rules(program, gone, left_out)
 
     def text() -> str:
-        class_source = model.text()
-        for function in gone:
-            if function is not root and not _is_inside(program, function, root):
-                program.drop(function)
-                _trailing_blank(program, function)
-        start, end = program.lines(root)
-        program.replace_span(start, end, class_source)
+        taken = {each.id for each in ast.walk(program.tree) if isinstance(each, ast.Name)}
+        sources = base_class.texts([each.pieces() for each in classes], taken)
+        for function in dict.fromkeys([*gone, *left_out]):
+            if not any(_is_inside(program, function, root) for root in roots):
+                if function not in roots:
+                    program.drop(function)
+                    _trailing_blank(program, function)
+        for root, source in zip(roots, sources, strict=True):
+            program.replace_span(*program.lines(root), source)
         return _finished(program)
 
     return text

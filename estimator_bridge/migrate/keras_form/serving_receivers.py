@@ -55,7 +55,7 @@ def final_export(
     def write(column: int) -> str:
         path = f"tf.io.gfile.join({source.code(folder)}, 'export', {source.code(by_name['name'])})"
         pad = " " * (column + 4)
-        return f"model.export_saved_model(\n{pad}{path}, *{source.code(receiver)}())"
+        return f"{site.name}.export_saved_model(\n{pad}{path}, *{source.code(receiver)}())"
 
     return write
 

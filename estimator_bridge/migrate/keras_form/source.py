@@ -16,6 +16,9 @@ New = str | Callable[[], str]
 
 _WIDTH = 100
 
+COPY = "__copy"
+"""Stands behind the name of a function that is a copy for another model, in messages not."""
+
 _STOCK = ("estimator", "tensorflow_estimator")
 
 
@@ -248,7 +251,7 @@ class Source:
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
         code = "" if whole else code
-        code = code.partition("\n")[0][:60]
+        code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
         line = self.old_line(getattr(node, "lineno", 0))
         self.problems.add(Problem(line, rule, code, why, way_out))
 

@@ -29,7 +29,9 @@ class Action(enum.Enum):
     CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
+    DROP = "its statement is left out; those that depend on it stay as comments"
     LEAVE_OUT = "the argument stays as a comment"
+    DROP_ARGUMENT = "the argument is left out"
     OBJECT = "`object` replaces it"
     ADD = "a call gets an argument"
     LOOK = "it stays, and a line of the report says what to look at"
@@ -180,6 +182,7 @@ STOCK: Mapping[str, NameRule] = {
         "build_raw_serving_input_receiver_fn",
     ),
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
+    **_rows(NameRule(Action.DROP, _TPU), "TPUConfig InputPipelineConfig"),
 }
 """Names of stock's estimator, by their last part."""
 
@@ -206,13 +209,12 @@ _STOCK_REASONS: Mapping[str, str] = {
     ),
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
-    **_rows(_TPU, "TPUConfig InputPipelineConfig"),
 }
 """Why other names of stock are commented out, by one of the parts of a name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
-        NameRule(Action.COMMENT_OUT, _TF2),
+        NameRule(Action.DROP, _TF2),
         "disable_v2_behavior disable_eager_execution disable_resource_variables "
         "disable_control_flow_v2 disable_v2_tensorshape",
     ),
@@ -326,7 +328,7 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why an argument is not carried, by its name; others have no counterpart."""
+"""Why an argument is not needed, by its name; others have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
@@ -381,6 +383,12 @@ def id_of(full: str, rule: NameRule) -> str:
     if rule is STOCK[ESTIMATOR]:
         return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
+
+
+def leaves_no_comment(rule_id: str) -> bool:
+    """Returns whether what a rule leaves out is only in the report, as the program needs none."""
+    rule = listed().get(rule_id)
+    return rule is not None and rule.action in (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
 
 
 def argument_rule(name: str) -> str:
@@ -442,7 +450,7 @@ def listed() -> dict[str, NameRule]:
     tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
-        argument_rule(name): NameRule(Action.LEAVE_OUT, why) for name, why in ARGUMENTS.items()
+        argument_rule(name): NameRule(Action.DROP_ARGUMENT, why) for name, why in ARGUMENTS.items()
     }
     return dict(sorted({**rules, **arguments, **OTHERS}.items()))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
@@ -13,6 +13,8 @@ from estimator_bridge.migrate.keras_form import (
     canned_estimators,
     canned_site,
     layers,
+    leftovers,
+    long_lines,
     models,
     modes,
     optimizer_code,
@@ -33,6 +35,28 @@ _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
 """The names of the modes in the new program."""
 
 
+class NewProgram(NamedTuple):
+    """A program in the Keras form.
+
+    Attributes:
+        text: without the imports that it needs.
+        needed: names that it imports, by module; TensorFlow is `tf`.
+        notes: (line of the old program, what became of it).
+        flags: of absl that are left out.
+    """
+
+    text: str
+    needed: Mapping[str, Collection[str]]
+    notes: list[tuple[int, str]]
+    flags: tuple[str, ...]
+
+    def lines(self) -> tuple[Line, ...]:
+        """Returns the lines of the report."""
+        return tuple(
+            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}") for line, why in self.notes
+        )
+
+
 def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     """Returns a program with a `keras.Model`, on TensorFlow 2 and `tf2_engine.keras`.
 
@@ -44,10 +68,18 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
         Untranslatable: parts of it cannot be carried over; the message lists all of them.
     """
     check_source(source, name)
-    program = Source(source, name)
-    if is_keras_form(program):
-        nothing = Line(0, "by hand", "", "", "The program is in the Keras form already")
-        return Rewritten(source, (nothing,))
+    if is_keras_form(Source(source, name)):
+        return Rewritten(source, (ALREADY,))
+    new = new_program(source, name)
+    text = _tidy(with_imports(new.text, new.needed))
+    return Rewritten(text, new.lines(), flags=new.flags)
+
+
+ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
+
+
+def new_program(source: str, name: str) -> NewProgram:
+    """Returns a program in the Keras form, which it is not yet; see `migrate_to_keras`."""
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
@@ -58,12 +90,12 @@ def migrate_to_keras(source: str, name: str = "the program") -> Rewritten:
     is_canned = places[0].canned is not None
     text = _of_canned(program, places[0]) if is_canned else _of_tables(program, places, name)
     program.check()
-    new_source = text()
-    program_checks.check(new_source, name)
-    program.notes += _unused_flags(new_source)
+    new_source, flags = leftovers.left_out(text(), source)
+    new_source = long_lines.broken(new_source, {*source.splitlines(keepends=True)})
+    program_checks.check(with_imports(new_source, program.needed), name)
+    program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in notes]
-    return Rewritten(new_source, tuple(lines))
+    return NewProgram(new_source, program.needed, notes, flags)
 
 
 def _of_tables(
@@ -165,7 +197,7 @@ def _apply_rules(
 
 def _finished(program: Source) -> str:
     whole = program.render(0, len(program.text))
-    return _tidy(_reworded(_with_imports(program, whole)))
+    return _tidy(_reworded(whole))
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
@@ -311,18 +343,13 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     )
 
 
-def _with_imports(program: Source, text: str) -> str:
+def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     """Returns a text with the imports that it needs, where those of TensorFlow were."""
     lines = ["import tensorflow as tf"]
-    for module, names in sorted(program.needed.items()):
+    for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
-        if not used:
-            continue
-        line = f"from {module} import {', '.join(used)}"
-        if len(line) > 80:
-            inner = textwrap.fill(", ".join(used), 76)
-            line = f"from {module} import (\n{textwrap.indent(inner, '    ')})"
-        lines.append(line)
+        if used:
+            lines.append(import_line(module, used))
     tree = ast.parse(text)
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = text.splitlines(keepends=True)
@@ -333,13 +360,13 @@ def _with_imports(program: Source, text: str) -> str:
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
 
 
-def _unused_flags(text: str) -> list[tuple[int, str]]:
-    """Returns a note of the flags that a program defines and does not use."""
-    defined = re.findall(r"DEFINE_\w+\(\s*['\"](\w+)", text)
-    unused = [flag for flag in defined if not re.search(rf"FLAGS\.{flag}\b", text)]
-    listed = ", ".join(unused)
-    why = f"flags are not used any more: {listed}. Remove them where no command line has them"
-    return [(0, why)] if unused else []
+def import_line(module: str, names: Sequence[str]) -> str:
+    """Returns the statement that imports names from a module, in lines if it is long."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= 80:
+        return line
+    inner = textwrap.fill(", ".join(names), 76)
+    return f"from {module} import (\n{textwrap.indent(inner, '    ')})"
 
 
 def _reworded(text: str) -> str:
@@ -359,7 +386,3 @@ def _tidy(text: str) -> str:
         text = text.replace("\n\n\n\n", "\n\n\n")
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text
-
-
-def _sentence(why: str) -> str:
-    return f"{why[:1].upper()}{why[1:]}"

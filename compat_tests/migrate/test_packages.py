@@ -125,8 +125,7 @@ def test_a_package_that_trains_unseen_is_refused(
     "form",
     [
         pytest.param(name, marks=() if name == "bridge" else pytest.mark.full)
-        for name, form in FORMS.items()
-        if form.takes_modules
+        for name in FORMS
     ],
 )
 def test_a_package_in_place_is_migrated_once_and_undone(folder: pathlib.Path, form: str) -> None:
@@ -218,15 +217,6 @@ def test_modules_are_found_in_the_whole_package(
     assert "[imports-legacy-module] names/model.py" in stderr
     assert "[no-training]" not in stderr
     assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0
-
-
-@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.takes_modules])
-def test_a_form_for_one_file_says_so(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    """A form without modules and single rules refuses a folder, with the way out."""
-    assert main.main(["migrate", "--form", form, "job"]) == 2
-    assert f"--form {form} takes a program of one file, not a folder" in capsys.readouterr().err
 
 
 def test_star_imports_of_stock_are_refused(

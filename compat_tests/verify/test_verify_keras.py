@@ -108,7 +108,7 @@ def kinds_of(result: dict[str, Any]) -> set[str]:
 
 @pytest.mark.full
 def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
-    """verify compares the model that trains first: here the second one of two that a helper makes.
+    """The model that trains first is compared: here the second one of two that a helper makes.
 
     Its batch normalization, its evaluation, a part of a batch and the export are compared.
     """

@@ -165,11 +165,11 @@ class Comments:
             rule = self._removal.rules.get(statement) or "depends-on-left-out"
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
 
-
     def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
-        """Returns whether nothing of a statement stays: by its rule, or by those of all its users.
-        """
-        users = [self._removal.removed_part(each) for each in self._removal.users.get(statement, [])]
+        """Returns whether nothing of a statement stays: by its rule, or those of all its users."""
+        users = [
+            self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
+        ]
         if users:
             return all(each is not None and self._is_dropped(each) for each in users)
         return tf2_rules.leaves_no_comment(self._removal.rules.get(statement, ""))
@@ -182,7 +182,10 @@ class Comments:
 
     def _first_with_comments(self, line: int) -> int:
         """Returns the first of the lines of comments directly above a line, or the line."""
-        while line > 1 and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#":
+        while (
+            line > 1
+            and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"
+        ):
             line -= 1
         return line
 

@@ -61,8 +61,8 @@ class Tf2Edits:
         """
         above, _, last = module.rpartition(".")
         scope = None if node is None else self.program.scopes.get(node)
-        is_of_library = module == tf2_rules.TRAINING and scope is not None
-        if name in self._taken and is_of_library and last not in scope:
+        is_free = scope is not None and last not in scope
+        if name in self._taken and module == tf2_rules.TRAINING and is_free:
             self.imported.setdefault(above, set()).add(last)
             return f"{last}.{name}"
         new = names.free_name(name, self._taken)

@@ -88,9 +88,7 @@ def _is_base_end(pieces: ClassPieces, end: str) -> bool:
     """Returns whether a class ends its `__init__` so, with nothing that it has made before."""
     if pieces.end != end:
         return False
-    before, statements = (
-        ast.parse(textwrap.dedent(each)) for each in (pieces.init, pieces.end)
-    )
+    before, statements = (ast.parse(textwrap.dedent(each)) for each in (pieces.init, pieces.end))
     made_before = {
         each.id
         for each in ast.walk(before)

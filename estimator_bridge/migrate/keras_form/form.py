@@ -53,7 +53,8 @@ class NewProgram(NamedTuple):
     def lines(self) -> tuple[Line, ...]:
         """Returns the lines of the report."""
         return tuple(
-            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}") for line, why in self.notes
+            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
+            for line, why in self.notes
         )
 
 
@@ -98,9 +99,7 @@ def new_program(source: str, name: str) -> NewProgram:
     return NewProgram(new_source, program.needed, notes, flags)
 
 
-def _of_tables(
-    program: Source, places: Sequence[sites.Site], name: str
-) -> Callable[[], str]:
+def _of_tables(program: Source, places: Sequence[sites.Site], name: str) -> Callable[[], str]:
     """Returns the text of the form of a program with TPUEstimators, to be made."""
     calls = CallWriter(program, *places)
     written = models.write(program, places)

@@ -28,33 +28,41 @@ def _uses(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[ast.Name, fro
         if node.id not in hidden:
             yield node, hidden
         return
-    inner = hidden
-    if isinstance(node, _SCOPES):
-        outside = [*getattr(node, "decorator_list", ()), *getattr(node, "bases", ())]
-        arguments = getattr(node, "args", None)
-        if arguments is not None:
-            outside += [*arguments.defaults, *(each for each in arguments.kw_defaults if each)]
-        for each in outside:
-            yield from _uses(each, hidden)
-        if not isinstance(node, ast.ClassDef):
-            inner = hidden | _locals(node)
-        for each in ast.iter_child_nodes(node):
-            if each not in outside:
-                yield from _uses(each, inner)
-        return
-    if isinstance(node, ast.arguments):
-        annotations = (each.annotation for each in ast.walk(node) if isinstance(each, ast.arg))
-        for annotation in annotations:
-            if annotation is not None:
-                yield from _uses(annotation, hidden)
-        return
-    if isinstance(node, _COMPREHENSIONS):
-        targets = (each.target for each in node.generators)
-        inner = hidden | {
-            each.id for one in targets for each in ast.walk(one) if isinstance(each, ast.Name)
-        }
+    outside, inner = [*_outside(node)], hidden | _hidden_in(node)
+    for each in outside:
+        yield from _uses(each, hidden)
     for each in ast.iter_child_nodes(node):
-        yield from _uses(each, inner)
+        if each not in outside and not (isinstance(node, _SCOPES) and _is_signature(each)):
+            yield from _uses(each, inner)
+
+
+def _is_signature(node: ast.AST) -> bool:
+    return isinstance(node, ast.arguments)
+
+
+def _outside(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the parts of a function or class that are computed where it is defined."""
+    if not isinstance(node, _SCOPES):
+        return
+    yield from getattr(node, "decorator_list", ())
+    yield from getattr(node, "bases", ())
+    arguments = getattr(node, "args", None)
+    if arguments is not None:
+        yield from (*arguments.defaults, *filter(None, arguments.kw_defaults))
+        annotations = (each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg))
+        yield from filter(None, annotations)
+    returns = getattr(node, "returns", None)
+    if returns is not None:
+        yield returns
+
+
+def _hidden_in(node: ast.AST) -> set[str]:
+    """Returns the names that are local inside of a node."""
+    if isinstance(node, _COMPREHENSIONS):
+        targets = [each.target for each in node.generators]
+        return {n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)}
+    is_function = isinstance(node, _SCOPES) and not isinstance(node, ast.ClassDef)
+    return _locals(node) if is_function else set()
 
 
 def _locals(function: ast.AST) -> set[str]:

@@ -142,7 +142,7 @@ class ModelWriter:
     def _doc(self) -> str:
         """Returns the docstring: a line that the model_fn has about the model, or one of ours."""
         first = self._parts.function.body[0]
-        text = first.value.value if is_docstring(first) else ""  # type: ignore[union-attr, attr-defined]
+        text = first.value.value if is_docstring(first) else ""  # type: ignore[attr-defined]
         is_of_model = not re.search(r"(?i)\n|^returns|spec|model_fn|estimator", text)
         ours = "The model: its layers, and what a step of each kind computes."
         return text if text and is_of_model else ours

@@ -101,7 +101,7 @@ def _name_classes(program: Source, models: Sequence[Model]) -> None:
 
 
 def _pass_classes(
-    program: Source, site: Site, values: Sequence[ast.expr], models: Mapping[ast.AST, Model]
+    program: Source, site: Site, values: Sequence[ast.expr], models: Mapping[ast.FunctionDef, Model]
 ) -> None:
     """Has the callers of a function that makes an estimator pass the class of the model."""
     parameter = site.arguments["model_fn"]
@@ -131,16 +131,15 @@ def _pass_classes(
 
 
 def _write_class(program: Source, model: Model, classes: dict[str, Text]) -> None:
-    function: ast.FunctionDef | None = model.root
     closure = [name for _, nodes in model.uses for name in nodes]
-    if closure or not _returns_a_spec(program, model.root):
-        function = _returned_function(program, model.root)
-        if function is None:
-            program.problem(
-                *(model.root, "keras-model-fn", "it does more than define and return the model_fn"),
-                "Move that into the model_fn",
-            )
-            return
+    is_outer = bool(closure) or not _returns_a_spec(program, model.root)
+    function = _returned_function(program, model.root) if is_outer else model.root
+    if function is None:
+        program.problem(
+            *(model.root, "keras-model-fn", "it does more than define and return the model_fn"),
+            "Move that into the model_fn",
+        )
+        return
     keys = [key for site, _ in model.uses for key in _params(program, site)]
     parts = modes.take_apart(program, function, functools.partial(optimizer_code.trains, program))
     writer = ModelWriter(

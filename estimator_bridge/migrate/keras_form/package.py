@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from estimator_bridge.migrate import keras_losses
 from estimator_bridge.migrate.blockers import Blocker, Refused
-from estimator_bridge.migrate.keras_form import form
+from estimator_bridge.migrate.keras_form import form, taken_apart
 from estimator_bridge.migrate.keras_form.linked_modules import LinkedModules, ModuleText
 from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.modules import Modules
@@ -40,10 +40,10 @@ def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Re
     except Refused as refused:
         raise Refused(package, _placed(refused, linked), "the Keras form") from refused
     lines: dict[str, list[Line]] = {}
-    for each in new.lines():
-        file, line = linked.places[each.line]
-        lines.setdefault(file, []).append(dataclasses.replace(each, line=line, file=file))
-    for file, text in linked.parts(new.text, new.needed).items():
+    for note in new.lines():
+        file, number = linked.places[note.line]
+        lines.setdefault(file, []).append(dataclasses.replace(note, line=number, file=file))
+    for file, text in taken_apart.texts(linked, new.text, new.needed).items():
         keras_losses.check(text, file)
         results[file] = Rewritten(text, (*lines.get("", ()), *lines.get(file, ())), flags=new.flags)
         lines.pop("", None)

@@ -7,6 +7,7 @@ program give. To carry another name, or to give another reason, add a row.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -349,6 +350,9 @@ def of_name(full: str) -> NameRule | None:
     return STOCK.get(short, OTHER_STOCK)
 
 
+_LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
+
+
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
     """Returns the rule of a full name where it stands for a type, and nothing is made of it."""
     if not stock_replacements.is_stock(full):
@@ -356,7 +360,7 @@ def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
     if rule is STOCK["Estimator"]:
         return STOCK[ESTIMATOR]  # of which it is the base class
     # `isinstance` of `object` would be true of everything.
-    leaves_out = is_annotation and rule.action in (Action.COMMENT_OUT, Action.REFUSE)
+    leaves_out = is_annotation and rule.action in _LEFT_OUT
     return OTHERS["annotation"] if leaves_out else rule
 
 
@@ -385,6 +389,7 @@ def id_of(full: str, rule: NameRule) -> str:
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
 
 
+@functools.cache
 def leaves_no_comment(rule_id: str) -> bool:
     """Returns whether what a rule leaves out is only in the report, as the program needs none."""
     rule = listed().get(rule_id)

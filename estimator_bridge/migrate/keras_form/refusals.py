@@ -21,8 +21,8 @@ _TEXTS: Mapping[str, str] = {
     "keras-feature-config": "a feature whose table is not told where its config is made",
     "keras-hook": "a hook other than for early stopping",
     "keras-import": (
-        "an import of TensorFlow that stands alone in a block, or one of the package that cannot be "
-        "followed"
+        "an import of TensorFlow that stands alone in a block, or one of the package that cannot "
+        "be followed"
     ),
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
     "keras-layer-argument": "an argument of a layer that is not carried",

@@ -223,7 +223,7 @@ class CallWriter:
                 "tf.keras.callbacks.EarlyStopping(\n"
                 f"{' ' * (self._column(value) + 4)}'val_{getattr(metric, 'value', 'loss')}', "
                 f"mode={modes[name]!r},\n{' ' * (self._column(value) + 4)}"
-                f"patience=({source.code(most)}) // {source.code(period)})"
+                f"patience={_quotient(source, most, period)})"
             ),
         )
         return True
@@ -247,3 +247,12 @@ class CallWriter:
                 f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
             ),
         )
+
+
+def _quotient(source: Source, steps: ast.expr, period: ast.expr) -> str:
+    """Returns the code of how many periods steps are."""
+    if isinstance(steps, ast.BinOp) and isinstance(steps.op, ast.Mult):
+        for one, other in ((steps.left, steps.right), (steps.right, steps.left)):
+            if ast.unparse(other) == ast.unparse(period):
+                return source.code(one)
+    return f"({source.code(steps)}) // {source.code(period)}"

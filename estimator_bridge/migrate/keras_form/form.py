@@ -142,7 +142,7 @@ def _aliases(program: Source) -> None:
             program.done.update(ast.walk(node))
 
 
-def _rest(program: Source, written: Sequence[models.Model]) -> Callable[[], str]:
+def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]

@@ -27,7 +27,7 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
 
 
 def note(flags: tuple[str, ...]) -> str:
-    """Returns what the report says of flags that are left out."""
+    """Returns the note of the report on flags that are left out."""
     return (
         f"flags that nothing uses any more are left out: {', '.join(flags)}. A command line that "
         f"has them needs --undefok={','.join(flags)}"

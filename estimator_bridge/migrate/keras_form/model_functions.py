@@ -10,7 +10,7 @@ from estimator_bridge.migrate.keras_form.source import Source, arguments
 
 
 def passed(source: Source, value: ast.expr) -> list[ast.expr]:
-    """Returns what an argument stands for: itself, or what is passed for it.
+    """Returns the values of an argument: itself, or all that callers pass for it.
 
     Where it is a parameter of the function around it, that is the argument of each call of that
     function; an empty list if one of them is not known.

@@ -19,7 +19,7 @@ _Nodes = Mapping[str, ast.expr]
 
 
 @dataclasses.dataclass(eq=False)
-class Model:
+class ModelOfProgram:
     """A model_fn, and where estimators are made of it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Model:
     text: ModelText | None = None
 
 
-def write(program: Source, sites: Sequence[Site]) -> list[Model]:
+def write(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
     """Writes the classes of the models and where they are made; adds problems.
 
     Returns:
@@ -50,8 +50,8 @@ def write(program: Source, sites: Sequence[Site]) -> list[Model]:
     return models if all(each.text is not None for each in models) else []
 
 
-def _find(program: Source, sites: Sequence[Site]) -> list[Model]:
-    models: dict[ast.FunctionDef, Model] = {}
+def _find(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
+    models: dict[ast.FunctionDef, ModelOfProgram] = {}
     passed: list[tuple[Site, list[ast.expr]]] = []
     for site in sites:
         value = site.arguments.get("model_fn")
@@ -68,7 +68,7 @@ def _find(program: Source, sites: Sequence[Site]) -> list[Model]:
         passed.append((site, values))
         for root, each in zip(roots, values, strict=True):
             assert root is not None
-            model = models.setdefault(root, Model(root))
+            model = models.setdefault(root, ModelOfProgram(root))
             if _nodes_of(model, site) is None:
                 model.uses.append((site, _arguments(root, each)))
     _name_classes(program, [*models.values()])
@@ -85,11 +85,11 @@ def _arguments(root: ast.FunctionDef, value: ast.expr) -> _Nodes:
     return {**by_name, **{str(each.arg): each.value for each in value.keywords}}
 
 
-def _nodes_of(model: Model, site: Site) -> _Nodes | None:
+def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
     return next((nodes for each, nodes in model.uses if each is site), None)
 
 
-def _name_classes(program: Source, models: Sequence[Model]) -> None:
+def _name_classes(program: Source, models: Sequence[ModelOfProgram]) -> None:
     """Names the classes of several models by their model_fns; a single one is `Model`."""
     taken = {node.id for node in ast.walk(program.tree) if isinstance(node, ast.Name)}
     for model in models if len(models) > 1 else ():
@@ -101,7 +101,10 @@ def _name_classes(program: Source, models: Sequence[Model]) -> None:
 
 
 def _pass_classes(
-    program: Source, site: Site, values: Sequence[ast.expr], models: Mapping[ast.FunctionDef, Model]
+    program: Source,
+    site: Site,
+    values: Sequence[ast.expr],
+    models: Mapping[ast.FunctionDef, ModelOfProgram],
 ) -> None:
     """Has the callers of a function that makes an estimator pass the class of the model."""
     parameter = site.arguments["model_fn"]
@@ -130,7 +133,7 @@ def _pass_classes(
             program.replace(value, name)
 
 
-def _write_class(program: Source, model: Model, classes: dict[str, Text]) -> None:
+def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text]) -> None:
     closure = [name for _, nodes in model.uses for name in nodes]
     is_outer = bool(closure) or not _returns_a_spec(program, model.root)
     function = _returned_function(program, model.root) if is_outer else model.root
@@ -179,7 +182,7 @@ def _params(program: Source, site: Site) -> _Nodes:
     return {}
 
 
-def _write_site(program: Source, site: Site, models: Sequence[Model]) -> None:
+def _write_site(program: Source, site: Site, models: Sequence[ModelOfProgram]) -> None:
     """Writes where a model is made; classes that are made in one place take the same arguments."""
     texts = [each.text for each in models if each.text is not None]
     known = {name for each in models for use in each.uses for name in _known(program, *use)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf2_engine import errors
+from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours
 
 FEATURES = {"a": tf.ones([2, 3])}
@@ -74,3 +74,71 @@ def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
         started(model)
     with pytest.raises(errors.WrongType, match="is no path"):
         model.warm_start_from({"ckpt": 1})
+
+
+def with_table(start: float) -> Any:
+    """Returns a model with a table, whose rows start with a number, and a layer."""
+    column = ours.embedding_column(
+        preprocessing.Identity("a", 5), 2, initializer=tf.constant_initializer(start)
+    )
+
+    class WithTable(ours.TableModel):  # type: ignore[misc]
+        """Sums what it looks up, through a layer."""
+
+        def __init__(self) -> None:
+            adagrad = tf.tpu.experimental.embedding.Adagrad(0.1)
+            super().__init__(ours.ColumnEmbedding([column], adagrad))
+            self.top = tf.keras.layers.Dense(1, name="top", kernel_initializer="ones")
+            self.compile(optimizer=tf.keras.optimizers.SGD(0.1))
+
+        def call(self, features: Any, training: bool = False) -> Any:
+            return self.top(self.embedding(features)["a"])
+
+        def train_step(self, batch: Any) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(batch[0], training=True) - batch[1]))
+            self.minimize(loss, tape)
+            return {"loss": loss}
+
+    return WithTable()
+
+
+IDS = {"a": tf.constant([[3], [4]], tf.int64)}
+
+
+def state(model: Any) -> dict[str, np.ndarray]:
+    """Returns the tables, the slots and the layer of a model with one table."""
+    engine = model.embedding.tables.embedding
+    (table,) = engine.tables.values()
+    variables = {name: shard.numpy() for name, (shard,) in table.variables.items()}
+    return {"top": np.asarray(model.top.kernel), **variables}
+
+
+def test_tables_start_with_those_of_another_model(tmp_path: pathlib.Path) -> None:
+    """Those whose names match; slots start as usual, and a checkpoint of its own goes before."""
+    data = tf.data.Dataset.from_tensors((IDS, tf.ones([2, 1]))).repeat()
+    first = with_table(3.0)
+    first.keep_checkpoints(str(tmp_path / "first"))
+    first.fit(data, max_steps=2)
+
+    second = with_table(5.0)
+    second.keep_checkpoints(str(tmp_path / "second"))
+    second.warm_start_from(ours.WarmStart(first.latest_checkpoint(), names="a"))
+    second.restore(data, training=True)
+    there, here = state(first), state(second)
+    np.testing.assert_array_equal(here["parameters"], there["parameters"])
+    assert not np.array_equal(there["parameters"], np.full([5, 2], 3.0))
+    np.testing.assert_array_equal(here["accumulators"], np.full([5, 2], 0.1, np.float32))
+    np.testing.assert_array_equal(here["top"], [[1.0], [1.0]])
+    second.fit(data, max_steps=1)
+
+    third = with_table(7.0)
+    third.keep_checkpoints(str(tmp_path / "second"))
+    third.warm_start_from(str(tmp_path / "first"))
+    third.restore(data, training=True)
+    np.testing.assert_array_equal(state(third)["parameters"], state(second)["parameters"])
+
+    other = with_table(5.0)
+    other.warm_start_from(None)
+    other.restore(data, training=True)
+    np.testing.assert_array_equal(state(other)["parameters"], np.full([5, 2], 5.0))

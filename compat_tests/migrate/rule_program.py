@@ -17,6 +17,7 @@ from tensorflow.compat.v1 import estimator as tf_estimator
 
 with tf.name_scope('example'):
   # first
+
 {}
   # last
   done()
@@ -40,7 +41,7 @@ def rewritten(form: str, example: str, selected: Selection = ALL) -> Rewritten:
 
 def part(source: str) -> str:
     """Returns what a program has in the place of the example."""
-    inside = source.partition("  # first\n")[2].partition("  # last\n")[0]
+    inside = source.partition("  # first\n")[2].lstrip("\n").partition("  # last\n")[0]
     return textwrap.dedent(inside).rstrip("\n")
 
 

@@ -58,20 +58,36 @@ def test_a_migrated_example_goes_on_like_the_legacy_one(
     last = 26  # of movielens, too: a few more steps tell an update that is missing
     legacy = [str(tmp_path / "predictions.npz")]
     tf2_runs.train(tmp_path, legacy, "train.py", "old", example.first, example)
-    shutil.copytree(tmp_path / "old", tmp_path / "tried")
-
-    ran = run(tmp_path, keras, *example.arguments, "--model_dir=tried", *example.until(7))
-    assert ran.returncode != 0
-    (shown,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
-    command = shlex.split(shown)
-    tf2_runs.convert(tmp_path, command, "old", "converted")
+    commands = [shown_command(tmp_path, keras, example, model) for model in example.models]
     shutil.copytree(tmp_path / "converted", tmp_path / "new")
     ran = run(tmp_path, keras, *example.arguments, "--model_dir=new", *example.until(last))
     assert ran.returncode == 0, ran.stderr[-4000:]
 
     tf2_runs.train(tmp_path, legacy, "train.py", "old", last, example)
-    tf2_runs.convert(tmp_path, command, "old", "last")
-    places = (tmp_path / place for place in ("last", "new", "converted"))
-    there, here, start = map(tf2_runs.contents, places)
-    tf2_runs.judge(f"{name}, Keras {keras}", 0.0, there, here, start)
+    for model, command in zip(example.models, commands, strict=True):
+        tf2_runs.convert(tmp_path, command, f"old/{model}", f"last/{model}")
+        places = (tmp_path / place / model for place in ("last", "new", "converted"))
+        there, here, start = map(tf2_runs.contents, places)
+        tf2_runs.judge(f"{name} {model}, Keras {keras}", 0.0, there, here, start)
     assert example.exports == bool([*(tmp_path / "new").glob("export/*/saved_model.pb")])
+
+
+def shown_command(
+    folder: pathlib.Path, keras: str, example: tf2_runs.Example, model: str
+) -> list[str]:
+    """Returns the command that the new program shows for a model; converts it with that.
+
+    The models that come before it are converted already.
+    """
+    tried = folder / f"tried_{model}"
+    shutil.copytree(folder / "old", tried)
+    if (folder / "converted").exists() and model:
+        for each in (folder / "converted").iterdir():
+            shutil.rmtree(tried / each.name)
+            shutil.copytree(each, tried / each.name)
+    ran = run(folder, keras, *example.arguments, f"--model_dir={tried.name}", *example.until(7))
+    assert ran.returncode != 0
+    (shown,) = re.findall(r"estimator-bridge (convert .*)", ran.stderr)
+    command = shlex.split(shown)
+    tf2_runs.convert(folder, command, f"old/{model}", f"converted/{model}")
+    return command

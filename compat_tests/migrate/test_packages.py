@@ -123,11 +123,7 @@ def test_a_package_that_trains_unseen_is_refused(
 
 @pytest.mark.parametrize(
     "form",
-    [
-        pytest.param(name, marks=() if name == "bridge" else pytest.mark.full)
-        for name, form in FORMS.items()
-        if form.takes_modules
-    ],
+    [pytest.param(name, marks=() if name == "bridge" else pytest.mark.full) for name in FORMS],
 )
 def test_a_package_in_place_is_migrated_once_and_undone(folder: pathlib.Path, form: str) -> None:
     """The second migration changes nothing; `--undo` restores every byte."""
@@ -220,15 +216,6 @@ def test_modules_are_found_in_the_whole_package(
     assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 0
 
 
-@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.takes_modules])
-def test_a_form_for_one_file_says_so(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    """A form without modules and single rules refuses a folder, with the way out."""
-    assert main.main(["migrate", "--form", form, "job"]) == 2
-    assert f"--form {form} takes a program of one file, not a folder" in capsys.readouterr().err
-
-
 def test_star_imports_of_stock_are_refused(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -241,18 +228,20 @@ def test_star_imports_of_stock_are_refused(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("form", ["tf2", "keras"])
 def test_a_migrated_package_trains(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     """`--check-run` runs its program in the new package, which is kept if that works."""
     (folder / "train.py").write_text("import sys\nsys.path.append('.')\n" + MODULES["train.py"])
-    arguments = ["migrate", "--form", "tf2", "--check-run", "job"]
+    arguments = ["migrate", "--form", form, "--check-run", "job"]
 
     assert main.main(arguments) == 0, capsys.readouterr().err
-    ran = subprocess.run([sys.executable, "-m", "job_tf2.train"], capture_output=True, text=True)
+    program = f"job_{form}.train"
+    ran = subprocess.run([sys.executable, "-m", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert (folder.parent / "model" / "model.ckpt-3.index").is_file()
-    for path in folder.with_name("job_tf2").glob("*.py"):
+    for path in folder.with_name(f"job_{form}").glob("*.py"):
         ast.parse(path.read_text())
 
 

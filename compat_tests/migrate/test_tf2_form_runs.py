@@ -65,6 +65,8 @@ EXAMPLES = {
             *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=60"),
             # Each program would draw other units to drop.
             *("--dropout=0", "--resume"),
+            # The Keras form has no such flag.
+            "--undefok=iterations_per_loop",
         ),
         exports=False,
         last=206,
@@ -74,7 +76,7 @@ EXAMPLES = {
     "sequence": Example(("--batch_size=16", "--eval_steps=2")),
     "dict_config": Example(("--batch_size=16", "--eval_steps=2")),
     "warm_start": Example(
-        ("--batch_size=16", "--num_shards=1"),
+        ("--batch_size=16", "--num_shards=1", "--undefok=num_shards"),
         "--pretrain_steps={0} --train_steps={0}",
         ("together", "orders"),
     ),

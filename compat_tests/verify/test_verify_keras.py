@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,19 @@ def verified(
     *options: str,
     keras: str = "",
     wrong: tuple[str, str] = ("", ""),
+    change: tuple[str, str] = ("", ""),
+    flags: Sequence[str] = (),
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Compares an example with its Keras form; returns the run, and the report.
 
     Args:
         wrong: a text of the new program, and what it is replaced with.
+        change: the same of both programs, before the migration.
+        flags: more arguments of both.
     """
     source = (PROGRAMS / name / "train.py").read_text()
+    assert change[0] in source
+    source = source.replace(*change) if change[0] else source
     migrated = migrate_to_keras(source, name).source
     assert migrated.count(wrong[0]) == 1 or not wrong[0], wrong
     (folder / "train.py").write_text(source)
@@ -48,7 +55,7 @@ def verified(
         write_data(folder / "data")
     command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify"]
     sides = ("--a", "bridge-tpu", "--against", "train_keras.py", "--steps", str(STEPS))
-    arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model")
+    arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model", *flags)
     ran = subprocess.run(
         [*command, *sides, "--json", "report.json", *options, "train.py", *arguments],
         cwd=folder,
@@ -74,9 +81,42 @@ def test_an_example_is_its_keras_form(name: str, tmp_path: pathlib.Path) -> None
     assert result["only"] == {"a": [], "b": []}
     roles = {series["role"].partition(" ")[0] for series in result["series"]}
     assert roles == {"activation", "loss", "gradient", "table", "slot", "dense"}
-    kinds = {outcome["kind"].partition("-")[0] for outcome in result["outcomes"]}
-    after = {"evaluation", "prediction"}
-    assert kinds == after | ({"export", "served"} if tf2_runs.EXAMPLES[name].exports else set())
+    assert kinds_of(result) == AFTER.get(name, {*AFTER["orders"]})
+
+
+AFTER = {
+    "movielens": {"evaluation", "prediction"},
+    "warm_start": {"evaluation"},  # of the model that trains first
+    "orders": {"evaluation", "prediction", "export", "served"},
+}
+"""What an example does with its model when it is trained."""
+
+ALONE = (
+    """\
+  first.train(make_input_fn(1, 'together'), max_steps=FLAGS.pretrain_steps)
+  together = first.evaluate(make_input_fn(2, 'together'), steps=4)
+""",
+    "  together = {'auc': 0.}\n",
+)
+"""Leaves out the training of the first model of warm_start."""
+
+
+def kinds_of(result: dict[str, Any]) -> set[str]:
+    """Returns the kinds of what followed a training."""
+    return {outcome["kind"].partition("-")[0] for outcome in result["outcomes"]}
+
+
+@pytest.mark.full
+def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
+    """The model that trains first is compared: here the second one of two that a helper makes.
+
+    Its batch normalization, its evaluation, a part of a batch and the export are compared.
+    """
+    ran, result = verified(tmp_path, "warm_start", change=ALONE, flags=["--warm_start=False"])
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL" in ran.stdout
+    assert kinds_of(result) == AFTER["orders"]
 
 
 OF_CORPUS = (

@@ -3,9 +3,9 @@
 --form bridge, for any program: imports and full names of stock lead to the bridge; everything else
 stays as it is. The new program is NAME_bridge.py.
 
---form keras, for programs with one TPUEstimator: a keras.Model with the layers of tf2_engine.keras
-replaces the model_fn and the estimator; nothing of tf.compat.v1 is left. The new program is
-NAME_keras.py.
+--form keras, for programs with TPUEstimators, or a canned one: a keras.Model with the layers of
+tf2_engine.keras replaces each model_fn and its estimator; nothing of tf.compat.v1 is left. The new
+program is NAME_keras.py.
 
 --form tf2, for programs with a TPUEstimator: the input functions, columns, the embedding spec and
 the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
@@ -13,8 +13,8 @@ loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is
 resumes from a converted checkpoint; given one that is not converted, it shows the command that
 converts it.
 
-A folder is migrated as a whole, into FOLDER_bridge or FOLDER_tf2: its modules may import each
-other, and other files are copied.
+A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras: its modules may
+import each other, and other files are copied.
 
 Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
 left to do by hand; the program has a comment there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import pathlib
 import re
@@ -48,7 +49,8 @@ def write(
         try:
             if not is_folder:
                 new.write_bytes(outputs[0].content)
-            status = _tried(new, old, form, options)
+            flags = itertools.chain(*(each.flags for each in results.values()))
+            status = _tried(new, old, form, options, [*flags])
         finally:
             if not is_folder:
                 new.unlink(missing_ok=True)
@@ -146,27 +148,38 @@ def _main_of(
     return staged / main, folder / main
 
 
-def _tried(new: pathlib.Path, old: pathlib.Path, form: Form, options: argparse.Namespace) -> int:
+def _tried(
+    new: pathlib.Path,
+    old: pathlib.Path,
+    form: Form,
+    options: argparse.Namespace,
+    flags: Sequence[str],
+) -> int:
     """Runs the new program as far as it is asked for; returns the status, not 0 if it is not kept.
+
+    Args:
+        flags: those of the old program that the new one does not have; absl is told so.
 
     Raises:
         Untranslatable: it cannot make a step.
     """
+    undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
+    arguments = [*options.arguments, *undefined]
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
         with progress_line.working("making one step of each training", _SECONDS):
-            one_step.check(new, options.arguments)
-    return _verified(new, old, form, options) if options.verify else 0
+            one_step.check(new, arguments)
+    return _verified(new, old, form, arguments) if options.verify else 0
 
 
-def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, options: argparse.Namespace) -> int:
+def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, arguments: Sequence[str]) -> int:
     """Compares the programs with `verify`; returns its status, and says if the new one goes."""
     from estimator_bridge.cli import verify
 
     parser = argparse.ArgumentParser(prog="estimator-bridge verify")
     verify.configure(parser)
-    command = ["--a", form.verified_against, "--against", str(new), str(old), *options.arguments]
+    command = ["--a", form.verified_against, "--against", str(new), str(old), *arguments]
     status = verify.execute(parser.parse_args(command))
     if status:
         output.tell(

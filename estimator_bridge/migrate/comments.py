@@ -51,6 +51,8 @@ class Comments:
             line, rule = self._program.line(argument), tf2_rules.argument_rule(key)
             old = f"{lines[0].rstrip()}{' ...' if len(lines) > 1 else ''}"
             self._argument_lines.append(Line(line, "left out", old, "", sentence(why), rule))
+            if tf2_rules.leaves_no_comment(rule):
+                continue
             reason = f"{MARK}{name}({key}) is left out: {why}."
             on_own_line = self._starts_line(argument)
             column = self._program.indent(argument) if on_own_line else len(indent)
@@ -147,9 +149,14 @@ class Comments:
             indent = self._edits.indentation(statement)
             decorators = getattr(statement, "decorators", ())
             first = min([position.start.line, *map(self._program.line, decorators)])
-            start, end = self._edits.lines(first, self._program.last_line(statement))
-            code = commented_out(self._edits.text(start, end), indent)
-            text = f"{_wrapped(f'{MARK}{reason}.', indent)}{code}"
+            if self._leaves_no_comment(statement):
+                first_line = self._first_with_comments(first)
+                start, end = self._edits.lines(first_line, self._program.last_line(statement))
+                text = ""
+            else:
+                start, end = self._edits.lines(first, self._program.last_line(statement))
+                code = commented_out(self._edits.text(start, end), indent)
+                text = f"{_wrapped(f'{MARK}{reason}.', indent)}{code}"
             removed[block] = removed.get(block, 0) + 1
             if removed[block] == len(block.body) and not isinstance(block, cst.Module):
                 text += f"{indent}pass\n"
@@ -157,6 +164,30 @@ class Comments:
             bare = cst.Module([]).code_for_node(statement.with_changes(leading_lines=[]))
             rule = self._removal.rules.get(statement) or "depends-on-left-out"
             yield Line(first, "left out", str(bare.splitlines()[0]), "", reason, rule)
+
+    def _leaves_no_comment(self, statement: cst.CSTNode) -> bool:
+        """Returns whether nothing of a statement stays: by its rule, or those of all its users."""
+        users = [
+            self._removal.removed_part(each) for each in self._removal.users.get(statement, [])
+        ]
+        if users:
+            return all(each is not None and self._is_dropped(each) for each in users)
+        return tf2_rules.leaves_no_comment(self._removal.rules.get(statement, ""))
+
+    def _is_dropped(self, part: cst.CSTNode) -> bool:
+        if isinstance(part, cst.Arg):
+            key = part.keyword.value if part.keyword is not None else ""
+            return tf2_rules.leaves_no_comment(tf2_rules.argument_rule(key))
+        return self._leaves_no_comment(part)
+
+    def _first_with_comments(self, line: int) -> int:
+        """Returns the first of the lines of comments directly above a line, or the line."""
+        while (
+            line > 1
+            and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"
+        ):
+            line -= 1
+        return line
 
 
 def sentence(why: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
@@ -18,12 +18,17 @@ from estimator_bridge.migrate import (
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
-from estimator_bridge.migrate.modules import ALONE, Modules
+from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
+from estimator_bridge.migrate.keras_form.package import migrate_package
+from estimator_bridge.migrate.modules import Modules
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
 """Takes a source, its name for errors, the rules that are applied and the other modules."""
+
+RewritePackage = Callable[[Sequence[ModuleText], str, Selection], dict[str, Rewritten]]
+"""Takes the modules, the package's name for errors, and the rules that are applied."""
 
 
 class Form(NamedTuple):
@@ -34,14 +39,15 @@ class Form(NamedTuple):
         rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
         makes_steps: whether `--check-run` can limit its trainings to a step.
-        takes_modules: whether it is for modules of packages too, and for some of its rules.
+        rewrite_package: returns the new modules of a package by their files, where a form needs
+            all of them at once; else they are rewritten one by one.
     """
 
     rewrite: Rewrite
     rules: Callable[[], Mapping[str, Rule]]
     verified_against: str
     makes_steps: bool
-    takes_modules: bool = True
+    rewrite_package: RewritePackage | None = None
 
 
 def _tf2_rules() -> Mapping[str, Rule]:
@@ -59,20 +65,37 @@ def _as_listed(rules: Mapping[str, tf2_rules.NameRule]) -> Mapping[str, Rule]:
 def _keras(
     source: str, name: str, selected: Selection, modules: Modules, target: str | None = None
 ) -> Rewritten:
-    if modules is not ALONE:
-        raise errors.InvalidInput(
-            "migrate: --form keras takes a program of one file, not a folder. Give the file, or "
-            "migrate the folder to --form tf2."
-        )
+    del modules  # It is a program alone.
+    _check_selection(selected)
+    lines = _lines_of_target(source, name, target) if target is not None else ()
+    result = keras_form.migrate_to_keras(source, name, target)
+    keras_losses.check(result.source, name)
+    return dataclasses.replace(result, lines=(*result.lines, *lines))
+
+
+def _keras_package(
+    modules: Sequence[ModuleText], package: str, selected: Selection
+) -> dict[str, Rewritten]:
+    _check_selection(selected)
+    return migrate_package(modules, package)
+
+
+def _no_package(
+    modules: Sequence[ModuleText], package: str, selected: Selection
+) -> dict[str, Rewritten]:
+    del modules, selected
+    raise errors.InvalidInput(
+        f"migrate: --form keras --target {sparse_core_rules.TARGET} takes a program of one file, "
+        f"and {package} is a folder. Give the file, or migrate the folder to --form tf2."
+    )
+
+
+def _check_selection(selected: Selection) -> None:
     if selected != ALL:
         raise errors.InvalidInput(
             "migrate: --form keras applies all of its rules. Leave --only and --skip out, or "
             "migrate to --form tf2."
         )
-    lines = _lines_of_target(source, name, target) if target is not None else ()
-    result = keras_form.migrate_to_keras(source, name, target)
-    keras_losses.check(result.source, name)
-    return dataclasses.replace(result, lines=(*result.lines, *lines))
 
 
 def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
@@ -103,7 +126,7 @@ FORMS: Mapping[str, Form] = {
     "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge", False),
     # A program in TensorFlow 2 trains its tables as on a TPU.
     "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", True),
-    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", True, takes_modules=False),
+    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", True, _keras_package),
 }
 
 
@@ -115,6 +138,7 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
     ),
     "keras": FORMS["keras"]._replace(
         rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),
+        rewrite_package=_no_package,
         rules=lambda: {**refusals.RULES, **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
     ),

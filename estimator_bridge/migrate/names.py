@@ -39,7 +39,7 @@ def is_on_library(program: ParsedProgram) -> bool:
     ]
     uses_stock = any(each.place or each.by_use for each in imported)
     signs = (_LIBRARY,) if program.modules is ALONE else (_LIBRARY, _INSTALL)
-    return not uses_stock and any(each.full.startswith(signs) for each in imported)
+    return not uses_stock and any(f"{each.full}.".startswith(signs) for each in imported)
 
 
 def names_in(program: ParsedProgram) -> set[str]:

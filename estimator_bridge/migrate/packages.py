@@ -15,6 +15,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate import names, tf2_form
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import Form
+from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
 from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
@@ -119,6 +120,12 @@ def rewrite_all(
         Refused: with the blockers of all files.
     """
     modules_of = {each.name: module_name(each, folder) for each in sources}
+    if form.rewrite_package is not None:
+        texts = [
+            ModuleText(each.name, modules_of[each.name], each.path.name == "__init__.py", each.text)
+            for each in sources
+        ]
+        return form.rewrite_package(texts, folder.name, selected)
     known = dict(pair for each in sources for pair in _bound(each, modules_of[each.name]))
     results: dict[str, Rewritten] = {}
     blockers: list[Blocker] = []
@@ -187,7 +194,7 @@ def legacy_modules_beside(form: Form, source: SourceFile) -> list[str]:
     """Returns the modules beside a program that it imports, and that would have to be migrated."""
     modules, seen, queue = [], {source.path.resolve()}, [source]
     # A module that the tf2 form would change uses what no other form has either.
-    rewrite = form.rewrite if form.takes_modules else tf2_form.migrate
+    rewrite = form.rewrite if form.rewrite_package is None else tf2_form.migrate
     while queue:
         each = queue.pop()
         for path, name in sorted(_imported_beside(each, source.path.parent).items()):

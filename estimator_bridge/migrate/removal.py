@@ -16,6 +16,7 @@ class Removal:
     Attributes:
         harmless: those of the statements whose removal is known to lose nothing.
         rules: the ids of the rules by which statements are removed, as far as it is one's.
+        users: where the names of a statement were used, if it is removed for lack of others.
     """
 
     def __init__(self, program: ParsedProgram) -> None:
@@ -25,6 +26,16 @@ class Removal:
         self._causes: dict[cst.CSTNode, str] = {}
         self.harmless: set[cst.CSTNode] = set()
         self.rules: dict[cst.CSTNode, str] = {}
+        self.users: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+
+    def removed_part(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Returns the outermost statement or argument that is removed with a node, if it is."""
+        outermost, each = None, node
+        while each is not None:
+            if each in self.arguments or each in self.reasons:
+                outermost = each
+            each = self._program.parent(each)
+        return outermost
 
     def is_removed(self, node: cst.CSTNode | None) -> bool:
         """Returns whether a node is inside of something that is removed."""
@@ -101,6 +112,7 @@ class Removal:
             return False
         for statement in statements:
             self.reasons[statement] = f"Only what is left out uses {name}"
+            self.users[statement] = references
         return bool(statements)
 
     def _dead_statement(self, node: cst.CSTNode | None) -> cst.CSTNode | None:

@@ -47,11 +47,13 @@ class Rewritten:
 
     Attributes:
         trains: whether it has what the form is for: a TPUEstimator, for the tf2 form.
+        flags: of the old program that the new one does not have, since nothing uses them.
     """
 
     source: str
     lines: tuple[Line, ...]
     trains: bool = True
+    flags: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
         """Returns the changes as values for JSON."""

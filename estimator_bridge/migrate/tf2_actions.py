@@ -47,6 +47,7 @@ class Tf2Actions:
             Action.UNWRAP: self._unwrap,
             Action.UNWRAP_TENSOR: self._unwrap_tensor,
             Action.COMMENT_OUT: self.comment_out,
+            Action.DROP: self.comment_out,
             Action.OBJECT: self._replace_by_object,
             Action.REFUSE: self.refuse,
         }
@@ -57,7 +58,7 @@ class Tf2Actions:
         }
 
     def comment_out(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Has the statement of a name become a comment."""
+        """Has the statement of a name become a comment, or go; `Comments` knows by the rule."""
         # Once all is visited: users of a left-out argument alone are removed with their user.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
         self.to_remove.append((node, reason, rule_id))
@@ -151,7 +152,7 @@ class Tf2Actions:
             self._tf2_edits.blockers.add(node, "called-elsewhere", why, way_out)
             return
         short = self._program.imported_names(node)[0].rpartition(".")[2]
-        new = self._tf2_edits.import_name(rule.new or short, rule.module)
+        new = self._tf2_edits.import_name(rule.new or short, rule.module, node)
         self._edits.replace_node(node, new)
         self._tf2_edits.say(node, "name", code_of(node), new, rule_id)
 
@@ -231,7 +232,7 @@ class Tf2Actions:
         # A function of an imported module may have the name of the method.
         if not all(each.startswith("tensorflow") for each in self._program.imported_names(method)):
             return
-        new = self._tf2_edits.import_name(rule.new, rule.module)
+        new = self._tf2_edits.import_name(rule.new, rule.module, call)
         start, end = self._edits.span(method.value)
         self._edits.insert(start, f"{new}(")
         self._edits.replace(end, self._edits.span(call.args[0])[0], ", ")

@@ -52,8 +52,19 @@ class Tf2Edits:
         """Returns whether a rule of `tf2_rules.OTHERS` is applied."""
         return self._selected.takes(rule_id, tf2_rules.OTHERS[rule_id].effect)
 
-    def import_name(self, name: str, module: str) -> str:
-        """Returns the name that a name is imported as from a module."""
+    def import_name(self, name: str, module: str, node: cst.CSTNode | None = None) -> str:
+        """Returns the name that a name is imported as from a module.
+
+        Args:
+            node: where it is used alone; a name of the library that the program has taken is
+                that of the library's module there, such as `training.minimize`.
+        """
+        above, _, last = module.rpartition(".")
+        scope = None if node is None else self.program.scopes.get(node)
+        is_free = scope is not None and last not in scope
+        if name in self._taken and module == tf2_rules.TRAINING and is_free:
+            self.imported.setdefault(above, set()).add(last)
+            return f"{last}.{name}"
         new = names.free_name(name, self._taken)
         self.imported.setdefault(module, set()).add(name if new == name else f"{name} as {new}")
         return new

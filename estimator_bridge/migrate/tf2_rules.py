@@ -7,6 +7,7 @@ program give. To carry another name, or to give another reason, add a row.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -29,7 +30,9 @@ class Action(enum.Enum):
     CALL_ALONE = "a call of the function `new` replaces the call that it is an argument of"
     EXPORT = "the method `new` replaces it if it exports for predictions; else it is refused"
     COMMENT_OUT = "its statement, and those that depend on it, stay as comments"
+    DROP = "its statement is left out; those that depend on it stay as comments"
     LEAVE_OUT = "the argument stays as a comment"
+    DROP_ARGUMENT = "the argument is left out"
     OBJECT = "`object` replaces it"
     ADD = "a call gets an argument"
     LOOK = "it stays, and a line of the report says what to look at"
@@ -180,6 +183,7 @@ STOCK: Mapping[str, NameRule] = {
         "build_raw_serving_input_receiver_fn",
     ),
     "EmbeddingConfigSpec": NameRule(Action.IMPORT, module="estimator_bridge.legacy.spec"),
+    **_rows(NameRule(Action.DROP, _TPU), "TPUConfig InputPipelineConfig"),
 }
 """Names of stock's estimator, by their last part."""
 
@@ -206,13 +210,12 @@ _STOCK_REASONS: Mapping[str, str] = {
     ),
     **_rows(_EXPORT, "export exporters"),
     **_rows(_HOOKS, "hooks"),
-    **_rows(_TPU, "TPUConfig InputPipelineConfig"),
 }
 """Why other names of stock are commented out, by one of the parts of a name."""
 
 TENSORFLOW: Mapping[str, NameRule] = {
     **_rows(
-        NameRule(Action.COMMENT_OUT, _TF2),
+        NameRule(Action.DROP, _TF2),
         "disable_v2_behavior disable_eager_execution disable_resource_variables "
         "disable_control_flow_v2 disable_v2_tensorshape",
     ),
@@ -326,7 +329,7 @@ ARGUMENTS: Mapping[str, str] = {
     "strip_default_attrs": "SavedModels are written without default attributes",
     **_rows("every checkpoint is evaluated", "throttle_secs start_delay_secs"),
 }
-"""Why an argument is not carried, by its name; others have no counterpart."""
+"""Why an argument is not needed, by its name; others have no counterpart."""
 
 
 OTHER_STOCK = NameRule(Action.COMMENT_OUT, NO_COUNTERPART)
@@ -347,6 +350,9 @@ def of_name(full: str) -> NameRule | None:
     return STOCK.get(short, OTHER_STOCK)
 
 
+_LEFT_OUT = (Action.COMMENT_OUT, Action.DROP, Action.REFUSE)
+
+
 def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
     """Returns the rule of a full name where it stands for a type, and nothing is made of it."""
     if not stock_replacements.is_stock(full):
@@ -354,7 +360,7 @@ def of_type(full: str, rule: NameRule, *, is_annotation: bool) -> NameRule:
     if rule is STOCK["Estimator"]:
         return STOCK[ESTIMATOR]  # of which it is the base class
     # `isinstance` of `object` would be true of everything.
-    leaves_out = is_annotation and rule.action in (Action.COMMENT_OUT, Action.REFUSE)
+    leaves_out = is_annotation and rule.action in _LEFT_OUT
     return OTHERS["annotation"] if leaves_out else rule
 
 
@@ -381,6 +387,13 @@ def id_of(full: str, rule: NameRule) -> str:
     if rule is STOCK[ESTIMATOR]:
         return rule_id(ESTIMATOR)
     return "parameters" if rule.module in _IMPORTED_MODULES else rule_id(full)
+
+
+@functools.cache
+def leaves_no_comment(rule_id: str) -> bool:
+    """Returns whether what a rule leaves out is only in the report, as the program needs none."""
+    rule = listed().get(rule_id)
+    return rule is not None and rule.action in (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
 
 
 def argument_rule(name: str) -> str:
@@ -442,7 +455,7 @@ def listed() -> dict[str, NameRule]:
     tables = (STOCK, TENSORFLOW, _ANYWHERE, METHODS, NOT_IN_CONFIG)
     rules = {rule_id(name): rule for table in tables for name, rule in table.items()}
     arguments = {
-        argument_rule(name): NameRule(Action.LEAVE_OUT, why) for name, why in ARGUMENTS.items()
+        argument_rule(name): NameRule(Action.DROP_ARGUMENT, why) for name, why in ARGUMENTS.items()
     }
     return dict(sorted({**rules, **arguments, **OTHERS}.items()))
 

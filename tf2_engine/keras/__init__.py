@@ -63,5 +63,6 @@ if TYPE_CHECKING:
     from tf2_engine.keras.saved_model import export_saved_model as export_saved_model
     from tf2_engine.keras.saved_model import exportable as exportable
     from tf2_engine.keras.strategies import tpu_strategy as tpu_strategy
+    from tf2_engine.keras.warm_starts import WarmStart as WarmStart
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -148,27 +148,27 @@ class TableModelBase:
             )
 
     def warm_start_from(
-        self, checkpoint: str, names: str = ".*", old_names: Mapping[str, str] | None = None
+        self,
+        checkpoint: str | WarmStart | None,
+        names: str = ".*",
+        old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Has variables start with those of another model, if there is no checkpoint to resume.
+        """Has variables and tables start with those of another model, if there is no checkpoint.
 
-        Only the trained variables of layers do, and no slots of optimizers.
+        The trained variables of layers and the tables do, and no slots of optimizers.
 
         Args:
-            checkpoint: of an estimator, or one that `convert` wrote, or the directory of some.
-            names: a regular expression, which is matched with the beginning of names.
+            checkpoint: of an estimator, or one that `convert` wrote, or the directory of some;
+                or a `WarmStart`, which has the other arguments too. None is no warm start.
+            names: a regular expression, which is matched with the beginning of names; those of
+                tables are without "tbl_".
             old_names: names in that checkpoint, by those of the model, where they differ.
 
         Raises:
-            InvalidSpec: the model has tables.
             WrongType: the checkpoint is no path.
         """
-        if self.embedding is not None:
-            raise errors.InvalidSpec(
-                "`warm_start_from`: the model has tables, which would not start so. Convert the "
-                "checkpoint, and let `keep_checkpoints` go on from it."
-            )
-        self._own.warm_start = warm_start(checkpoint, names, old_names)
+        if checkpoint is not None:
+            self._own.warm_start = warm_start(checkpoint, names, old_names)
 
     @property
     def checkpoints(self) -> ModelCheckpoints | None:
@@ -503,7 +503,8 @@ class TableModelBase:
             self._own.checkpoints.restore_latest()
         if self._own.warm_start is not None and self.latest_checkpoint() is None:
             variables = {self.name_of(each): value_of(each) for each in self.dense_variables}
-            self._own.warm_start.assign(variables)
+            engine = None if self.embedding is None else self.embedding.tables.embedding
+            self._own.warm_start.assign(variables, engine)
         self._own.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:

@@ -1,10 +1,10 @@
-"""Starts the variables of a Keras model with those of another model's checkpoint."""
+"""Starts the variables and tables of a Keras model with those of another model's checkpoint."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -14,20 +14,23 @@ from tf2_engine.types import Object, Variable
 
 
 class WarmStart(NamedTuple):
-    """The initial values of variables.
+    """The checkpoint that variables and tables start with, and which of them do.
 
     Attributes:
         checkpoint: of an estimator, or converted, or the directory of some.
-        pattern: a regular expression, which is matched with the beginning of names.
+        names: a regular expression, which is matched with the beginning of names.
         old_names: names in that checkpoint, by those of the model, where they differ.
     """
 
     checkpoint: str
-    pattern: str
-    old_names: Mapping[str, str]
+    names: str = ".*"
+    old_names: Mapping[str, str] | None = None
 
-    def assign(self, variables: Mapping[str, Variable]) -> None:
-        """Gives variables, by their names, the values of the checkpoint.
+    def assign(self, variables: Mapping[str, Variable], engine: Object = None) -> None:
+        """Gives variables, by their names, and tables the values of the checkpoint.
+
+        Args:
+            engine: a `TPUEmbedding`, whose tables start so, or None. Their slots start as usual.
 
         Raises:
             InvalidInput: the checkpoint lacks a variable, or has another shape of it.
@@ -35,18 +38,35 @@ class WarmStart(NamedTuple):
         reader = tf.train.load_checkpoint(self.checkpoint)
         shapes = reader.get_variable_to_shape_map()
         for name, variable in variables.items():
-            if not re.match(self.pattern, name):
-                continue
-            old = self.old_names.get(name, name)
-            converted = checkpoint_names.key_of_variable(old)
-            key = converted if converted in shapes else old
-            if list(shapes.get(key, ())) != variable.shape.as_list():
-                raise errors.InvalidInput(
-                    f"The variable {name}, {variable.shape}, starts with {old} of "
-                    f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose by "
-                    "`names` those that start so, or say by `old_names` what they are called there."
-                )
-            variable.assign(reader.get_tensor(key))
+            if re.match(self.names, name):
+                self._assign(name, variable, checkpoint_names.key_of_variable, reader, shapes)
+        tables = list(self._tables(engine))
+        for name, variable in tables:
+            self._assign(name, variable, checkpoint_names.key_of_table, reader, shapes)
+        if tables:
+            engine.load()
+
+    def _tables(self, engine: Object) -> Iterator[tuple[str, Variable]]:
+        """Yields the tables that start so, by their names."""
+        for table, variable in {} if engine is None else engine.embedding_tables.items():
+            name = str(getattr(table, "name", table))
+            # An estimator's variable has no such prefix.
+            if re.match(self.names, name.removeprefix("tbl_")):
+                yield name, variable
+
+    def _assign(
+        self, name: str, variable: Variable, key_of: Object, reader: Object, shapes: Object
+    ) -> None:
+        old = (self.old_names or {}).get(name, name)
+        converted = key_of(old)
+        key = converted if converted in shapes else old
+        if list(shapes.get(key, ())) != variable.shape.as_list():
+            raise errors.InvalidInput(
+                f"The variable {name}, {variable.shape}, starts with {old} of "
+                f"{self.checkpoint}, {shapes.get(key, 'which is not there')}. Choose by "
+                "`names` those that start so, or say by `old_names` what they are called there."
+            )
+        variable.assign(reader.get_tensor(key))
 
 
 def warm_start(
@@ -57,6 +77,8 @@ def warm_start(
     Raises:
         WrongType: the checkpoint is no path.
     """
+    if isinstance(checkpoint, WarmStart):
+        return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):
         raise errors.WrongType(
             f"`warm_start_from`: {checkpoint!r} is no path. Give the path of a checkpoint, and as "

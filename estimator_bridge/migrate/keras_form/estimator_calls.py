@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 
-from estimator_bridge.migrate.keras_form import config_arguments, rules
+from estimator_bridge.migrate.keras_form import config_arguments, rules, warm_start_line
 from estimator_bridge.migrate.keras_form.sites import ESTIMATOR, Site, followed
 from estimator_bridge.migrate.keras_form.source import Source, arguments, bound_in, call_text
 
@@ -26,14 +26,14 @@ class SiteWriter:
         """Replaces the statement that makes the estimator.
 
         Args:
-            arguments_of_model: code of the arguments of `Model` behind the embedding, by name.
+            arguments_of_model: code of the arguments of the class behind the embedding, by name.
         """
         source, site = self._source, self._site
+        warm_start = warm_start_line.lines(source, site)
         config_arguments.check(source, site, {*ESTIMATOR.split(), *_CARRIED})
         strategy = self._strategy()
         statement = source.statement_of(site.call)
         embedding = self._embedding()
-        name = "model"
 
         def write() -> str:
             indent = statement.col_offset
@@ -45,15 +45,16 @@ class SiteWriter:
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = config_arguments.seed_lines(source, site)
-            construction = call_text("Model", ["embedding", *rest], inside)
-            statements = [f"embedding = {embedding(inside)}", f"{name} = {construction}"]
+            construction = call_text(site.class_name, ["embedding", *rest], inside)
+            statements = [f"embedding = {embedding(inside)}", f"{site.name} = {construction}"]
             if strategy:
                 lines += [f"with {strategy}.scope():", *(f"  {each}" for each in statements)]
             else:
                 lines += statements
-            lines.append(config_arguments.checkpoints_line(source, site, name))
+            lines.append(config_arguments.checkpoints_line(source, site, site.name))
+            lines += warm_start()
             if isinstance(statement, ast.Return):
-                lines.append(f"return {name}")
+                lines.append(f"return {site.name}")
             text = "\n".join(
                 line if not number else pad + line for number, line in enumerate(lines)
             )

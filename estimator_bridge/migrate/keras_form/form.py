@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
-import functools
-import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form import (
+    base_class,
     canned_estimators,
     canned_site,
     layers,
+    leftovers,
+    long_lines,
+    models,
     modes,
     optimizer_code,
     program_checks,
@@ -21,9 +24,7 @@ from estimator_bridge.migrate.keras_form import (
     straightening,
     table_configs,
 )
-from estimator_bridge.migrate.keras_form.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.method_calls import CallWriter
-from estimator_bridge.migrate.keras_form.model_text import ModelText, ModelWriter
 from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
@@ -32,6 +33,29 @@ _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution
 _FUTURE = {"absolute_import", "division", "print_function"}
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
 """The names of the modes in the new program."""
+
+
+class NewProgram(NamedTuple):
+    """A program in the Keras form.
+
+    Attributes:
+        text: without the imports that it needs.
+        needed: names that it imports, by module; TensorFlow is `tf`.
+        notes: (line of the old program, what became of it).
+        flags: of absl that are left out.
+    """
+
+    text: str
+    needed: Mapping[str, Collection[str]]
+    notes: list[tuple[int, str]]
+    flags: tuple[str, ...]
+
+    def lines(self) -> tuple[Line, ...]:
+        """Returns the lines of the report."""
+        return tuple(
+            Line(line, "left out", "", "", f"{why[:1].upper()}{why[1:]}")
+            for line, why in self.notes
+        )
 
 
 def migrate_to_keras(
@@ -50,48 +74,55 @@ def migrate_to_keras(
             it has no tables, for a target.
     """
     check_source(source, name)
-    program = Source(source, name)
-    if is_keras_form(program):
-        nothing = Line(0, "by hand", "", "", "The program is in the Keras form already")
-        return Rewritten(source, (nothing,))
+    if is_keras_form(Source(source, name)):
+        return Rewritten(source, (ALREADY,))
+    new = new_program(source, name, target)
+    text = _tidy(with_imports(new.text, new.needed))
+    return Rewritten(text, new.lines(), flags=new.flags)
+
+
+ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
+
+
+def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
+    """Returns a program in the Keras form, which it is not yet; see `migrate_to_keras`."""
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
-    site = sites.find(program)
-    if site is None:
+    places = sites.find(program)
+    if not places:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
     _aliases(program)
-    if target is not None and site.canned is not None:
+    is_canned = places[0].canned is not None
+    if target is not None and is_canned:
         raise errors.Untranslatable(
             f"{name}: canned estimators have no tables, which --target {target} is for. Leave "
             "--target out."
         )
     text = (
-        _of_tables(program, site, name, target)
-        if site.canned is None
-        else _of_canned(program, site)
+        _of_canned(program, places[0]) if is_canned else _of_tables(program, places, name, target)
     )
     program.check()
-    new_source = text()
-    program_checks.check(new_source, name)
-    program.notes += _unused_flags(new_source)
+    new_source, flags = leftovers.left_out(text(), source)
+    new_source = long_lines.broken(new_source, {*source.splitlines(keepends=True)})
+    program_checks.check(with_imports(new_source, program.needed), name)
+    program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
-    lines = [Line(line, "left out", "", "", _sentence(why)) for line, why in notes]
-    return Rewritten(new_source, tuple(lines))
+    return NewProgram(new_source, program.needed, notes, flags)
 
 
 def _of_tables(
-    program: Source, site: sites.Site, name: str, target: str | None
+    program: Source, places: Sequence[sites.Site], name: str, target: str | None
 ) -> Callable[[], str]:
-    """Returns the text of the form of a program with a TPUEstimator, to be made."""
-    model, root, values = _model(program, site)
-    if model is None or root is None:
+    """Returns the text of the form of a program with TPUEstimators, to be made."""
+    calls = CallWriter(program, *places)
+    written = models.write(program, places, target)
+    if not written:
         program.check()
         raise errors.Untranslatable(f"{name}: its model_fn is not found.")
-    SiteWriter(program, site, target).write(values)
-    CallWriter(program, site).write()
+    calls.write()
     table_configs.write(program)
-    return _rest(program, model, root)
+    return _rest(program, written)
 
 
 def _of_canned(program: Source, site: sites.Site) -> Callable[[], str]:
@@ -125,87 +156,25 @@ def _aliases(program: Source) -> None:
             program.done.update(ast.walk(node))
 
 
-def _model(
-    program: Source, site: sites.Site
-) -> tuple[ModelText | None, ast.FunctionDef | None, dict[str, _Code]]:
-    """Writes the model; returns it, the function whose place it takes, and its arguments."""
-    model_fn = site.arguments.get("model_fn")
-    name = model_fn.func if isinstance(model_fn, ast.Call) else model_fn
-    root = program.function(name.id) if isinstance(name, ast.Name) else None
-    if root is None:
-        program.problem(
-            *(site.call, "keras-model-fn", "its model_fn is not a function of the program"),
-            "Pass the name of the model_fn, or a call of the function that returns it; with "
-            "several models, make a TPUEstimator for each",
-        )
-        return None, None, {}
-    function, values = root, {}
-    if isinstance(model_fn, ast.Call):
-        names = [each.arg for each in root.args.args]
-        values = dict(zip(names, model_fn.args, strict=False))
-        values.update({str(each.arg): each.value for each in model_fn.keywords})
-        inner = _returned_function(program, root)
-        if inner is None:
-            program.problem(
-                *(root, "keras-model-fn", "it does more than define and return the model_fn"),
-                "Move that into the model_fn",
-            )
-            return None, None, {}
-        function = inner
-    keys = _params(program, site)
-    parts = modes.take_apart(program, function, functools.partial(optimizer_code.trains, program))
-    model = ModelWriter(program, parts, [*values], [*keys]).write()
-    nodes = {**values, **keys}
-    return model, root, {key: _Code(program, nodes[key]) for key in model.arguments if key in nodes}
-
-
-def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
-    """Returns the function that a function defines and returns, if it does nothing else."""
-    last = outer.body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
-    if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
-        return None
-    return program.function(value.id, outer)
-
-
-def _params(program: Source, site: sites.Site) -> dict[str, ast.expr]:
-    """Returns the `params` of the estimator by their keys."""
-    params = site.arguments.get("params")
-    if isinstance(params, ast.Dict):
-        pairs = zip(params.keys, params.values, strict=True)
-        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
-    if params is not None:
-        program.problem(
-            *(params, "keras-params", "its keys are not written out"),
-            "Write params={...} where the TPUEstimator is made",
-        )
-    return {}
-
-
-class _Code:
-    """The code of a node, when it is asked for."""
-
-    def __init__(self, program: Source, node: ast.expr) -> None:
-        self._program, self._node = program, node
-
-    def __str__(self) -> str:
-        return self._program.code(self._node)
-
-
-def _rest(program: Source, model: ModelText, root: ast.FunctionDef) -> Callable[[], str]:
+def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable[[], str]:
     """Leaves out what the new program does not need, and returns its text, to be made."""
-    left_out = model.left_out
-    gone = [*model.functions, *left_out, root]
+    classes = [each.text for each in written if each.text is not None]
+    roots = [each.root for each in written]
+    left_out = list({each: None for one in classes for each in one.left_out})
+    functions = {each: None for one in classes for each in one.functions}
+    gone = list(dict.fromkeys([*functions, *left_out, *roots]))
     _apply_rules(program, gone, left_out)
 
     def text() -> str:
-        class_source = model.text()
-        for function in gone:
-            if function is not root and not _is_inside(program, function, root):
-                program.drop(function)
-                _trailing_blank(program, function)
-        start, end = program.lines(root)
-        program.replace_span(start, end, class_source)
+        taken = {each.id for each in ast.walk(program.tree) if isinstance(each, ast.Name)}
+        sources = base_class.texts([each.pieces() for each in classes], taken)
+        for function in dict.fromkeys([*gone, *left_out]):
+            if not any(_is_inside(program, function, root) for root in roots):
+                if function not in roots:
+                    program.drop(function)
+                    _trailing_blank(program, function)
+        for root, source in zip(roots, sources, strict=True):
+            program.replace_span(*program.lines(root), source)
         return _finished(program)
 
     return text
@@ -241,7 +210,7 @@ def _apply_rules(
 
 def _finished(program: Source) -> str:
     whole = program.render(0, len(program.text))
-    return _tidy(_reworded(_with_imports(program, whole)))
+    return _tidy(_reworded(whole))
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
@@ -387,18 +356,13 @@ def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     )
 
 
-def _with_imports(program: Source, text: str) -> str:
+def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     """Returns a text with the imports that it needs, where those of TensorFlow were."""
     lines = ["import tensorflow as tf"]
-    for module, names in sorted(program.needed.items()):
+    for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
-        if not used:
-            continue
-        line = f"from {module} import {', '.join(used)}"
-        if len(line) > 80:
-            inner = textwrap.fill(", ".join(used), 76)
-            line = f"from {module} import (\n{textwrap.indent(inner, '    ')})"
-        lines.append(line)
+        if used:
+            lines.append(import_line(module, used))
     tree = ast.parse(text)
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = text.splitlines(keepends=True)
@@ -409,13 +373,13 @@ def _with_imports(program: Source, text: str) -> str:
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
 
 
-def _unused_flags(text: str) -> list[tuple[int, str]]:
-    """Returns a note of the flags that a program defines and does not use."""
-    defined = re.findall(r"DEFINE_\w+\(\s*['\"](\w+)", text)
-    unused = [flag for flag in defined if not re.search(rf"FLAGS\.{flag}\b", text)]
-    listed = ", ".join(unused)
-    why = f"flags are not used any more: {listed}. Remove them where no command line has them"
-    return [(0, why)] if unused else []
+def import_line(module: str, names: Sequence[str]) -> str:
+    """Returns the statement that imports names from a module, in lines if it is long."""
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= 80:
+        return line
+    inner = textwrap.fill(", ".join(names), 76)
+    return f"from {module} import (\n{textwrap.indent(inner, '    ')})"
 
 
 def _reworded(text: str) -> str:
@@ -435,7 +399,3 @@ def _tidy(text: str) -> str:
         text = text.replace("\n\n\n\n", "\n\n\n")
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text
-
-
-def _sentence(why: str) -> str:
-    return f"{why[:1].upper()}{why[1:]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from estimator_bridge.migrate.keras_form import (
@@ -12,7 +13,8 @@ from estimator_bridge.migrate.keras_form import (
     serving_receivers,
     training_hooks,
 )
-from estimator_bridge.migrate.keras_form.sites import Site, followed, names_of_estimator
+from estimator_bridge.migrate.keras_form.estimator_names import EstimatorNames
+from estimator_bridge.migrate.keras_form.sites import Site, followed
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
@@ -32,20 +34,22 @@ _TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 
 
 class CallWriter:
-    """Writes the methods of a model in place of those of its estimator."""
+    """Writes the methods of models in place of those of their estimators."""
 
-    def __init__(self, source: Source, site: Site) -> None:
-        self._source, self._site = source, site
-        self._estimators = {*names_of_estimator(source, site)}
+    def __init__(self, source: Source, *sites: Site) -> None:
+        self._source = source
+        self._names = EstimatorNames(source, sites)
+        self._site = sites[0]  # of the estimator whose method is written; its name is that here
 
     def write(self) -> None:
-        """Replaces the calls of the estimator's methods."""
+        """Replaces the calls of the estimators' methods."""
         source = self._source
+        self._names.rename_makers()
         for node in ast.walk(source.tree):
-            if not isinstance(node, ast.Name) or node.id not in self._estimators:
+            if not isinstance(node, ast.Name) or not self._turn_to(node):
                 continue
-            source.replace(node, "model")
-            if isinstance(node.ctx, ast.Store):
+            source.replace(node, self._site.name)
+            if isinstance(node.ctx, ast.Store) or self._names.is_returned(node):
                 continue
             parent = source.parent(node)
             call = source.parent(parent) if parent is not None else None
@@ -60,6 +64,14 @@ class CallWriter:
             if source.called(node) == "estimator.train_and_evaluate":
                 assert isinstance(node, ast.Call)
                 self._train_and_evaluate(node)
+
+    def _turn_to(self, node: ast.AST) -> bool:
+        """Returns whether a node is the name of an estimator, which the next call is of."""
+        site = self._names.site_of(node)
+        if site is None or not isinstance(node, ast.Name):
+            return False
+        self._site = dataclasses.replace(site, name=self._names.new_name(node.id))
+        return True
 
     def _method(self, call: ast.Call, name: str) -> None:
         statement = self._source.statement_of(call)
@@ -115,13 +127,14 @@ class CallWriter:
         dataset = input_functions.dataset(source, self._site, by_name["input_fn"], size)
         start, _ = source.span(call)
         prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
+        called = f"{self._site.name}.{method}"
 
         def write() -> str:
             parts = [f"{key}={source.code(by_name[key])}" for key in keys if key in by_name]
             if hooks is not None:
                 column = self._column(call)
                 parts += [*hooks.options(), *_listed(hooks.callbacks(column + 4), column)]
-            return call_text(f"model.{method}", [dataset(), *parts], self._column(call), prefix)
+            return call_text(called, [dataset(), *parts], self._column(call), prefix)
 
         source.replace(call, write)
 
@@ -139,8 +152,10 @@ class CallWriter:
 
     def _train_and_evaluate(self, call: ast.Call) -> None:
         """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
-        source, site = self._source, self._site
+        source = self._source
         by_name = rules.known_arguments(source, call, "estimator train_spec eval_spec")
+        self._turn_to(by_name.get("estimator", call))
+        site = self._site
         specs = [followed(source, by_name.get(key)) for key in ("train_spec", "eval_spec")]
         if any(not isinstance(each, ast.Call) for each in specs):
             source.problem(
@@ -188,11 +203,11 @@ class CallWriter:
             ]
             parts += _listed(callbacks, column + 4)
             inner = f",\n{pad}    ".join(parts)
-            text = f"model.fit(\n{pad}    {inner})"
+            text = f"{site.name}.fit(\n{pad}    {inner})"
             for export in exporters.at_end:
                 text += f"\n{pad}{export(column)}"
             if result is not None:
-                text += f"\n{pad}{source.code(result)} = model.latest_evaluation"
+                text += f"\n{pad}{source.code(result)} = {site.name}.latest_evaluation"
             return text
 
         source.replace(statement, write)
@@ -214,10 +229,11 @@ class CallWriter:
         )
         receiver = by_name["serving_input_receiver_fn"]
         serving_receivers.check_receiver(source, call, receiver)
+        name = self._site.name
         source.replace(
             call,
             lambda: (
-                f"model.export_saved_model(\n{' ' * (self._column(call) + 4)}"
+                f"{name}.export_saved_model(\n{' ' * (self._column(call) + 4)}"
                 f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
             ),
         )

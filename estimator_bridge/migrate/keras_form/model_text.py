@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from estimator_bridge.migrate.keras_form import optimizer_code, rules
+from estimator_bridge.migrate.keras_form.base_class import ClassPieces
 from estimator_bridge.migrate.keras_form.class_body import (
     Body,
     ClassText,
@@ -20,6 +22,7 @@ from estimator_bridge.migrate.keras_form.modes import (
     Bind,
     Item,
     ModelFunction,
+    is_docstring,
     item_names,
 )
 from estimator_bridge.migrate.keras_form.source import (
@@ -53,13 +56,13 @@ class ModelText:
     """A model that was written.
 
     Attributes:
-        text: the classes, once all edits are known.
+        pieces: of the class, once all edits are known.
         arguments: of `__init__` behind the embedding, by name.
         functions: functions of the program that are methods now.
         left_out: functions that nothing calls any more.
     """
 
-    text: Text
+    pieces: Callable[[], ClassPieces]
     arguments: list[str]
     functions: list[ast.FunctionDef]
     left_out: list[ast.FunctionDef]
@@ -72,19 +75,28 @@ class ModelWriter:
         parts: the model_fn, taken apart.
         closure: names of an enclosing function that the model_fn uses.
         keys: the keys of its `params`.
+        name: of the class.
+        classes: layers that are written before the models, by name; more are added.
     """
 
     def __init__(
-        self, source: Source, parts: ModelFunction, closure: Sequence[str], keys: Sequence[str]
+        self,
+        source: Source,
+        parts: ModelFunction,
+        closure: Sequence[str],
+        keys: Sequence[str],
+        name: str,
+        classes: dict[str, Text],
     ) -> None:
         self._source, self._parts = source, parts
         config: dict[str, Text] = {}
-        for name in [*closure, *keys]:
-            config[name] = lambda name=name: name  # type: ignore[misc]
+        for key in [*closure, *keys]:
+            config[key] = lambda key=key: key  # type: ignore[misc]
         self._text = ClassText(source, config)
         names = [each.arg for each in parts.function.args.args]
         self._text.forbidden = {*names} - {parts.features, parts.labels}
-        self._classes: dict[str, Text] = {}
+        self._name, self._classes = name, classes
+        self._new_layers = [*classes]
         roots = [parts.function]
         self._helpers = layered_functions(source, roots)
         self._functions: list[ast.FunctionDef] = []
@@ -101,30 +113,39 @@ class ModelWriter:
         self._predict_step(outputs)
         for name in self._helpers:
             self._functions.append(self._helpers[name])
+        self._functions += self._parts.inlined
         order = [name for name in self._text.config if name in self._text.used]
-        return ModelText(lambda: self._written(order), order, self._functions, self._left_out)
+        self._new_layers = [each for each in self._classes if each not in self._new_layers]
+        return ModelText(lambda: self._pieces(order), order, self._functions, self._left_out)
 
     # The class.
 
-    def _written(self, order: Sequence[str]) -> str:
+    def _pieces(self, order: Sequence[str]) -> ClassPieces:
         text = self._text
-        names = f", names={self._names()}" if text.names else ""
-        closure_names = [name for name in order if name in self._closure_names()]
+        arguments = [name for name in order if name in self._closure_names()]
         stored = "".join(f"    self.{name} = {text.config[name]()}\n" for name in text.stored)
-        init = (
-            f"  def __init__(self, {', '.join(['embedding', *closure_names])}):\n"
-            f"    super().__init__(embedding{names})\n{stored}"
-            + "".join(each() for each in text.init)
-            + "".join(
-                f"    self.{name} = tf.keras.metrics.{kind}(name={key!r})\n"
-                for name, kind, key in self._metric_rows()
-            )
-            + (self._compiled() if self._compiled else "    self.compile()\n")
+        metrics = "".join(
+            f"    self.{name} = tf.keras.metrics.{kind}(name={key!r})\n"
+            for name, kind, key in self._metric_rows()
         )
-        doc = '  """The model: its layers, and what a step of each kind computes."""\n\n'
-        classes = "".join(f"{each()}\n\n" for each in self._classes.values())
-        methods = "".join(f"\n{each()}" for each in text.methods)
-        return f"{classes}class Model(TableModel):\n{doc}{init}{methods}"
+        return ClassPieces(
+            layers="".join(f"{self._classes[each]()}\n\n" for each in self._new_layers),
+            name=self._name,
+            doc=self._doc(),
+            arguments=arguments,
+            names=self._names() if text.names else "",
+            init=stored + "".join(each() for each in text.init),
+            end=metrics + (self._compiled() if self._compiled else "    self.compile()\n"),
+            methods=[each() for each in text.methods],
+        )
+
+    def _doc(self) -> str:
+        """Returns the docstring: a line that the model_fn has about the model, or one of ours."""
+        first = self._parts.function.body[0]
+        text = first.value.value if is_docstring(first) else ""  # type: ignore[attr-defined]
+        is_of_model = not re.search(r"(?i)\n|^returns|spec|model_fn|estimator", text)
+        ours = "The model: its layers, and what a step of each kind computes."
+        return text if text and is_of_model else ours
 
     def _closure_names(self) -> set[str]:
         text = self._text

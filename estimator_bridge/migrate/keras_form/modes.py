@@ -35,6 +35,7 @@ class ModelFunction:
         only: what is left to each mode, the specs not included.
         specs: the arguments of the spec that each mode returns.
         training: names of variables that say whether the model is trained.
+        inlined: functions that return the specs, whose statements are among these.
     """
 
     function: ast.FunctionDef
@@ -46,6 +47,7 @@ class ModelFunction:
     labels: str
     features: str
     params: str
+    inlined: list[ast.FunctionDef]
 
 
 def take_apart(
@@ -85,6 +87,7 @@ def take_apart(
         labels,
         names[0] if names else "features",
         "params" if "params" in names else "",
+        [*reader.inlined],
     )
 
 
@@ -141,6 +144,7 @@ class _Reader:
         self._binds: dict[tuple[ast.AST, str], Bind] = {}
         self._modes = {"mode"}
         self.training: set[str] = set()
+        self.inlined: dict[ast.FunctionDef, None] = {}
 
     def flat(self, body: Sequence[ast.stmt], mode: str) -> list[Item]:
         """Returns the statements of a mode, with tests of the mode resolved."""
@@ -225,6 +229,7 @@ class _Reader:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             function = self._source.function(call.func.id)
             if function is not None and not call.keywords:
+                self.inlined[function] = None
                 items: list[Item] = []
                 for parameter, value in zip(function.args.args, call.args, strict=False):
                     name = parameter.arg

@@ -16,11 +16,14 @@ _TEXTS: Mapping[str, str] = {
     ),
     "keras-estimator-class": "a canned estimator whose model or head is not carried",
     "keras-estimator-method": "a method of the estimator that a Keras model has not",
-    "keras-estimators": "no estimator, or several",
+    "keras-estimators": "no estimator, or several of which one is canned",
     "keras-exporter": "an exporter of the program, or one that a training cannot have",
     "keras-feature-config": "a feature whose table is not told where its config is made",
     "keras-hook": "a hook or a listener that no callback of Keras is the same as",
-    "keras-import": "an import of TensorFlow that stands alone in a block",
+    "keras-import": (
+        "an import of TensorFlow that stands alone in a block, or one of the package that cannot "
+        "be followed"
+    ),
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
     "keras-layer-argument": "an argument of a layer that is not carried",
     "keras-layer-of-tensors": "a layer that is made of computed values",

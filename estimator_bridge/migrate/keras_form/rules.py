@@ -490,7 +490,9 @@ def _mean_of(written: str, names: str) -> Writer:
         if len(by_name) != len(names.split()):
             source.problem(call, "keras-loss", "it lacks an argument", "Write both arguments")
             return ""
-        return written.format(**{key: source.code(value) for key, value in by_name.items()})
+        pad = " " * (source.statement_of(call).col_offset + 4)
+        code = {key: source.code(value) for key, value in by_name.items()}
+        return written.format(pad=pad, **code)
 
     return write
 
@@ -580,6 +582,19 @@ def _string_split(source: Source, call: ast.Call) -> str:
     return f"{PREPROCESSING}.split_words({', '.join(parts)})"
 
 
+def _warm_start(source: Source, call: ast.Call) -> str:
+    names = {
+        "ckpt_to_initialize_from": "",
+        "vars_to_warm_start": "names=",
+        "var_name_to_prev_var_name": "old_names=",
+    }
+    order = "ckpt_to_initialize_from vars_to_warm_start var_name_to_vocab_info"
+    by_name, others = arguments(call, [*order.split(), "var_name_to_prev_var_name"])
+    refuse_others(source, call, by_name, " ".join(names), others)
+    parts = [f"{new}{source.code(by_name[key])}" for key, new in names.items() if key in by_name]
+    return f"{source.need(KERAS, 'WarmStart')}({', '.join(parts)})"
+
+
 _TPU_COLUMN = "categorical_column dimension combiner initializer max_sequence_length"
 _SHARED = (
     "categorical_columns dimension combiner initializer shared_embedding_collection_name "
@@ -625,19 +640,20 @@ WRITERS: dict[str, Writer] = {
     ),
     "losses.sigmoid_cross_entropy": _mean_of(
         "tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(\n"
-        "        labels={multi_class_labels}, logits={logits}))",
+        "{pad}labels={multi_class_labels}, logits={logits}))",
         "multi_class_labels logits",
     ),
     "losses.sparse_softmax_cross_entropy": _mean_of(
         "tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(\n"
-        "        labels={labels}, logits={logits}))",
+        "{pad}labels={labels}, logits={logits}))",
         "labels logits",
     ),
     "losses.softmax_cross_entropy": _mean_of(
         "tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(\n"
-        "        labels={onehot_labels}, logits={logits}))",
+        "{pad}labels={onehot_labels}, logits={logits}))",
         "onehot_labels logits",
     ),
+    "estimator.WarmStartSettings": _warm_start,
     "distribute.cluster_resolver.TPUClusterResolver": _with_function(
         "TPUClusterResolver", TRAINING
     ),

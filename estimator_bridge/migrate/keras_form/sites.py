@@ -1,10 +1,10 @@
-"""Finds the calls by which a program makes its estimator, and their arguments."""
+"""Finds the calls by which a program makes its estimators, and their arguments."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form.canned_estimators import (
     NOT_CARRIED,
@@ -19,9 +19,9 @@ ESTIMATOR = (
 )
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Site:
-    """The call by which a program makes its estimator.
+    """The call by which a program makes an estimator.
 
     Attributes:
         call: of the class.
@@ -29,6 +29,8 @@ class Site:
         config: those of its RunConfig.
         function: in which it is.
         canned: the class of a canned estimator; None is a TPUEstimator.
+        class_name: the model's class, or the parameter that has it.
+        name: of the variable that the model is assigned to.
     """
 
     call: ast.Call
@@ -36,10 +38,15 @@ class Site:
     config: dict[str, ast.expr]
     function: ast.AST
     canned: Canned | None = None
+    class_name: str = "Model"
+    name: str = "model"
 
 
-def find(source: Source) -> Site | None:
-    """Returns where the estimator is made; adds a problem if that is not one place."""
+def find(source: Source) -> list[Site]:
+    """Returns where estimators are made; adds a problem if there are none, or several canned ones.
+
+    The list is empty then.
+    """
     calls = [node for node in ast.walk(source.tree) if _is_estimator(source, node)]
     refused = [node for node in ast.walk(source.tree) if class_name(source, node) in NOT_CARRIED]
     for node in refused:
@@ -47,7 +54,8 @@ def find(source: Source) -> Site | None:
             *(node, "keras-estimator-class", "its model is not carried"),
             "Leave it out, or migrate to the bridge form",
         )
-    if len(calls) != 1:
+    is_one = len(calls) == 1 or (calls and not any(canned(source, each) for each in calls))
+    if not is_one:
         if not refused or calls:
             node = calls[1] if calls else source.tree
             source.problem(
@@ -55,9 +63,11 @@ def find(source: Source) -> Site | None:
                 "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
                 "form",
             )
-        return None
-    (call,) = calls
-    assert isinstance(call, ast.Call)
+        return []
+    return [_site(source, each) for each in calls if isinstance(each, ast.Call)]
+
+
+def _site(source: Source, call: ast.Call) -> Site:
     kind = canned(source, call)
     by_name = all_arguments(source, call, ESTIMATOR.split() if kind is None else kind.order)
     config = _config(source, by_name.get("config"))
@@ -143,18 +153,3 @@ def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast
                 source.moved.add(assignments[0])
             return assignments[0].value
     return node
-
-
-def names_of_estimator(source: Source, site: Site) -> Iterator[str]:
-    """Yields names of variables that hold the estimator."""
-    statement = source.statement_of(site.call)
-    makers = {"": site.function}
-    if isinstance(statement, ast.Assign):
-        yield from bound_in(statement)
-    elif isinstance(statement, ast.Return) and isinstance(site.function, ast.FunctionDef):
-        makers[site.function.name] = site.function
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            function = node.value.func
-            if isinstance(function, ast.Name) and function.id in makers:
-                yield from bound_in(node)

@@ -14,7 +14,11 @@ from estimator_bridge.migrate.keras_form.refusals import RULES
 New = str | Callable[[], str]
 """A text, or what returns it once all edits inside are known."""
 
-_WIDTH = 100
+WIDTH = 100
+"""Of lines: what most guides to style allow."""
+
+COPY = "__copy"
+"""Stands behind the name of a function that is a copy for another model, in messages not."""
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
@@ -248,7 +252,7 @@ class Source:
         whole = isinstance(node, ast.Module)
         code = getattr(node, "name", None) or ast.unparse(getattr(node, "func", node))
         code = "" if whole else code
-        code = code.partition("\n")[0][:60]
+        code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
         line = self.old_line(getattr(node, "lineno", 0))
         self.problems.add(Problem(line, rule, code, why, way_out))
 
@@ -293,7 +297,7 @@ def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") ->
         indent: of the statement; `prefix` is what stands before the call.
     """
     line = f"{head}({', '.join(parts)})"
-    if len(prefix) + indent + len(line) <= _WIDTH and "\n" not in line:
+    if len(prefix) + indent + len(line) <= WIDTH and "\n" not in line:
         return line
     pad = " " * (indent + 4)
     inner = f",\n{pad}".join(part.replace("\n", "\n    ") for part in parts)

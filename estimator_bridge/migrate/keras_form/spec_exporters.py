@@ -99,7 +99,7 @@ class Exporters:
     def _export(self, by_name: Mapping[str, ast.expr], folder: ast.expr, column: int) -> str:
         pad = " " * (column + 4)
         path = self._path(by_name, folder)
-        return f"model.export_saved_model(\n{pad}{path}, {self._receiver(by_name)})"
+        return f"{self._site.name}.export_saved_model(\n{pad}{path}, {self._receiver(by_name)})"
 
     def _callback(
         self, kind: str, by_name: Mapping[str, ast.expr], folder: ast.expr, column: int

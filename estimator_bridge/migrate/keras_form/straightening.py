@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
-from estimator_bridge.migrate.keras_form import inlining, optimizer_code
+from estimator_bridge.migrate.keras_form import inlining, optimizer_code, shared_functions
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
@@ -257,6 +257,7 @@ STEPS = (
     unwrap_optimizers,
     return_datasets,
     unite_specs,
+    shared_functions.copy_shared_functions,
     name_losses,
     put_functions_in_place,
 )

@@ -22,7 +22,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
         return list
     value = source.value_of(node) if isinstance(node, ast.Name) else node
     if value is None or source.called(value) != "estimator.WarmStartSettings":
-        return lambda: [f"model.warm_start_from({source.code(node)})"]
+        return lambda: [f"{site.name}.warm_start_from({source.code(node)})"]
     settings = followed(source, node)
     assert isinstance(settings, ast.Call)
     source.done.update(ast.walk(settings.func))
@@ -33,7 +33,7 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     def write() -> list[str]:
         parts = [source.code(by_name[key]) for key in by_name if key not in _NAMES]
         parts += [f"{_NAMES[key]}={source.code(by_name[key])}" for key in _NAMES if key in by_name]
-        return [f"model.warm_start_from({', '.join(parts)})"]
+        return [f"{site.name}.warm_start_from({', '.join(parts)})"]
 
     return write
 

@@ -1,0 +1,115 @@
+"""All six examples in all three forms: what is written, that it goes on, and that it is equal.
+
+| | bridge | tf2 | keras |
+|---|---|---|---|
+| short, idempotent | here | here | here, and test_keras_form |
+| goes on from a checkpoint | here | test_tf2_form_runs | test_keras_form_runs, Keras 2 and 3 |
+| verify says EQUAL | here | here | test_verify_keras |
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from compat_tests.migrate import test_tf2_form_runs as tf2_runs
+from compat_tests.migrate.test_keras_form import CARRIED, GOLDENS
+from compat_tests.project.test_docs import write_data
+from compat_tests.support import examples
+from compat_tests.support.paths import EXAMPLES
+from estimator_bridge import migrate
+from estimator_bridge.migrate.forms import FORMS
+
+MORE_LINES = 60
+WIDTH = 100
+STEPS = 4
+
+REWRITES = {"bridge": migrate.adopt, "tf2": migrate.migrate}
+
+
+def written(name: str, form: str) -> str:
+    """Returns an example in a form."""
+    if form == "keras":
+        return (GOLDENS / f"{name}.txt").read_text()  # which test_keras_form holds to be exact
+    return str(examples.rewritten(REWRITES[form], EXAMPLES / name / "train.py").source)
+
+
+def test_the_matrix_has_all_examples_and_forms() -> None:
+    """An example that is added has to be in it, and so has a form."""
+    assert sorted(CARRIED) == sorted(tf2_runs.EXAMPLES)
+    folders = {each.parent.name for each in EXAMPLES.glob("*/train.py")}
+    assert folders - {"census"} == {*CARRIED}  # census is canned: test_canned_as_keras
+    assert {*FORMS} == {*REWRITES, "keras"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", CARRIED)
+def test_an_example_stays_short(name: str, form: str) -> None:
+    """No form adds much to a program, or makes a line too long, or talks to its reader."""
+    old, new = (EXAMPLES / name / "train.py").read_text(), written(name, form)
+    assert len(new.splitlines()) <= len(old.splitlines()) + MORE_LINES
+    kept = {*old.splitlines()}
+    assert [each for each in new.splitlines() if len(each) > WIDTH and each not in kept] == []
+    assert "estimator-bridge:" not in new
+    assert " as tf2_" not in new
+
+
+def write(folder: pathlib.Path, name: str, form: str) -> str:
+    """Writes an example and its form into a folder; returns the name of the new file."""
+    (folder / "train.py").write_text((EXAMPLES / name / "train.py").read_text())
+    (folder / f"train_{form}.py").write_text(written(name, form))
+    if name == "movielens":
+        write_data(folder / "data")
+    return f"train_{form}.py"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", REWRITES)
+@pytest.mark.parametrize("name", CARRIED)
+def test_verify_calls_an_example_and_its_form_equal(
+    name: str, form: str, tmp_path: pathlib.Path
+) -> None:
+    """To the bit: both run the same ops on the same engine."""
+    new = write(tmp_path, name, form)
+    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify"]
+    sides = ("--a", FORMS[form].verified_against, "--against", new, "--steps", str(STEPS))
+    arguments = (*tf2_runs.EXAMPLES[name].arguments, "--model_dir=model")
+    ran = subprocess.run(
+        [*command, *sides, "train.py", *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL" in ran.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CARRIED)
+def test_the_bridge_form_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.Path) -> None:
+    """It needs no conversion: its checkpoints are those of the legacy program."""
+    example = tf2_runs.EXAMPLES[name]
+    new = write(tmp_path, name, "bridge")
+    how = [str(tmp_path / "predictions.npz")]
+    tf2_runs.train(tmp_path, how, "train.py", "old", example.first, example)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    last = example.first + 4
+    tf2_runs.train(tmp_path, how, "train.py", "old", last, example)
+    ran = tf2_runs.run(
+        tmp_path, new, *example.arguments, "--use_tpu", "--model_dir=new", *example.until(last)
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    for model in example.models:
+        path = f"{model}/model.ckpt-{last}"
+        there, here = (values(tmp_path / place / path) for place in ("old", "new"))
+        assert tf2_runs.difference(there, here) <= tf2_runs.STATES
+
+
+def values(checkpoint: pathlib.Path) -> tf2_runs.Arrays:
+    """Returns the numbers in a checkpoint by their names."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    types = reader.get_variable_to_dtype_map()
+    return {name: reader.get_tensor(name) for name, kind in types.items() if kind.is_floating}

@@ -1,0 +1,221 @@
+"""`migrate --form keras`: programs with several models, a class for each."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from compat_tests.migrate.test_keras_form import method
+from estimator_bridge import errors
+from estimator_bridge.migrate import migrate_to_keras
+
+HEAD = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator
+
+column = tf.tpu.experimental.embedding_column(
+    tf.feature_column.categorical_column_with_identity('it', 9), 2)
+
+
+def input_fn(params):
+  it = tf.SparseTensor([[0, 0], [1, 0]], tf.constant([3, 4], tf.int64), [2, 1])
+  return tf.data.Dataset.from_tensors(({'it': it}, tf.ones([2, 1]))).repeat(9)
+
+
+"""
+
+FIRST = """\
+def first_model_fn(features, labels, mode, params):
+  net = tf.keras.layers.DenseFeatures([column])(features)
+  return spec_of(tf.layers.dense(net, 1), labels, mode)
+
+
+"""
+
+SECOND = """\
+def second_fn(features, labels, mode, params):
+  net = tf.keras.layers.DenseFeatures([column])(features)
+  net = tf.layers.dense(net, params['units'], tf.nn.relu)
+  return spec_of(tf.layers.dense(net, 1), labels, mode)
+
+
+"""
+
+SPEC = """\
+def spec_of(logits, labels, mode):
+  loss = tf.losses.mean_squared_error(labels, logits)
+  if mode == estimator.ModeKeys.EVAL:
+    return estimator.tpu.TPUEstimatorSpec(
+        mode, loss=loss, eval_metrics=(metric_fn, [labels, logits]))
+  optimizer = tf.train.AdamOptimizer(0.1)
+  train_op = optimizer.minimize(loss, tf.train.get_global_step())
+  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def metric_fn(labels, logits):
+  return {'error': tf.metrics.mean_absolute_error(labels, logits)}
+
+
+"""
+
+
+def made(model_fn: str, more: str = "", size: str = "2") -> str:
+    """Returns the call that makes a TPUEstimator."""
+    return (
+        f"estimator.tpu.TPUEstimator(\n    {model_fn}, use_tpu=False, train_batch_size={size}, "
+        f"eval_batch_size=2, {more}\n    embedding_config_spec="
+        "estimator.tpu.experimental.EmbeddingConfigSpec(\n        feature_columns=[column], "
+        "optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1)))\n"
+    )
+
+
+DIRECT = (
+    HEAD
+    + FIRST
+    + SECOND
+    + SPEC
+    + "one_estimator = "
+    + made("first_model_fn", size="3")
+    + "two = "
+    + made("second_fn", "params={'units': 4}, ")
+    + "one_estimator.train(input_fn, steps=2)\n"
+    "two.train(input_fn, steps=2)\nprint(one_estimator.evaluate(input_fn, steps=1))\n"
+)
+
+
+def classes(source: str) -> dict[str, str]:
+    """Returns the classes of a program by name, with the one that each is derived from."""
+    nodes = (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef))
+    return {each.name: ast.unparse(each.bases[0]) for each in nodes}
+
+
+def of_class(source: str, name: str) -> str:
+    """Returns the text of a class."""
+    nodes = [each for each in ast.parse(source).body if getattr(each, "name", "") == name]
+    return ast.unparse(nodes[0])
+
+
+def test_each_model_fn_becomes_a_class_of_a_common_base() -> None:
+    """The steps that both share are written once; names follow the model_fns and the variables."""
+    new = migrate_to_keras(DIRECT, "it").source
+
+    assert classes(new) == {
+        "BaseModel": "TableModel",
+        "FirstModel": "BaseModel",
+        "SecondModel": "BaseModel",
+    }
+    assert "__copy" not in new
+    for shared in ("train_step", "test_step", "update_metrics", "loss_of"):
+        assert new.count(f"def {shared}(") == 1
+    assert "self.compile(" in of_class(new, "BaseModel")
+    assert "self.compile(" not in of_class(new, "SecondModel")
+    assert "one_model = FirstModel(embedding)\n" in new
+    assert "two = SecondModel(embedding, units=4)\n" in new
+    assert "one_model.fit(input_fn(3), steps=2)\ntwo.fit(input_fn(2), steps=2)\n" in new
+    assert migrate_to_keras(new, "it").source == new
+
+
+def test_models_that_share_nothing_have_no_base() -> None:
+    """Other losses, optimizers and metrics make other methods, which stay in their classes."""
+    other = SPEC.replace("spec_of", "other_spec").replace("metric_fn", "other_metrics")
+    other = other.replace("mean_squared_error", "absolute_difference").replace("'error'", "'apart'")
+    other = other.replace("optimizer.minimize(loss", "optimizer.minimize(2. * loss")
+    source = DIRECT.replace(SECOND, SECOND.replace("spec_of", "other_spec") + other)
+    new = migrate_to_keras(source, "it").source
+
+    assert classes(new) == {"FirstModel": "TableModel", "SecondModel": "TableModel"}
+    assert "apart" in of_class(new, "SecondModel")
+    assert "apart" not in of_class(new, "FirstModel")
+
+
+HELPER = (
+    HEAD
+    + FIRST
+    + SECOND.replace("params['units']", "4")
+    + SPEC
+    + "def make_estimator(name, model_fn, start=None):\n  return "
+    + made("model_fn", "warm_start_from=start, model_dir=name, ").replace("\n", "\n  ").rstrip()
+    + "\n\n\nfirst = make_estimator('a', first_model_fn)\nfirst.train(input_fn, steps=2)\n"
+    "start = estimator.WarmStartSettings(first.latest_checkpoint(), vars_to_warm_start='it.*')\n"
+    "second = make_estimator('b', start=start, model_fn=second_fn)\n"
+    "second.train(input_fn, steps=2)\n"
+)
+
+
+def test_a_function_that_takes_model_fns_takes_classes() -> None:
+    """By place and by name; a model starts with the tables of another one."""
+    new = migrate_to_keras(HELPER, "it").source
+
+    assert "def make_model(name, model_class, start=None):\n" in new
+    assert "  model = model_class(embedding)\n" in new
+    assert "  model.warm_start_from(start)\n  return model\n" in new
+    assert "first = make_model('a', FirstModel)\n" in new
+    assert "second = make_model('b', start=start, model_class=SecondModel)\n" in new
+    assert "start = WarmStart(first.latest_checkpoint(), names='it.*')\n" in new
+
+
+def test_classes_that_one_function_makes_take_the_same_arguments() -> None:
+    """A class ignores the params that only its sibling uses."""
+    source = HELPER.replace("dense(net, 4,", "dense(net, params['units'],")
+    source = source.replace("warm_start_from=start,", "params={'units': 4}, warm_start_from=start,")
+    new = migrate_to_keras(source, "it").source
+
+    assert "model_class(embedding, units=4)" in new
+    for name in ("FirstModel", "SecondModel"):
+        assert "(self, embedding, units)" in method(of_class(new, name), "__init__")
+
+
+def test_two_estimators_of_one_model_fn_are_two_objects_of_a_class() -> None:
+    """Their names are not mixed up, though each was an estimator."""
+    source = DIRECT.replace(SECOND, "").replace("second_fn", "first_model_fn")
+    new = migrate_to_keras(source, "it").source
+
+    assert classes(new) == {"Model": "TableModel"}
+    assert "one_model = Model(embedding" in new
+    assert "two = Model(embedding" in new
+    assert "print(one_model.evaluate(input_fn(2), steps=1))" in new
+
+
+def test_names_in_different_functions_do_not_meet() -> None:
+    """Each function's own variable is the model that it makes, with its batch size."""
+    source = DIRECT[: DIRECT.index("one_estimator = ")]
+    for name, size in (("first_model_fn", "3"), ("second_fn", "5")):
+        more = "params={'units': 4}, " if name == "second_fn" else ""
+        body = made(name, more, size).replace("\n", "\n  ").rstrip()
+        source += f"def run_{name}():\n  it = {body}\n  it.train(input_fn, steps=2)\n\n\n"
+    new = migrate_to_keras(source, "it").source
+
+    assert "model.fit(input_fn(3), steps=2)" in method(new, "run_first_model_fn")
+    assert "model.fit(input_fn(5), steps=2)" in method(new, "run_second_fn")
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        (DIRECT.replace("    second_fn,", "    [second_fn][0],"), "keras-model-fn"),
+        (HELPER.replace("make_estimator('a', first_model_fn)", "make(1)"), "keras-model-fn"),
+        (HELPER.replace("('a', first_model_fn)", "(*names)"), "keras-model-fn"),
+        (HELPER.replace("start=None):\n", "start=None):\n  print(model_fn)\n"), "keras-model-fn"),
+        (DIRECT.replace("params={'units': 4}, ", ""), "keras-model-argument"),
+        (DIRECT.replace("two = ", "job.two = "), "keras-estimator"),
+        (DIRECT.replace("    second_fn,", "    second_fn, warm_start_from=7,"), ""),
+    ],
+)
+def test_models_that_cannot_be_told_are_refused(source: str, rule: str) -> None:
+    """The refusal names the rule; a function for copies has its own name in messages."""
+    if not rule:
+        assert "two.warm_start_from(7)" in migrate_to_keras(source, "it").source
+        return
+    source = source.replace("make(1)", "make_estimator('a', FNS['first'])")
+    with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]") as refused:
+        migrate_to_keras(source, "it")
+    assert "__copy" not in str(refused.value)
+
+
+def test_problems_of_shared_functions_are_said_once() -> None:
+    """A function that is copied for each model has the problems of one."""
+    source = DIRECT.replace("mean_absolute_error", "recall")
+    with pytest.raises(errors.Untranslatable) as refused:
+        migrate_to_keras(source, "it")
+    assert str(refused.value).count("[keras-metric]") == 1

@@ -1,0 +1,146 @@
+"""`migrate --form keras` of a folder: modules that name each other become a program of Keras."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from compat_tests.migrate.test_packages import MODULES
+from estimator_bridge import errors
+from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
+from estimator_bridge.migrate.keras_form.package import migrate_package
+from estimator_bridge.migrate.rewrite_report import Rewritten
+
+IN_PATH = "import sys\nsys.path.append('.')\n"
+
+
+def migrated(modules: Mapping[str, str], package: str = "job") -> dict[str, Rewritten]:
+    """Returns what becomes of the modules of a package, by their files."""
+    texts = []
+    for file, text in modules.items():
+        if file.endswith(".py"):
+            name = file.removesuffix(".py").replace("__init__", "")
+            full = ".".join(filter(None, (package, name)))
+            texts.append(ModuleText(file, full, file == "__init__.py", text))
+    return migrate_package(texts, package)
+
+
+def sources(modules: Mapping[str, str], package: str = "job") -> dict[str, str]:
+    """Returns the new texts of modules."""
+    return {file: each.source for file, each in migrated(modules, package).items()}
+
+
+def test_each_module_has_its_part_and_imports_what_it_needs() -> None:
+    """The class is where the model_fn was; other modules name it as they named that."""
+    new = sources(MODULES)
+
+    assert new["__init__.py"] == new["common.py"] == ""
+    assert new["settings.py"] == MODULES["settings.py"]
+    assert "def input_fn(batch_size):\n" in new["inputs.py"]
+    assert new["inputs.py"].startswith("import tensorflow as tf\n")
+    assert "class Model(TableModel):\n" in new["model.py"]
+    assert "def spec(" not in new["model.py"]
+    assert new["train.py"].startswith("import job.model\nfrom job import inputs, settings\n")
+    assert "    model = job.model.Model(embedding)\n" in new["train.py"]
+    assert "  model.fit(inputs.input_fn(4), max_steps=3)\n" in new["train.py"]
+    assert "from tf2_engine.keras import ColumnEmbedding, tpu_strategy\n" in new["train.py"]
+    assert "DenseFeatures" not in new["train.py"]
+    assert sources(new) == new
+
+
+def test_names_that_modules_share_keep_their_meaning() -> None:
+    """Each has its own `size`, flags and `main`; names and modules may be imported as others."""
+    modules = {
+        "inputs.py": "from absl import flags\n\nFLAGS = flags.FLAGS\nsize = 5\n\n\ndef main():\n"
+        "  return size\n\n\n" + MODULES["inputs.py"].replace("(9)", "(size + main())"),
+        "model.py": MODULES["model.py"]
+        .replace("from .common import tf", "from .common import tf as t")
+        .replace("tf.tpu", "t.tpu")
+        .replace("tf.feature", "t.feature")
+        .replace("tf.keras", "t.keras")
+        .replace("tf.layers", "t.layers")
+        .replace("tf.losses", "t.losses")
+        .replace("tf.train", "t.train"),
+        "train.py": "from absl import flags\n\nfrom .inputs import input_fn as read, size as many\n"
+        "from . import model as m, settings\nfrom .common import tf_estimator as est\n\n"
+        "FLAGS = flags.FLAGS\nsize = 4\n\n\ndef main(input_fn=3):\n"
+        + MODULES["train.py"]
+        .partition("def main():\n")[2]
+        .replace("job.model", "m")
+        .replace("inputs.input_fn", "read")
+        .replace("train_batch_size=4", "train_batch_size=size")
+        .replace("  estimator.train", "  print(many, input_fn)\n  estimator.train"),
+    }
+    new = sources({**MODULES, **modules})
+
+    assert "__of_" not in "".join(new.values())
+    assert "size = 5\n\n\ndef main():\n  return size\n" in new["inputs.py"]
+    assert ".repeat(size + main())" in new["inputs.py"]
+    assert "size = 4\n" in new["train.py"]
+    assert "from . import model as m, settings\n" in new["train.py"]
+    assert "model = m.Model(embedding)" in new["train.py"]
+    assert "from .inputs import input_fn as read, size as many\n" in new["train.py"]
+    assert "  print(many, input_fn)\n  model.fit(read(size), max_steps=3)\n" in new["train.py"]
+    assert "FLAGS = flags.FLAGS\n" in new["train.py"]
+    assert "FLAGS = flags.FLAGS\n" in new["inputs.py"]
+    for text in new.values():
+        compile(text, "it", "exec", dont_inherit=True)
+
+
+def test_modules_without_tensorflow_stay_to_the_byte() -> None:
+    """They are not even read as a part of the program."""
+    odd = "x = [1,2 ]\n\n\n\n\n\ny = lambda *a: print(  *a )"
+    assert sources({**MODULES, "other.py": odd})["other.py"] == odd
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "why"),
+    [
+        (
+            "train.py",
+            "def late():\n  from job import model\n  return model\n",
+            "imported in a func",
+        ),
+        ("train.py", "from job.model import *\n", "or all of them"),
+        ("train.py", "from job.model import nowhere\nprint(nowhere)\n", "does not bind it"),
+    ],
+)
+def test_names_that_cannot_be_followed_are_refused(file: str, code: str, why: str) -> None:
+    """By the file and the line there."""
+    changed = {**MODULES, file: code + MODULES[file]}
+    with pytest.raises(errors.Untranslatable, match=rf"{file}, line \d: \[keras-import\].*{why}"):
+        sources(changed)
+
+
+def test_blockers_and_the_report_have_files_and_lines() -> None:
+    """Those of the package, not those of the one program that its modules are read as."""
+    model = MODULES["model.py"].replace("  optimizer =", "  tf.Print(loss, [])\n  optimizer =")
+    with pytest.raises(errors.Untranslatable, match=r"model\.py, line 11: \[keras-no-counterpart"):
+        sources({**MODULES, "model.py": model})
+    train = MODULES["train.py"].replace("model_dir=", "log_step_count_steps=1, model_dir=")
+    (line,) = migrated({**MODULES, "train.py": train})["train.py"].lines
+    assert (line.file, line.line) == ("train.py", 9)
+    assert "log_step_count_steps is left out" in line.why[:1].lower() + line.why[1:]
+
+
+@pytest.mark.full
+def test_verify_calls_a_package_and_its_keras_form_equal(tmp_path: pathlib.Path) -> None:
+    """The new package trains from side A's initial values with the same numbers in each step."""
+    for folder, modules in (("job", MODULES), ("job_keras", sources(MODULES))):
+        (tmp_path / folder).mkdir()
+        for file, text in modules.items():
+            code = text.replace("import job", f"import {folder}").replace(
+                "from job", f"from {folder}"
+            )
+            code = code.replace("job.model.", f"{folder}.model.")
+            (tmp_path / folder / file).write_text(IN_PATH * (file == "train.py") + code)
+    command = [sys.executable, "-W", "ignore", "-m", "estimator_bridge", "verify", "--steps", "3"]
+    sides = ("--a", "bridge-tpu", "--against", "job_keras/train.py", "job/train.py")
+    ran = subprocess.run([*command, *sides], cwd=tmp_path, capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "EQUAL" in ran.stdout

@@ -1,0 +1,97 @@
+"""The names of a module that code refers to: where they are bound, and where they are used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def bound(tree: ast.Module) -> dict[str, ast.stmt]:
+    """Returns the names that the statements of a module bind, with the first that does."""
+    names: dict[str, ast.stmt] = {}
+    for statement in tree.body:
+        for name in _bound_by(statement):
+            names.setdefault(name, statement)
+    return names
+
+
+def uses(tree: ast.AST) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    """Yields the names that are global where they stand, and the local names there."""
+    yield from _uses(tree, frozenset())
+
+
+def _uses(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    if isinstance(node, ast.Name):
+        if node.id not in hidden:
+            yield node, hidden
+        return
+    outside, inner = [*_outside(node)], hidden | _hidden_in(node)
+    for each in outside:
+        yield from _uses(each, hidden)
+    for each in ast.iter_child_nodes(node):
+        if each not in outside and not (isinstance(node, _SCOPES) and _is_signature(each)):
+            yield from _uses(each, inner)
+
+
+def _is_signature(node: ast.AST) -> bool:
+    return isinstance(node, ast.arguments)
+
+
+def _outside(node: ast.AST) -> Iterator[ast.AST]:
+    """Yields the parts of a function or class that are computed where it is defined."""
+    if not isinstance(node, _SCOPES):
+        return
+    yield from getattr(node, "decorator_list", ())
+    yield from getattr(node, "bases", ())
+    arguments = getattr(node, "args", None)
+    if arguments is not None:
+        yield from (*arguments.defaults, *filter(None, arguments.kw_defaults))
+        annotations = (each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg))
+        yield from filter(None, annotations)
+    returns = getattr(node, "returns", None)
+    if returns is not None:
+        yield returns
+
+
+def _hidden_in(node: ast.AST) -> set[str]:
+    """Returns the names that are local inside of a node."""
+    if isinstance(node, _COMPREHENSIONS):
+        targets = [each.target for each in node.generators]
+        return {n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)}
+    is_function = isinstance(node, _SCOPES) and not isinstance(node, ast.ClassDef)
+    return _locals(node) if is_function else set()
+
+
+def _locals(function: ast.AST) -> set[str]:
+    """Returns the names that a function binds, its parameters included."""
+    arguments = function.args  # type: ignore[attr-defined]
+    names = {each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)}
+    body = function.body  # type: ignore[attr-defined]
+    shared: set[str] = set()
+    for statement in body if isinstance(body, list) else ():
+        names |= set(_bound_by(statement))
+        for each in ast.walk(statement):
+            if isinstance(each, (ast.Global, ast.Nonlocal)):
+                shared |= {*each.names}
+    return names - shared
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    """Yields the names that a statement binds, but for those of functions inside."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        for each in node.names:
+            yield each.asname or each.name.partition(".")[0]
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name
+    for child in ast.iter_child_nodes(node):
+        yield from _bound_by(child)

@@ -1,0 +1,88 @@
+"""The Keras form of a package: its modules are rewritten as one program, and taken apart again."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from estimator_bridge.migrate import keras_losses
+from estimator_bridge.migrate.blockers import Blocker, Refused
+from estimator_bridge.migrate.keras_form import form, taken_apart
+from estimator_bridge.migrate.keras_form.linked_modules import LinkedModules, ModuleText
+from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.modules import Modules
+from estimator_bridge.migrate.parsed_program import check_source
+from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+
+
+def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Rewritten]:
+    """Returns the new text of each module, by its file.
+
+    Modules that have nothing to do with TensorFlow stay as they are.
+
+    Args:
+        package: how errors call it.
+
+    Raises:
+        InvalidInput: a module is not Python 3.
+        Untranslatable: parts of it cannot be carried over; the message lists all of them.
+    """
+    for each in modules:
+        check_source(each.text, each.file)
+    results = {each.file: Rewritten(each.text, (), trains=False) for each in modules}
+    if any(form.is_keras_form(Source(each.text, each.file)) for each in modules):
+        done = (dataclasses.replace(form.ALREADY, file=each.file) for each in modules)
+        return {line.file: dataclasses.replace(results[line.file], lines=(line,)) for line in done}
+    linked = LinkedModules(_of_tensorflow(modules), package)
+    try:
+        new = form.new_program(linked.text, package)
+    except Refused as refused:
+        raise Refused(package, _placed(refused, linked), "the Keras form") from refused
+    lines: dict[str, list[Line]] = {}
+    for note in new.lines():
+        file, number = linked.places[note.line]
+        lines.setdefault(file, []).append(dataclasses.replace(note, line=number, file=file))
+    for file, text in taken_apart.texts(linked, new.text, new.needed).items():
+        keras_losses.check(text, file)
+        results[file] = Rewritten(text, (*lines.get("", ()), *lines.get(file, ())), flags=new.flags)
+        lines.pop("", None)
+    return results
+
+
+def _placed(refused: Refused, linked: LinkedModules) -> Iterable[Blocker]:
+    for each in refused.blockers:
+        file, line = linked.places[each.line]
+        yield dataclasses.replace(each, line=line, file=file or each.file)
+
+
+def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
+    """Returns the modules that import TensorFlow, that import those, or that they import."""
+    by_name = {each.name: each for each in modules}
+    imports = {each.name: _imported(each, by_name) for each in modules}
+    chosen = {each.name for each in modules if _imports_tensorflow(each)}
+    grows = True
+    while grows:
+        before = len(chosen)
+        chosen |= {name for name, others in imports.items() if others & chosen}
+        chosen |= {other for name in chosen for other in imports[name]}
+        grows = len(chosen) > before
+    return [each for each in modules if each.name in chosen]
+
+
+def _imports_tensorflow(module: ModuleText) -> bool:
+    names = Source(module.text, module.file).aliases.values()
+    return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in names)
+
+
+def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
+    """Returns the modules of the package that a module imports, or names of."""
+    here = Modules(module.name, module.is_package)
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.text)):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = here.absolute("." * node.level + (node.module or "")).rstrip(".")
+            names |= {above, *(f"{above}.{each.name}".lstrip(".") for each in node.names)}
+    return (names & {*known}) - {module.name}

@@ -149,6 +149,22 @@ def test_what_is_beyond_a_limit_is_as_exact_as_the_limit() -> None:
     assert rounded.clip(x, None, limit).error[0] == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("by_chance", [4e-13, -4e-13, 0.0])
+def test_an_element_that_is_rounding_may_be_small_by_chance(by_chance: float) -> None:
+    """It is allowed what moves it in other steps; one that is small and known is not."""
+    of_array, draw = noise.Noise(has_jumps=False), np.random.default_rng(0)
+    for step in range(20):
+        cancelled = by_chance if step == 7 else 1e-10 * draw.normal()
+        values = np.array([1e-2, cancelled, 3e-17])
+        moved = np.array([1e-9, 0.0 if step == 7 else 2e-10, 1e-23])
+        of_array.add(values, moved)
+
+    levels = of_array.level(np.array([1e-2, by_chance, 3e-17]))
+
+    assert levels[1] == 2e-10
+    assert levels[2] == 1e-23
+
+
 def test_perturbed_arrays_are_so_many_floats_apart() -> None:
     """Every element is moved by that many floats; zeros stay, and it is reproducible."""
     values = np.array([1.0, -2.5, 0.0, 3e-9, np.inf, 7e30], np.float32)

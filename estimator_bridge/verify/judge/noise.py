@@ -70,6 +70,7 @@ class Noise:
     def __init__(self, *, has_jumps: bool) -> None:
         self._has_jumps = has_jumps
         self._scales: dict[int, _Scale] = {}
+        self._most_moved: Array | None = None
 
     def add(self, values: Array, moved: Array) -> None:
         """Measures one step.
@@ -79,7 +80,11 @@ class Noise:
             moved: how far its elements have moved.
         """
         scales = scales_of(values).ravel()
-        moved = np.where(np.isfinite(moved), moved, 0.0).ravel()
+        moved = np.where(np.isfinite(moved), moved, 0.0)
+        if self._most_moved is None or self._most_moved.shape != moved.shape:
+            self._most_moved = moved
+        self._most_moved = np.maximum(self._most_moved, moved)
+        moved = moved.ravel()
         has_jumps = self._has_jumps and moved.size >= _MIN_FOR_JUMPS
         for scale in np.unique(scales).tolist():
             self._scales.setdefault(scale, _Scale()).add(
@@ -87,13 +92,23 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far the elements of an array usually move; with `top` how far any does."""
+        """Returns how far the elements of an array usually move; with `top` how far any does.
+
+        An element that moves further than it is large is nothing but rounding, as the gradient of
+        a bias before a batch norm: it is of its scale by chance. Where few others are, it is
+        measured by itself, over all steps.
+        """
         scales = scales_of(values)
-        levels = np.zeros(values.shape)
+        levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
         for scale in np.unique(scales).tolist():
-            measure = self._measure(scale)
-            levels[scales == scale] = measure.top if top else measure.level
-        return levels
+            measure, of_scale = self._measure(scale), scales == scale
+            levels[of_scale] = measure.top if top else measure.level
+            is_rare[of_scale] = measure.count < _FEW
+        moved = self._most_moved
+        if moved is None or moved.shape != values.shape:
+            return levels
+        is_chance = is_rare & (moved > np.abs(values))
+        return np.where(is_chance, np.maximum(levels, moved), levels)
 
     def _measure(self, scale: int) -> _Scale:
         measure = self._scales.get(scale, _Scale())

@@ -58,6 +58,7 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
         lambda kind: preprocessing.Bucketized("b", kind([0.0, 1.0])),
         lambda kind: preprocessing.Crossed(kind(["a", "b"]), 10),
         lambda kind: columns.Numeric("a", shape=kind([2, 3])),
+        lambda kind: columns.SequenceNumeric("a", shape=kind([2, 3])),
         lambda kind: tf2_engine.FeatureSpec("f", "t", output_shape=kind([3, 2])),
         lambda kind: tf2_engine.EngineSpec(
             kind([tf2_engine.TableSpec("t", 3, 2, optimizer=tf2_engine.SGD(0.1))]),
@@ -86,7 +87,7 @@ def test_every_class_that_keeps_tuples_takes_lists() -> None:
     assert fields == {
         *("VocabularyList.vocabulary", "Bucketized.boundaries", "Crossed.keys"),
         *("FeatureSpec.output_shape", "EngineSpec.tables", "EngineSpec.features"),
-        "Numeric.shape",
+        *("Numeric.shape", "SequenceNumeric.shape"),
     }
     for name in ("vocabulary",):
         with pytest.raises(errors.WrongType, match=f"VocabularyList: `{name}` must be a list"):

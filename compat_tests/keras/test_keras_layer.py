@@ -248,7 +248,7 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"arithmetic": "fast"}, "`arithmetic` must be one of tpu, keras, got 'fast'"),
+        ({"arithmetic": "fast"}, "`arithmetic` must be one of tpu, sparsecore, keras, got 'fast'"),
         ({"optimizer": EMB.SGD(0.1), "arithmetic": "keras"}, "is no Keras optimizer"),
     ],
 )

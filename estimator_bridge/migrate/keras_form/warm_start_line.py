@@ -27,8 +27,9 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     assert isinstance(settings, ast.Call)
     source.done.update(ast.walk(settings.func))
     by_name = all_arguments(source, settings, _SETTINGS.split())
-    for key in by_name:
-        _check(source, key, by_name[key])
+    are_carried = [_check(source, key, by_name[key]) for key in by_name]
+    if not all(are_carried):
+        source.done.update(ast.walk(settings))  # Its rule would refuse them once more.
 
     def write() -> list[str]:
         parts = [source.code(by_name[key]) for key in by_name if key not in _NAMES]
@@ -38,15 +39,20 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     return write
 
 
-def _check(source: Source, key: str, value: ast.expr) -> None:
-    """Refuses vocabularies, and variables that are chosen in another way than by a pattern."""
+def _check(source: Source, key: str, value: ast.expr) -> bool:
+    """Returns whether an argument is carried; adds a problem if it is not.
+
+    Vocabularies are not, nor variables that are chosen in another way than by a pattern.
+    """
     is_other = key == "vars_to_warm_start" and isinstance(
         value, (ast.List, ast.Tuple, ast.Constant)
     )
     is_pattern = isinstance(value, ast.Constant) and isinstance(value.value, str)
-    if key == "var_name_to_vocab_info" or (is_other and not is_pattern):
+    is_carried = key != "var_name_to_vocab_info" and (is_pattern or not is_other)
+    if not is_carried:
         source.problem(
             *(value, "keras-estimator-argument", f"{key} has no counterpart here"),
             "Choose the trained variables by a pattern, and move rows of a vocabulary in the "
             "checkpoint before, or migrate to the bridge form",
         )
+    return is_carried

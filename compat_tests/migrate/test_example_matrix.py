@@ -103,7 +103,7 @@ def test_the_bridge_form_goes_on_from_a_checkpoint(name: str, tmp_path: pathlib.
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     for model in example.models:
-        path = f"{model}/model.ckpt-{last}"
+        path = pathlib.Path(model) / f"model.ckpt-{last}"
         there, here = (values(tmp_path / place / path) for place in ("old", "new"))
         assert tf2_runs.difference(there, here) <= tf2_runs.STATES
 

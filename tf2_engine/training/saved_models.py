@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -51,7 +51,7 @@ def export(
                 signatures,
                 assets_collection=v1.get_collection(v1.GraphKeys.ASSET_FILEPATHS),
                 main_op=v1.group(v1.local_variables_initializer(), v1.tables_initializer()),
-                saver=v1.train.Saver(exported, sharded=True),
+                saver=v1.train.Saver(_by_name(exported, variables), sharded=True),
                 strip_default_attrs=True,
             )
             builder.save(as_text)
@@ -91,6 +91,19 @@ def _build_graph(
     exported = {id(variable) for variable in v1.global_variables()}
     variables = {name: each for name, each in store.variables.items() if id(each) in exported}
     return variables, _signatures(spec, receiver)
+
+
+def _by_name(
+    exported: Sequence[Variable], variables: Mapping[str, Variable]
+) -> Mapping[str, Variable] | Sequence[Variable]:
+    """Returns exported variables by their names in the model, for a Saver.
+
+    The op of one has another name in the graph where a placeholder has taken the first, as that of
+    a feature with the name of its table.
+    """
+    names_of = {id(variable): name for name, variable in variables.items()}
+    by_name = {names_of.get(id(each), each.op.name): each for each in exported}
+    return by_name if any(name != each.op.name for name, each in by_name.items()) else exported
 
 
 def _features(model: Model, receiver: Object) -> Nest:

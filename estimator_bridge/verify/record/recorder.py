@@ -299,7 +299,7 @@ class Recorder:
         first = self.is_first(estimator)
         if first is None:
             if not self.is_recorded(estimator):
-                _train_a_step(original, estimator, arguments)
+                train_a_step(original, estimator, arguments)
             return estimator
         if first and self.begin_from is not None:
             _check_legacy(find(self.begin_from))
@@ -320,7 +320,7 @@ class Recorder:
             self.training = False
 
 
-def _train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
+def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
     """Trains a model that is not recorded for a step, if it has no checkpoint yet.
 
     The program may predict with it, or export it, which takes a checkpoint.

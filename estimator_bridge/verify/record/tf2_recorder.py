@@ -18,7 +18,7 @@ from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record.capture import Arguments, Function, intercept
 from estimator_bridge.verify.record.description import Program, describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
-from estimator_bridge.verify.record.recorder import Recorder
+from estimator_bridge.verify.record.recorder import Recorder, train_a_step
 from estimator_bridge.verify.record.stock_on_sparse_cores import StockDriver
 from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
 from tf2_engine import tf_compat
@@ -157,6 +157,8 @@ class Tf2Recorder:
         recorder = self._recorder
         first = recorder.is_first(trainer)
         if first is None:
+            if not recorder.is_recorded(trainer):
+                train_a_step(original, trainer, arguments)
             return trainer
         _, program = recorder.programs[id(trainer)]
         if first and recorder.begin_from is not None:

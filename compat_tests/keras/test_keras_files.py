@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,38 @@ def test_what_a_file_cannot_hold_is_refused() -> None:
     ):
         with pytest.raises(errors.InvalidSpec, match=message):
             layer_settings.Setting.from_config({"value": value, "objects": [], "package": "keras"})
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        columns.Numeric("a", shape=[2, 3]),
+        columns.SequenceNumeric("a", shape=[2], default_value=1.0),
+        columns.Indicator(preprocessing.Identity("a", 4)),
+        columns.PlainEmbedding(preprocessing.Sequence(preprocessing.Hashed("a", 4)), 2),
+        columns.TableColumn(
+            columns.embedding_column(preprocessing.Identity("a", 7), 4).table,
+            preprocessing.Identity("a", 7),
+        ),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_a_column_is_written(column: Any) -> None:
+    """A column of each kind comes back from a file equal to what it was."""
+    written = layer_settings.Setting([column], "keras").get_config()
+
+    (copied,) = layer_settings.Setting.from_config(written).value
+
+    assert type(copied) is type(column)
+    assert layer_settings.Setting([copied], "keras").get_config() == written
+
+
+def test_every_kind_of_column_is_written() -> None:
+    """The cases above are all kinds that layers take; those of ids have cases of their own."""
+    marks = {mark.name: mark for mark in test_a_column_is_written.pytestmark}  # type: ignore[attr-defined]
+    kinds = {type(column) for column in marks["parametrize"].args[1]}
+
+    assert kinds == {*typing.get_args(columns.ModelColumn)} - {preprocessing.Column}
 
 
 @pytest.mark.parametrize(

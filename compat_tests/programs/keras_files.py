@@ -160,8 +160,37 @@ def layers(keras: Any, folder: pathlib.Path) -> dict[str, list[Any]]:
             instances["DenseFeatures"]([number(), columns.Indicator(user().ids), plain, user()]),
             instances["DenseFeatures"](columns.bucketized_column(number(), [1.0, 2.0])),
         ],
-        "SequenceFeatures": [instances["SequenceFeatures"](shared(), name="sequences")],
+        "SequenceFeatures": [
+            instances["SequenceFeatures"](shared(), name="sequences"),
+            instances["SequenceFeatures"](columns.SequenceNumeric("number", [2], -1.0)),
+        ],
+        "LinearFeatures": [instances["LinearFeatures"]([number(), plain.ids], 2, "mean")],
+        "Baseline": [instances["Baseline"](3, name="baseline")],
+        **heads(instances),
         "GRUCell": [instances["GRUCell"](5, name="cell")],
+    }
+
+
+def heads(instances: dict[str, Any]) -> dict[str, list[Any]]:
+    """Returns heads of every kind, with settings that are not the default ones."""
+    weighted = instances["BinaryClassHead"](("less", "more"), True, (0.25,), weight_column="w")
+    return {
+        "BinaryClassHead": [weighted],
+        "MultiClassHead": [instances["MultiClassHead"](3, ("a", "b", "c"))],
+        "MultiLabelHead": [instances["MultiLabelHead"](3, thresholds=(0.5,))],
+        "RegressionHead": [instances["RegressionHead"](2, halved)],
+        "PoissonRegressionHead": [instances["PoissonRegressionHead"](2, False)],
+        "LogisticRegressionHead": [instances["LogisticRegressionHead"](weight_column="w")],
+        "MultiHead": [
+            instances["MultiHead"](
+                [
+                    instances["RegressionHead"](suffix="one"),
+                    instances["BinaryClassHead"](suffix="other", name="other"),
+                ],
+                [0.25, 0.75],
+            )
+        ],
+        "SequenceHead": [instances["SequenceHead"](weighted, "mask")],
     }
 
 
@@ -182,7 +211,9 @@ def check_every_public_layer_is_written(keras: Any, folder: pathlib.Path) -> Non
         inside = type(layer).from_config(layer.get_config())
         assert same_json(keras, layer, inside)
         for key, value in layer._arguments.values.items():
-            assert inside._arguments.values[key] is value, "copies in a program share objects"
+            # A list may be another one, since heads copy theirs; what it holds is the same.
+            pairs = zip(*map(tf.nest.flatten, (inside._arguments.values[key], value)), strict=True)
+            assert all(one is other for one, other in pairs), "copies in a program share objects"
             assert type(copied._arguments.values[key]) is type(value)
 
 

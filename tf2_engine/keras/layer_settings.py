@@ -39,7 +39,10 @@ OF_IDS = (
     *(preprocessing.Identity, preprocessing.Sequence, preprocessing.VocabularyFile),
     *(preprocessing.VocabularyList, preprocessing.Weighted),
 )
-OF_COLUMNS = (columns.Numeric, columns.Indicator, columns.PlainEmbedding)
+OF_COLUMNS = (
+    *(columns.Numeric, columns.SequenceNumeric),
+    *(columns.Indicator, columns.PlainEmbedding),
+)
 OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits)
 
 Instance = TypeVar("Instance")

@@ -60,6 +60,9 @@ def optimizers(keras: Any) -> dict[str, Callable[[], Any]]:
         "name": lambda: "adagrad",
         "keras": lambda: keras.optimizers.Adagrad(0.25, initial_accumulator_value=0.5),
         "schedule": lambda: keras.optimizers.SGD(schedule),
+        "rate by step": lambda: keras.optimizers.SGD(
+            classes._FACTORIES["RateByStep"](keras)(falling)
+        ),
         "stock": lambda: EMB.Adam(0.125, beta_1=0.75, clipvalue=(-1.0, 2.0)),
         **{
             f"engine {name}": lambda kind=kind: kind(learning_rate=0.125, weight_decay_factor=0.5)

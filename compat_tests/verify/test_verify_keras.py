@@ -121,9 +121,9 @@ def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
 
 OF_CORPUS = (
     *("clipped_gradients", "gradients_of_variables", "two_optimizers", "regularized"),
-    *("weight_decay", "metric_ops", "two_specs"),
+    *("weight_decay", "metric_ops", "two_specs", "decayed_rate", "falling_rate", "warm_up"),
 )
-"""Programs whose train_op, losses or specs the Keras form takes apart and puts together again."""
+"""Programs whose train_op, rates, losses or specs the Keras form takes apart."""
 
 
 @pytest.mark.full

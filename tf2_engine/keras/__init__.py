@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tf2_engine.keras.classes import MultiLabelHead as MultiLabelHead
     from tf2_engine.keras.classes import PoissonRegressionHead as PoissonRegressionHead
     from tf2_engine.keras.classes import Preprocessing as Preprocessing
+    from tf2_engine.keras.classes import RateByStep as RateByStep
     from tf2_engine.keras.classes import RegressionHead as RegressionHead
     from tf2_engine.keras.classes import RuleOptimizer as RuleOptimizer
     from tf2_engine.keras.classes import SequenceFeatures as SequenceFeatures

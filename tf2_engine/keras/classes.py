@@ -32,6 +32,7 @@ from tf2_engine.keras.number_heads import (
     RegressionHeadLayer,
 )
 from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
+from tf2_engine.keras.rate_by_step import RateByStepBase
 from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
 from tf2_engine.keras.sequence_head import SequenceHeadLayer
 from tf2_engine.keras.sequence_layer import SequenceFeaturesLayer
@@ -112,6 +113,10 @@ _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
     "MultiLabelHead": _layer("MultiLabelHead", MultiLabelHeadLayer),
     "PoissonRegressionHead": _layer("PoissonRegressionHead", PoissonRegressionHeadLayer),
     "Preprocessing": preprocessing_for,
+    "RateByStep": lambda keras: registered(
+        keras,
+        _subclass("RateByStep", (RateByStepBase, keras.optimizers.schedules.LearningRateSchedule)),
+    ),
     "RegressionHead": _layer("RegressionHead", RegressionHeadLayer),
     "RuleOptimizer": lambda keras: registered(
         keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))

@@ -130,12 +130,14 @@ def plain(argument: Object) -> Object:
 
 
 def keras_of(layer: Object) -> types.ModuleType:
-    """Returns the Keras of a layer or an optimizer: one that was imported, or else `tf.keras`."""
+    """Returns the Keras of a layer, an optimizer or a rate: an imported one, or else `tf.keras`."""
     for name in reversed(KERASES):
         module = sys.modules.get(name)
         if module is None:
             continue
-        if isinstance(layer, (module.layers.Layer, module.optimizers.Optimizer)):
+        optimizers = module.optimizers
+        rates = optimizers.schedules.LearningRateSchedule
+        if isinstance(layer, (module.layers.Layer, optimizers.Optimizer, rates)):
             return module
     return tf.keras
 
@@ -152,7 +154,7 @@ def _is_plain(value: Object) -> bool:
 
 
 def package_of(layer: Object) -> str:
-    """Returns the package of the Keras of a layer or an optimizer."""
+    """Returns the package of the Keras of a layer, an optimizer or a rate."""
     return keras_of(layer).__name__.split(".")[0]
 
 

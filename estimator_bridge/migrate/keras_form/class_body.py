@@ -121,7 +121,12 @@ class Body:
         self._substitutes, self._helpers, self._classes = substitutes, helpers, classes
         self._in_init: set[str] = set()
         self._hoisted: set[ast.AST] = set()
+        self._local: set[str] = set()
         self.lines: list[Text] = []
+
+    def leave_out(self, nodes: Iterable[ast.AST]) -> None:
+        """Has names below nodes stay as they are, since they are written elsewhere."""
+        self._hoisted.update(nodes)
 
     def write(self, items: Sequence[Item], indent: int = 4) -> None:
         """Adds statements to the method."""
@@ -199,6 +204,7 @@ class Body:
             self._calls(item, indent, scope, hint)
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
+        self._local.update(targets)
         self.contextualize(item)
         spaced = self._source.is_spaced(item) and (self.lines or isinstance(item, ast.FunctionDef))
         blank = "\n" if spaced else ""
@@ -575,7 +581,7 @@ class Body:
     def _name_in_context(self, node: ast.Name, in_init: bool) -> None:
         if node.id in self._training and not in_init and node.id != "training":
             self._source.replace(node, "training")
-        elif node.id in self.tensors:
+        elif node.id in self.tensors or node.id in self._local:
             return
         elif node.id in self._text.config:
             self._mention(node, node.id, in_init)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from estimator_bridge.migrate.keras_form import optimizer_code, rules
+from estimator_bridge.migrate.keras_form import (
+    computed_rates,
+    model_optimizers,
+    optimizer_code,
+    rules,
+)
 from estimator_bridge.migrate.keras_form.base_class import ClassPieces
 from estimator_bridge.migrate.keras_form.class_body import (
     Body,
@@ -19,9 +24,9 @@ from estimator_bridge.migrate.keras_form.modes import (
     EVAL,
     PREDICT,
     TRAIN,
-    Bind,
     Item,
     ModelFunction,
+    bound_by,
     is_docstring,
     item_names,
 )
@@ -106,6 +111,7 @@ class ModelWriter:
 
     def write(self) -> ModelText:
         """Returns the model."""
+        computed_rates.sink(self._source, self._parts)
         outputs = self._call()
         loss_outputs = self._loss(outputs)
         self._train_step(outputs, loss_outputs)
@@ -167,6 +173,9 @@ class ModelWriter:
 
     # The methods.
 
+    def _body(self, tensors: Iterable[str]) -> Body:
+        return Body(self._text, tensors, [], {}, self._helpers, self._classes)
+
     def _call(self) -> list[str]:
         """Writes `call`; returns the names of what it returns."""
         parts, source = self._parts, self._source
@@ -178,7 +187,7 @@ class ModelWriter:
         for spec in parts.specs.values():
             for key, value in spec.items():
                 read |= names_in(value) if key in _CARRIED else set()
-        bound = [name for item in parts.shared for name in _bound(item)]
+        bound = [name for item in parts.shared for name in bound_by(item)]
         if parts.features in read:
             bound.insert(0, parts.features)
         outputs = [name for name in dict.fromkeys(bound) if name in read]
@@ -233,7 +242,7 @@ class ModelWriter:
             if key in _CARRIED
         ]
         read = set().union(*map(item_names, [*parts.only[TRAIN], *parts.only[EVAL]]), *specs)
-        bound = [name for item in parts.loss for name in _bound(item)]
+        bound = [name for item in parts.loss for name in bound_by(item)]
         results = [name for name in dict.fromkeys(bound) if name in read]
         if not parts.loss:
             return []
@@ -242,7 +251,7 @@ class ModelWriter:
         taken = ([parts.labels] if parts.labels and parts.labels in needed else []) + [
             name for name in outputs if name in needed
         ]
-        body = Body(self._text, [*taken, *bound], [], {}, self._helpers, self._classes)
+        body = self._body([*taken, *bound])
         body.write(parts.loss)
         self._loss_arguments = taken
 
@@ -286,14 +295,12 @@ class ModelWriter:
         train_op = spec.get("train_op")
         items = self._without_left_out(parts.only[TRAIN], spec)
         items = self._without_wrappers(items)
-        optimizer_calls = [
-            node
-            for each in [*items, *([train_op] if train_op is not None else [])]
-            for node in ast.walk(each if not isinstance(each, Bind) else each.value)
-            if optimizer_code.is_optimizer(source, node)
-        ]
-        alone = len(optimizer_calls) == 1
-        items = self._optimizers(items, optimizer_calls, alone)
+        made = computed_rates.optimizer_calls(source, [*items, train_op])
+        alone = len(made) == 1
+        tensors = {parts.features, parts.labels, *outputs, *results} - {""}
+        optimizers = model_optimizers.OptimizerWriter(self._text, items, tensors, self._body)
+        optimizers.write(made, train_op)
+        self._compiled, items = optimizers.compiled, optimizers.kept
         calls = [
             node
             for each in [*items, train_op]
@@ -319,7 +326,7 @@ class ModelWriter:
             optimizer_code.write_minimize(source, call, alone)  # type: ignore[arg-type]
         for call in applied:
             optimizer_code.write_gradients(source, call, alone)  # type: ignore[arg-type]
-        if not optimizer_calls or not (calls or applied):
+        if not made or not (calls or applied):
             source.problem(
                 *(
                     parts.function,
@@ -335,7 +342,8 @@ class ModelWriter:
             needed | names_in(spec.get("loss") or ast.Name("loss", ast.Load())),
             TRAIN,
         )
-        body = Body(self._text, [*outputs, *results, "tape"], [], {}, self._helpers, self._classes)
+        body = self._body([*outputs, *results, "tape"])
+        body.leave_out(made)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
         of_losses = optimizer_code.computing_losses(source, items, [*calls, *applied, *plain])
         for item in of_losses:
@@ -414,56 +422,6 @@ class ModelWriter:
                 if not self._source.is_dropped(each):
                     self._source.drop(each)
 
-    def _optimizers(
-        self, items: Sequence[Item], optimizer_calls: Sequence[ast.AST], alone: bool
-    ) -> list[Item]:
-        """Moves optimizers, and the rates that they are made of, into `__init__`."""
-        source, text = self._source, self._text
-        inside = set().union(*map(names_in, optimizer_calls)) if optimizer_calls else set()
-        helper = Body(text, [], [], {}, self._helpers, self._classes)
-        kept: list[Item] = []
-        for item in items:
-            value = item.value if isinstance(item, ast.Assign) else None
-            if alone and value is not None and value in optimizer_calls:
-                continue
-            if (
-                isinstance(item, ast.Assign)
-                and set(bound_in(item)) & inside
-                and not optimizer_code.is_global_step(source, item.value)
-            ):
-                self._schedules(item)
-                helper.contextualize(item, in_init=True)
-                text.init.append(lambda item=item: source.block(item, 4))  # type: ignore[misc]
-                continue
-            kept.append(item)
-        for number, call in enumerate(optimizer_calls):
-            assert isinstance(call, ast.Call)
-            self._schedules(call)
-            helper.contextualize(call, in_init=True)
-            code = lambda call=call: optimizer_code.written(source, call)  # noqa: E731
-            last = number == len(optimizer_calls) - 1
-            if alone:
-                self._compiled = lambda code=code: f"    self.compile(optimizer={code()})\n"
-                source.done.add(call)
-                source.done.add(call.func)
-                continue
-            name = text.attribute(optimizer_code.kind(source, call).lower())
-            text.init.append(lambda name=name, code=code: f"    self.{name} = {code()}\n")  # type: ignore[misc]
-            source.done.update((call, call.func))
-            source.replace(call, f"self.{name}")
-            if last:
-                self._compiled = lambda name=name: f"    self.compile(optimizer=self.{name})\n"
-        return kept
-
-    def _schedules(self, node: ast.AST) -> None:
-        """Has rates that fall with the global step become schedules."""
-        source = self._source
-        for each in ast.walk(node):
-            if source.called(each) in rules.SCHEDULES:
-                assert isinstance(each, ast.Call)
-                source.done.update((each, each.func))
-                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
-
     def _train_op_lines(self, body: Body, train_op: ast.expr | None, items: Sequence[Item]) -> None:
         """Adds the train_op of a spec as statements; one that was assigned is one already."""
         source = self._source
@@ -504,7 +462,7 @@ class ModelWriter:
         loss = spec.get("loss")
         needed |= names_in(loss) if loss is not None else set()
         before = self._begin(outputs, results, needed, EVAL)
-        body = Body(self._text, [*outputs, *results], [], {}, self._helpers, self._classes)
+        body = self._body([*outputs, *results])
         body.write(items)
         for each in passed:
             body.contextualize(each)
@@ -633,7 +591,7 @@ class ModelWriter:
         items = self._without_left_out(parts.only[PREDICT], spec)
         needed = set().union(*map(item_names, items), names_in(predictions))
         targets = [name if name in needed else "_" for name in outputs]
-        body = Body(self._text, outputs, [], {}, self._helpers, self._classes)
+        body = self._body(outputs)
         if (
             len(items) == 1
             and isinstance(items[0], ast.Assign)
@@ -684,7 +642,7 @@ class ModelWriter:
         carried = set().union(*(names_in(v) for k, v in spec.items() if k in _CARRIED))
         kept: list[Item] = []
         for item in reversed(items):
-            bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
+            bound = {*bound_by(item)}
             others = carried.union(*map(item_names, kept))
             if isinstance(item, (ast.Assign, ast.FunctionDef)) and bound & left_out - others:
                 left_out |= item_names(item)
@@ -700,9 +658,5 @@ def _free(items: Sequence[Item]) -> set[str]:
     bound: set[str] = set()
     for item in items:
         free |= item_names(item) - bound
-        bound |= {*_bound(item)}
+        bound |= {*bound_by(item)}
     return free
-
-
-def _bound(item: Item) -> list[str]:
-    return [item.name] if isinstance(item, Bind) else bound_in(item)

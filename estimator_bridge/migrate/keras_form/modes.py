@@ -98,11 +98,15 @@ def _without(
     needed = set().union(*(names_in(value) for key, value in spec.items() if key != "train_op"))
     kept: list[Item] = []
     for item in reversed(items):
-        bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
-        if bound & needed or not is_doubtful(item):
+        if {*bound_by(item)} & needed or not is_doubtful(item):
             kept.insert(0, item)
             needed |= item_names(item)
     return kept
+
+
+def bound_by(item: Item) -> list[str]:
+    """Returns the names that an item binds, in order."""
+    return [item.name] if isinstance(item, Bind) else bound_in(item)
 
 
 def item_names(item: Item) -> set[str]:

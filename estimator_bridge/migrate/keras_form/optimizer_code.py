@@ -6,12 +6,11 @@ import ast
 from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.modes import Bind, Item, item_names
+from estimator_bridge.migrate.keras_form.modes import Bind, Item, bound_by, item_names
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN, of_rule
 from estimator_bridge.migrate.keras_form.source import (
     Source,
     arguments,
-    bound_in,
     call_text,
     names_in,
 )
@@ -27,13 +26,17 @@ def kind(source: Source, node: ast.AST) -> str:
     return OF_TRAIN[source.called(node)].new.rpartition(".")[2]
 
 
-def written(source: Source, call: ast.Call) -> str:
-    """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule."""
+def written(source: Source, call: ast.Call, rate: str = "") -> str:
+    """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule.
+
+    Args:
+        rate: code that takes the place of its rate.
+    """
     row = OF_TRAIN[source.called(call)]
     by_name, others = arguments(call, row.names)
     lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
     rules.refuse_others(source, call, by_name, " ".join(row.names), lost)
-    parts = row.parts(source, by_name)
+    parts = row.parts(source, by_name, rate)
     if row.new.startswith("tf."):
         return call_text(row.new, parts, 4, "self.compile(optimizer=)")
     return of_rule(source, row.new, parts, row.starts)
@@ -114,8 +117,7 @@ def computing_losses(source: Source, items: Sequence[Item], calls: Sequence[ast.
     )
     chosen: list[Item] = []
     for item in reversed(items[:first]):
-        bound = {item.name} if isinstance(item, Bind) else {*bound_in(item)}
-        if bound & needed:
+        if {*bound_by(item)} & needed:
             chosen.insert(0, item)
             needed |= item_names(item)
     return chosen

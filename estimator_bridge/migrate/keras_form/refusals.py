@@ -44,6 +44,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-old-argument": "an argument that has another name in TensorFlow 2",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
     "keras-params": "`params` whose keys are not written out",
+    "keras-rate": "a learning rate that depends on a batch, or on a step that nobody passes it",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
     "keras-spec-argument": "an argument of an EstimatorSpec that has no counterpart",

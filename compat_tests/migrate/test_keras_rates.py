@@ -1,0 +1,133 @@
+"""Learning rates in the Keras form: schedules, and methods of rates that statements compute."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import pytest
+
+from compat_tests.migrate.keras_rule_program import whole
+from estimator_bridge.migrate import migrate_to_keras
+from estimator_bridge.migrate.blockers import Refused
+
+MODEL_FN = """\
+TOP
+  logits = tf.layers.dense(net, 1)
+  loss = tf.losses.sigmoid_cross_entropy(labels, logits)
+  if mode == estimator.ModeKeys.TRAIN:
+    RATE
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)
+  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+"""
+ADAM = "step = tf.train.AdamOptimizer(rate).minimize(loss, tf.train.get_global_step())"
+
+METHODS: Mapping[str, tuple[str, list[str], str]] = {
+    "of two statements": (
+        "",
+        ["rate = 0.1 * tf.cast(tf.train.get_global_step(), tf.float32)", "rate = rate / 2"],
+        """\
+rate = 0.1 * tf.cast(step, tf.float32)
+rate = rate / 2
+return rate""",
+    ),
+    "a schedule that is scaled": (
+        "",
+        ["s = tf.train.get_global_step()", "rate = tf.train.cosine_decay(0.1, s, 9) * 2"],
+        """\
+rate = tf.keras.optimizers.schedules.CosineDecay(0.1, 9)(s) * 2
+return rate""",
+    ),
+    "a condition": (
+        "  s = tf.train.get_global_step()",
+        ["rate = 1.0 / tf.cast(s + 1, tf.float32)", "if params['size']:", "  rate *= 2"],
+        """\
+rate = 1.0 / tf.cast(s + 1, tf.float32)
+if self.size:
+    rate *= 2
+return rate""",
+    ),
+    "above the test of the mode": (
+        "  base = params['size'] * 3\n"
+        "  size = base / tf.cast(tf.train.get_global_step(), tf.float32)",
+        ["rate = size * 2"],
+        """\
+base = self.size * 3
+size = base / tf.cast(step, tf.float32)
+rate = size * 2
+return rate""",
+    ),
+}
+"""By what a rate is: statements above the layers, those of the training, and the method's lines."""
+
+
+def program(top: str, rate: list[str]) -> str:
+    """Returns a program whose rate some statements compute."""
+    lines = "\n    ".join([*rate, ADAM])
+    text = whole(MODEL_FN.replace("RATE", lines).replace("TOP\n", top + "\n" if top else ""))
+    return text.replace("params={", "params={'size': 8, ")
+
+
+def function_of(source: str, name: str) -> ast.FunctionDef:
+    """Returns a method of the model."""
+    functions = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.FunctionDef)]
+    return next(each for each in functions if each.name == name)
+
+
+@pytest.mark.parametrize("top, rate, lines", METHODS.values(), ids=METHODS)
+def test_a_rate_that_is_computed_is_a_method(top: str, rate: list[str], lines: str) -> None:
+    """It takes the step; nothing of it is left in the training."""
+    new = migrate_to_keras(program(top, rate), "it").source
+
+    method = function_of(new, "learning_rate_at")
+    assert "\n".join(map(ast.unparse, method.body[1:])) == lines
+    assert "RateByStep(self.learning_rate_at), epsilon=1e-08" in " ".join(new.split())
+    for name in ("call", "train_step", "test_step"):
+        assert "rate" not in ast.unparse(function_of(new, name))
+
+
+@pytest.mark.parametrize("name", ["rate", "size", "s"])
+def test_a_schedule_may_have_the_name_of_a_parameter(name: str) -> None:
+    """The optimizer takes the schedule, also where `params` has a key of that name."""
+    schedule = f"{name} = tf.train.cosine_decay(params['size'], tf.train.get_global_step(), 9)"
+    text = program("", [schedule]).replace("AdamOptimizer(rate)", f"AdamOptimizer({name})")
+    init = ast.unparse(function_of(migrate_to_keras(text, "it").source, "__init__"))
+
+    assert f"{name} = tf.keras.optimizers.schedules.CosineDecay(size, 9)" in init
+    assert f"Adam({name}, epsilon=1e-08)" in init
+
+
+@pytest.mark.parametrize("where", ["call", "train_step"])
+def test_a_local_name_is_not_the_parameter_of_its_name(where: str) -> None:
+    """What a statement binds is not taken for the key of `params` that is called so."""
+    local = "size = params['size'] / 2"
+    text = program("", ["rate = 0.1"])
+    if where == "call":
+        text = text.replace("  logits = tf", f"  {local}\n  net = net * size\n  logits = tf")
+    else:
+        text = text.replace(
+            "    rate = 0.1", f"    rate = 0.1\n    {local}\n    loss = loss * size"
+        )
+    lines = ast.unparse(function_of(migrate_to_keras(text, "it").source, where))
+
+    assert "size = self.size / 2" in lines
+    assert "* size" in lines
+
+
+@pytest.mark.parametrize(
+    "rate, words",
+    [
+        (["rate = tf.minimum(0.1, loss)"], "depends on loss, which a batch gives"),
+        (["scale = tf.size(logits)", "rate = 0.1 / scale"], "depends on logits"),
+        (["rate = warmed(0.1)"], "warmed reads the global step itself. Pass the step to warmed"),
+    ],
+)
+def test_a_rate_that_no_step_gives_is_refused(rate: list[str], words: str) -> None:
+    """By its line and its rule."""
+    text = program("", rate)
+    helper = "def warmed(rate):\n  return rate * tf.cast(tf.train.get_global_step(), tf.float32)\n"
+    text = text.replace("def model_fn", f"{helper}\ndef model_fn")
+    with pytest.raises(Refused, match=r"line \d+: \[keras-rate\]") as refusal:
+        migrate_to_keras(text, "it")
+
+    assert words in str(refusal.value)

@@ -1,0 +1,51 @@
+"""`RateByStep`: a learning rate of Keras that is a function of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.keras.layer_settings import Setting, from_file, package_of, plain
+from tf2_engine.types import Object, Tensor
+
+Instance = TypeVar("Instance", bound="RateByStepBase")
+
+
+class RateByStepBase:
+    """A learning rate of an optimizer of Keras that is a function of the step.
+
+        optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
+
+    The rates of tables are a `ByStep`.
+
+    Args:
+        function: takes the number of steps before this one, an int64 scalar, and returns the rate,
+            a scalar. To be written to a file it is registered with Keras.
+
+    Raises:
+        WrongType: `function` cannot be called.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Object]) -> None:
+        self.function = plain(function)
+        if not callable(self.function):
+            raise errors.WrongType(
+                f"`function`: {self.function!r} is no function of the step. Give a number to the "
+                "optimizer itself."
+            )
+
+    def __call__(self, step: Object) -> Tensor:
+        """Returns the rate at a step, a float32 scalar."""
+        return tf.cast(self.function(tf.cast(step, tf.int64)), tf.float32)
+
+    def get_config(self) -> dict[str, Object]:
+        """Returns the arguments; inside a program they are the same objects."""
+        return {"function": Setting(self.function, package_of(self))}
+
+    @classmethod
+    def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
+        """Returns a rate of the arguments that `get_config` returned, or read from a file."""
+        return cls(from_file(config["function"]))

@@ -23,6 +23,7 @@ class OptimizerWriter:
     Attributes:
         kept: the statements that are left.
         compiled: the line that compiles the model; None without an optimizer.
+        written: nodes below which nothing is to be replaced any more.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class OptimizerWriter:
         self._tensors = tensors
         self.kept = list(items)
         self.compiled: Text | None = None
+        self.written: list[ast.AST] = []
 
     def write(self, calls: Sequence[ast.Call], train_op: ast.expr | None) -> None:
         """Writes all optimizers.
@@ -64,7 +66,10 @@ class OptimizerWriter:
             self._schedules(each)
             helper.contextualize(each, in_init=True)
         for call in calls:
-            self._optimizer(call, rates.code.get(call, ""), alone)
+            name = self._optimizer(call, rates.code.get(call, ""), alone)
+            if name:
+                self._name(call, name, train_op)
+        self.written += calls
 
     def _inputs(self, call: ast.Call, is_computed: bool) -> list[ast.expr]:
         """Returns the arguments of an optimizer, but for a rate that is computed."""
@@ -91,8 +96,8 @@ class OptimizerWriter:
                 source.done.update((each, each.func))
                 source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
 
-    def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> None:
-        """Writes an optimizer; the last one compiles the model.
+    def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> str:
+        """Writes an optimizer, of which the last one compiles the model; returns its name.
 
         Args:
             rate: code that takes the place of its rate.
@@ -106,11 +111,26 @@ class OptimizerWriter:
 
         if alone:
             self.compiled = lambda: f"    self.compile(optimizer={code()})\n"
-            return
+            return ""
         name = text.attribute(optimizer_code.kind(source, call).lower())
         text.init.append(lambda: f"    self.{name} = {code()}\n")
         source.replace(call, f"self.{name}")
         self.compiled = lambda: f"    self.compile(optimizer=self.{name})\n"
+        return f"self.{name}"
+
+    def _name(self, call: ast.Call, name: str, train_op: ast.expr | None) -> None:
+        """Has the training use an optimizer by its attribute, in place of a name bound to it."""
+        item = next((each for each in self.kept if getattr(each, "value", None) is call), None)
+        old = bound_by(item) if item is not None else []
+        binding = [each for each in self.kept if {*bound_by(each)} & {*old}]
+        if len(old) != 1 or binding != [item]:
+            return
+        self.kept = [each for each in self.kept if each is not item]
+        nodes = [each.value if isinstance(each, Bind) else each for each in self.kept]
+        for node in [*nodes, *([train_op] if train_op is not None else [])]:
+            for use in self._source.uses(old[0], node):
+                self._source.replace(use, name)
+                self.written.append(use)
 
 
 def _read_after(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from estimator_bridge.migrate.keras_form import (
     computed_rates,
@@ -296,45 +296,11 @@ class ModelWriter:
         items = self._without_left_out(parts.only[TRAIN], spec)
         items = self._without_wrappers(items)
         made = computed_rates.optimizer_calls(source, [*items, train_op])
-        alone = len(made) == 1
         tensors = {parts.features, parts.labels, *outputs, *results} - {""}
         optimizers = model_optimizers.OptimizerWriter(self._text, items, tensors, self._body)
         optimizers.write(made, train_op)
         self._compiled, items = optimizers.compiled, optimizers.kept
-        calls = [
-            node
-            for each in [*items, train_op]
-            if isinstance(each, ast.AST)
-            for node in ast.walk(each)
-            if optimizer_code.minimized(source, node)
-        ]
-        applied = [
-            node
-            for each in [*items, train_op]
-            if isinstance(each, ast.AST)
-            for node in ast.walk(each)
-            if optimizer_code.of_gradients(node)
-        ]
-        plain = [
-            node
-            for each in [*items, train_op]
-            if isinstance(each, ast.AST)
-            for node in ast.walk(each)
-            if source.called(node) == "gradients"
-        ]
-        for call in calls:
-            optimizer_code.write_minimize(source, call, alone)  # type: ignore[arg-type]
-        for call in applied:
-            optimizer_code.write_gradients(source, call, alone)  # type: ignore[arg-type]
-        if not made or not (calls or applied):
-            source.problem(
-                *(
-                    parts.function,
-                    "keras-no-training",
-                    "no optimizer that is known minimizes a loss",
-                ),
-                "Call `minimize` of an optimizer of tf.train in the model_fn",
-            )
+        gradients = self._write_updates([*items, train_op], len(made))
         needed = set().union(*map(item_names, items), {"loss"})
         before = self._begin(
             outputs,
@@ -343,16 +309,21 @@ class ModelWriter:
             TRAIN,
         )
         body = self._body([*outputs, *results, "tape"])
-        body.leave_out(made)
+        body.leave_out(optimizers.written)
         items = [each for each in items if not self._is_unused_step(each, items, train_op)]
-        of_losses = optimizer_code.computing_losses(source, items, [*calls, *applied, *plain])
+        gone: list[Item] = []
+        parts_of_op = self._statements(train_op, items, gone) if train_op is not None else []
+        items = [each for each in items if each not in gone]
+        of_losses = optimizer_code.computing_losses(source, items, gradients)
         for item in of_losses:
             body.write([item])
         on_tape = len(body.lines)
         for item in items:
             if item not in of_losses:
                 body.write([item])
-        self._train_op_lines(body, train_op, items)
+        for each in parts_of_op:
+            body.contextualize(each)
+            body.lines.append(lambda each=each: f"    {source.code(each)}\n")  # type: ignore[misc]
         loss = spec.get("loss")
 
         def write() -> str:
@@ -367,6 +338,27 @@ class ModelWriter:
             )
 
         self._text.methods.append(write)
+
+    def _write_updates(
+        self, items: Sequence[Item | ast.expr | None], num_optimizers: int
+    ) -> list[ast.AST]:
+        """Writes how a training uses its optimizers; returns the calls that need gradients."""
+        source, alone = self._source, num_optimizers == 1
+        nodes = [node for each in items for node in _nodes(each)]
+        calls = [each for each in nodes if optimizer_code.minimized(source, each)]
+        applied = [each for each in nodes if optimizer_code.of_gradients(each)]
+        plain = [each for each in nodes if source.called(each) == "gradients"]
+        for call in calls:
+            optimizer_code.write_minimize(source, call, alone)  # type: ignore[arg-type]
+        for call in applied:
+            optimizer_code.write_gradients(source, call, alone)  # type: ignore[arg-type]
+        if not num_optimizers or not (calls or applied):
+            source.problem(
+                *(self._parts.function, "keras-no-training"),
+                "no optimizer that is known minimizes a loss",
+                "Call `minimize` of an optimizer of tf.train in the model_fn",
+            )
+        return [*calls, *applied, *plain]
 
     def _is_unused_step(self, item: Item, items: Sequence[Item], train_op: ast.expr | None) -> bool:
         """Returns whether an item only assigns the global step, which nothing needs any more."""
@@ -422,24 +414,49 @@ class ModelWriter:
                 if not self._source.is_dropped(each):
                     self._source.drop(each)
 
-    def _train_op_lines(self, body: Body, train_op: ast.expr | None, items: Sequence[Item]) -> None:
-        """Adds the train_op of a spec as statements; one that was assigned is one already."""
-        source = self._source
-        for item in items:
-            if isinstance(item, ast.Assign) and isinstance(train_op, ast.Name):
-                if bound_in(item) == [train_op.id]:
-                    self._unassigned(item)
-        if train_op is not None and not isinstance(train_op, ast.Name):
-            body.contextualize(train_op)
-            for each in self._grouped(train_op):
-                body.lines.append(lambda each=each: f"    {source.code(each)}\n")  # type: ignore[misc]
+    def _statements(
+        self, value: ast.expr, items: Sequence[Item], gone: list[Item]
+    ) -> list[ast.expr]:
+        """Returns the parts of a train_op that are to be statements of their own.
 
-    def _unassigned(self, item: ast.Assign) -> None:
-        source, parts = self._source, self._grouped(item.value)
-        source.replace(
+        Parts that the training assigns are statements already, and lose their names.
+
+        Args:
+            gone: receives the assignments of which nothing is left.
+        """
+        parts: list[ast.expr] = []
+        for each in self._grouped(value):
+            item = self._assigned(each, items)
+            if item is None:
+                parts += [each] * (not isinstance(each, ast.Name))  # A name alone does nothing.
+                continue
+            lines = self._statements(item.value, items, gone)
+            if lines:
+                self._replace_by_lines(item, lines)
+            else:
+                gone.append(item)
+        return parts
+
+    def _assigned(self, part: ast.expr, items: Sequence[Item]) -> ast.Assign | None:
+        """Returns the assignment of a part of a train_op that nothing else reads."""
+        if not isinstance(part, ast.Name):
+            return None
+        binding = [each for each in items if part.id in bound_by(each)]
+        reading = [each for each in items if part.id in item_names(each)]
+        item = binding[0] if len(binding) == 1 else None
+        is_alone = all(
+            isinstance(each, ast.Assign) and self._source.called(each.value) == "group"
+            for each in reading
+        )
+        if isinstance(item, ast.Assign) and bound_by(item) == [part.id] and is_alone:
+            return item
+        return None
+
+    def _replace_by_lines(self, item: ast.Assign, parts: Sequence[ast.expr]) -> None:
+        self._source.replace(
             item,
             lambda: "\n".join(
-                ("" if not number else " " * item.col_offset) + source.code(each)
+                ("" if not number else " " * item.col_offset) + self._source.code(each)
                 for number, each in enumerate(parts)
             ),
         )
@@ -650,6 +667,11 @@ class ModelWriter:
             else:
                 kept.insert(0, item)
         return kept
+
+
+def _nodes(item: Item | ast.expr | None) -> Iterator[ast.AST]:
+    """Yields the nodes of an item, but for those of a bound parameter."""
+    return ast.walk(item) if isinstance(item, ast.AST) else iter(())
 
 
 def _free(items: Sequence[Item]) -> set[str]:

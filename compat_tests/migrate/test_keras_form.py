@@ -20,6 +20,7 @@ from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import migrate_to_keras
+from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.source import Source
 
@@ -149,6 +150,54 @@ REFUSED = {
         "keras-estimators",
     ),
 }
+
+
+COMPREHENSIONS = {
+    "layers alone": (
+        "[tf.layers.dense(net, each) for each in (1, 2)]",
+        "[tf.keras.layers.Dense(each, name='dense') for each in (1, 2)]",
+        "[layer(net) for layer in self.",
+    ),
+    "by a key": (
+        "{'d%d' % each: tf.layers.dense(net, each) for each in sizes}",
+        "[tf.keras.layers.Dense(each, name='dense') for each in sizes]",
+        "{'d%d' % each: layer(net) for each, layer in zip(sizes, self.",
+    ),
+    "pairs, of some": (
+        "[tf.layers.dense(net, size) * a for a, size in pairs if a]",
+        "[tf.keras.layers.Dense(size, name='dense') for a, size in pairs]",
+        "[layer(net) * a for (a, size), layer in zip(pairs, self.",
+    ),
+}
+"""By what a comprehension makes: it, the list of its layers, and how they are called."""
+
+
+@pytest.mark.parametrize("old, made, called", COMPREHENSIONS.values(), ids=COMPREHENSIONS)
+def test_layers_of_a_comprehension_are_a_list(old: str, made: str, called: str) -> None:
+    """What else reads the variable of the comprehension has it beside the layer."""
+    program = whole(
+        f"""\
+  parts = {old}
+  loss = tf.reduce_sum([tf.reduce_sum(each) for each in parts])
+  if mode == estimator.ModeKeys.TRAIN:
+    step = tf.train.AdamOptimizer(0.1).minimize(loss)
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=step)
+  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)
+""",
+        top="sizes, pairs = (1, 2), [(0, 1), (1, 2)]\n",
+    )
+    new = migrate_to_keras(program, "it").source
+
+    assert made in method(new, "__init__")
+    assert called in method(new, "call")
+
+
+def test_a_comprehension_with_several_layers_is_refused() -> None:
+    """Its lists would be taken for one another."""
+    inner = "[tf.layers.dense(tf.layers.dense(net, each), each + 1) for each in (1, 2)]"
+    program = changed(here=f"loss += tf.add_n({inner})")
+    with pytest.raises(Refused, match=r"keras-loop.*several layers for each value"):
+        migrate_to_keras(program, "it")
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -122,6 +122,7 @@ def test_a_second_model_is_its_keras_form(tmp_path: pathlib.Path) -> None:
 OF_CORPUS = (
     *("clipped_gradients", "gradients_of_variables", "two_optimizers", "regularized"),
     *("weight_decay", "metric_ops", "two_specs", "decayed_rate", "falling_rate", "warm_up"),
+    "input_tensor",
 )
 """Programs whose train_op, rates, losses or specs the Keras form takes apart."""
 

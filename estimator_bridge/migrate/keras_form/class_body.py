@@ -23,6 +23,8 @@ _RESERVED = frozenset(
 )
 """Attributes that models of Keras have."""
 
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
 _WITHOUT_VARIABLES = frozenset(
     ["dropout", "flatten", "activation", "max_pooling1d", "max_pooling2d", "average_pooling2d"]
 )
@@ -248,31 +250,48 @@ class Body:
         comprehension = self._comprehension(layer)
         construction = self._construction(layer, name)
         if comprehension is not None:
-            generator = comprehension.generators[0]
-            self._hoisted.add(generator.iter)
-            self.contextualize(generator.iter, in_init=True)
-            source, target, it = self._source, generator.target, generator.iter
-            old = source.text[slice(*source.span(target))]
-            self._text.init.append(
-                lambda: (
-                    f"    self.{attribute} = [{construction()} for {old} in {source.code(it)}]\n"
-                )
-            )
-            # The iterable is written in `__init__`, of the text as it was.
-            source.replace_span(
-                source.span(target)[0],
-                source.span(it)[1],
-                f"layer in self.{attribute}",
-            )
+            self._list(comprehension, attribute, construction)
             self._replace(layer, "layer")
             return
         self._text.init.append(lambda: f"    self.{attribute} = {construction()}\n")
         self._replace(layer, f"self.{attribute}")
 
-    def _comprehension(self, layer: LayerCall) -> ast.ListComp | None:
+    def _list(self, comprehension: Comprehension, attribute: str, construction: Text) -> None:
+        """Makes a list of the layers of a comprehension, and has it run over them.
+
+        What else reads the variable of the comprehension gets it beside the layer.
+        """
+        source, generator = self._source, comprehension.generators[0]
+        target, it = generator.target, generator.iter
+        if it in self._hoisted:
+            source.problem(
+                *(comprehension, "keras-loop", "it makes several layers for each value"),
+                "Write a comprehension for each of them",
+            )
+        old = source.text[slice(*source.span(target))]
+        bound = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+        elements = [each for each in ast.iter_child_nodes(comprehension) if each is not generator]
+        elements += generator.ifs
+        is_read = any(self._names_left(each) & bound for each in elements)
+        self._hoisted.add(it)
+        self.contextualize(it, in_init=not is_read)
+        self._text.init.append(
+            lambda: f"    self.{attribute} = [{construction()} for {old} in {source.code(it)}]\n"
+        )
+        # The iterable is written in `__init__`, of the text as it was.
+        start, end = source.span(target)[0], source.span(it)[1]
+        if not is_read:
+            source.replace_span(start, end, f"layer in self.{attribute}")
+            return
+        pair = f"({old})" if isinstance(target, ast.Tuple) and not old.startswith("(") else old
+        source.replace_span(
+            start, end, lambda: f"{pair}, layer in zip({source.code(it)}, self.{attribute})"
+        )
+
+    def _comprehension(self, layer: LayerCall) -> Comprehension | None:
         """Returns the comprehension that makes a layer for each of its values."""
         for up in self._source.above(layer.call):
-            if isinstance(up, ast.ListComp) and len(up.generators) == 1:
+            if isinstance(up, Comprehension) and len(up.generators) == 1:
                 bound = {
                     each.id for each in ast.walk(up.generators[0].target) if hasattr(each, "id")
                 }

@@ -28,7 +28,9 @@ _TEXTS: Mapping[str, str] = {
     "keras-layer-argument": "an argument of a layer that is not carried",
     "keras-layer-of-tensors": "a layer that is made of computed values",
     "keras-logging": "`tf.logging`, which TensorFlow 2 lacks",
-    "keras-loop": "a loop that calls a function with layers",
+    "keras-loop": (
+        "a loop that calls a function with layers, or a comprehension that makes several of them"
+    ),
     "keras-loop-name": "a loop that makes layers without names, nobody knows how many",
     "keras-loss": "a loss whose numbers no loss or head here has",
     "keras-metric": "a metric whose numbers Keras does not have",
@@ -52,6 +54,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-table-rate": "a learning rate of a table whose optimizer is not in sight",
     "keras-train-spec": "a TrainSpec or an EvalSpec that is not written out",
     "keras-variable": "a variable that belongs to no layer",
+    "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}

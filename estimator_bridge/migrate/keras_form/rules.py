@@ -514,9 +514,31 @@ def _in_top_k(source: Source, call: ast.Call) -> str:
 
 def _trainable_variables(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "scope")
+    if "scope" not in by_name and _is_numbered(source, call):
+        source.problem(
+            *(call, "keras-variables-by-place", "variables are taken from it by their place"),
+            "Take them by their names: of an estimator the list begins with a variable for each "
+            "table, which a Keras model has not",
+        )
     if "scope" not in by_name:
         return "self.dense_variables"
     return f"self.variables_below({source.code(by_name['scope'])})"
+
+
+def _is_numbered(source: Source, call: ast.Call) -> bool:
+    """Returns whether a list that a call returns is read by place: indexed, numbered or counted."""
+    up = source.parent(call)
+    uses: list[ast.AST] = [call]
+    if isinstance(up, ast.Assign) and isinstance(up.targets[0], ast.Name):
+        uses += source.uses(up.targets[0].id, source.function_of(call))
+    for use in uses:
+        around = source.parent(use)
+        if isinstance(around, ast.Subscript) and around.value is use:
+            return True
+        if isinstance(around, ast.Call) and isinstance(around.func, ast.Name):
+            if around.func.id in ("enumerate", "len") and use in around.args:
+                return True
+    return False
 
 
 def _regularization_loss(source: Source, call: ast.Call) -> str:
@@ -565,6 +587,13 @@ def _placeholder(source: Source, call: ast.Call) -> str:
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
     name = f", name={source.code(by_name['name'])}" if "name" in by_name else ""
     return f"tf.TensorSpec({shape}, {source.code(by_name['dtype'])}{name})"
+
+
+def _input(source: Source, call: ast.Call) -> str:
+    """Returns the tensor that an `Input` stands for: layers of Keras take any tensor."""
+    by_name = known_arguments(source, call, "shape batch_size name dtype sparse tensor", "tensor")
+    refuse_others(source, call, by_name, "name tensor", [])
+    return source.code(by_name["tensor"]) if "tensor" in by_name else ""
 
 
 def _string_split(source: Source, call: ast.Call) -> str:
@@ -678,6 +707,8 @@ WRITERS: dict[str, Writer] = {
         "tf.random_uniform_initializer", "minval maxval seed dtype", minval="0.0", maxval="1.0"
     ),
     "placeholder": _placeholder,
+    "keras.Input": _input,
+    "keras.layers.Input": _input,
     "string_split": _string_split,
 }
 """The writers of what replaces a call, by the name of its function below `tensorflow`."""

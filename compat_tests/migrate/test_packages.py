@@ -39,7 +39,8 @@ MODULES = {
         "  optimizer = tf.train.AdamOptimizer(.1)\n"
         "  if USE_TPU:\n    optimizer = tf.tpu.CrossShardOptimizer(optimizer)\n"
         "  return tf_estimator.tpu.TPUEstimatorSpec(\n"
-        "      mode, loss=loss, train_op=optimizer.minimize(loss))\n\n\n"
+        "      mode, loss=loss, "
+        "train_op=optimizer.minimize(loss, tf.train.get_global_step()))\n\n\n"
         "def spec():\n  return tf_estimator.tpu.experimental.EmbeddingConfigSpec(\n"
         "      feature_columns=columns, optimization_parameters=E.AdagradParameters(.1))\n"
     ),
@@ -90,7 +91,7 @@ def test_a_package_is_migrated_as_a_whole(
 
     assert "[name] model.py, line 19: tf_estimator.tpu.experimental.EmbeddingConfigSpec" in report
     assert "from .common import tf\nfrom job_tf2.settings import USE_TPU\n" in new["model.py"]
-    assert "train_op=minimize(optimizer, loss))\n" in new["model.py"]
+    assert "train_op=minimize(optimizer, loss, tf.train.get_global_step()))\n" in new["model.py"]
     assert "optimization_parameters=AdagradParameters(.1), quirks='stock')" in new["model.py"]
     assert "import job_tf2.model\nfrom job_tf2 import inputs, settings\n" in new["train.py"]
     assert "Trainer(\n      job_tf2.model.model_fn, train_batch_size=4," in new["train.py"]
@@ -112,7 +113,11 @@ def test_a_package_that_trains_unseen_is_refused(
 ) -> None:
     """Some module has to call what tells the library what is trained; which one is all the same."""
     model = folder / "model.py"
-    model.write_text(MODULES["model.py"].replace("optimizer.minimize(loss)", "steps.one(loss)"))
+    model.write_text(
+        MODULES["model.py"].replace(
+            "optimizer.minimize(loss, tf.train.get_global_step())", "steps.one(loss)"
+        )
+    )
     assert main.main(["migrate", "--form", "tf2", "--check", "job"]) == 2
     assert "job: [no-training] job: it trains, and calls no" in capsys.readouterr().err
     (folder / "steps.py").write_text(

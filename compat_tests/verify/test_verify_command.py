@@ -28,6 +28,23 @@ from estimator_bridge.verify import api
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
 
+STILL = """\
+import tensorflow.compat.v1 as tf
+from tensorflow.compat.v1 import estimator
+
+def input_fn():
+    return tf.data.Dataset.from_tensors(({features}, {labels})).repeat(3)
+
+def model_fn(features, labels, mode):
+    weight = tf.get_variable("weight", [1, 1])
+    loss = tf.reduce_sum((tf.matmul(features, weight) - labels) ** 2)
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+estimator.Estimator(model_fn).train(input_fn, max_steps=2)
+"""
+"""A program whose optimizer is not told the global step."""
+
 
 def verify(
     tmp_path: pathlib.Path, program: str, *arguments: str
@@ -190,6 +207,10 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
     nothing = verify(tmp_path, "print('no training')", "--a", "bridge", "--steps", "2")
     assert nothing.returncode == 2
     assert "trained no Estimator" in nothing.stderr
+    program = STILL.format(features=[[1.0]], labels=[[1.0]])
+    unmoved = verify(tmp_path, program, "--a", "bridge", "--steps", "2")
+    assert unmoved.returncode == 2
+    assert "its global step stayed where it was" in unmoved.stderr
 
 
 @pytest.mark.parametrize(

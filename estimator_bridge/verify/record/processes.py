@@ -230,6 +230,12 @@ def _run_job(job: Mapping[str, Object]) -> int:
         recorder = Recorder(request, side, steps=steps, every=every, program=name, is_tf1=is_tf1)
         with recorder.attached(kind), Tf2Recorder(recorder).attached():
             _run_script(recorder, job["script"], job["arguments"])
+    if not recorder.steps_done and recorder.has_trained:
+        raise errors.InvalidInput(
+            f"{program.name} trained, and its global step stayed where it was, so that there are "
+            "no steps to compare. Pass it on: "
+            "minimize(loss, global_step=tf.compat.v1.train.get_global_step())."
+        )
     return 0 if recorder.steps_done else _NOTHING_TRAINED
 
 

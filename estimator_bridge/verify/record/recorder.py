@@ -146,6 +146,11 @@ class Recorder:
         """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether a training has begun, of however many steps."""
+        return self._model_dir is not None
+
     def predicts_first_batch_twice(self, model: Object) -> bool:
         """Returns whether predictions of a model end with the first batch, once more.
 

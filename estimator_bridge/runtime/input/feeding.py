@@ -173,7 +173,7 @@ def read_per_core(
 
 
 def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
-    """Returns what one host reads for its cores: a batch of each, or one for all of them."""
+    """Returns the batches that one host reads: one for each of its cores, or one for all."""
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return _read(input_fn, cores.cores_of_host, where)

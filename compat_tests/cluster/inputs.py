@@ -103,7 +103,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
     update = average.assign_add(0.1 * (tf.reduce_mean(net, 0) - average))
     v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, update)
     kernel = v1.get_variable("kernel", [8, 1], initializer=v1.ones_initializer())
-    loss = tf.reduce_mean((tf.matmul(net - average, kernel) - labels) ** 2)
+    loss = tf.reduce_mean((tf.matmul(net, kernel) - labels) ** 2)
     if mode == "eval":
         return est.tpu.TPUEstimatorSpec(mode, loss=loss)
     optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))

@@ -531,10 +531,11 @@ class TableModelBase:
 def _check_is_on_one_machine(model: str) -> None:
     """Raises InvalidSpec under a strategy whose steps no model can count."""
     strategy = tf.distribute.get_strategy()
-    several = (tf.distribute.MultiWorkerMirroredStrategy,)
-    if isinstance(strategy, several) or is_server_strategy(strategy):
+    is_of_servers = is_server_strategy(strategy)
+    if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        name = "ParameterServerStrategy" if is_of_servers else "MultiWorkerMirroredStrategy"
         raise errors.InvalidSpec(
-            f"`{model}`, a TableModel, is made under {type(strategy).__name__}: its steps, "
+            f"`{model}`, a TableModel, is made under {name}: its steps, "
             "checkpoints and callbacks are those of one machine. Train it there, with "
             "MirroredStrategy for several devices; on a cluster train an ordinary model on the "
             "layer `tf2_engine.keras.TPUEmbedding` with ParameterServerStrategy and a "

@@ -398,6 +398,55 @@ def is_in_control_flow(op: Op) -> bool:
     return op._get_control_flow_context() is not None
 
 
+_OPS_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def is_in_python(op_type: str) -> bool:
+    """Returns whether ops of a type call Python functions, which one process alone has."""
+    return op_type in _OPS_IN_PYTHON
+
+
+def ops_in_python(ops: Sequence[Op]) -> list[str]:
+    """Returns the names of those ops of a graph that call Python, or functions that do."""
+    return [op.name for op in ops if is_in_python(op.type) or _calls_python(op)]
+
+
+def _calls_python(op: Op) -> bool:
+    """Returns whether a function that an op has as an attribute calls Python, at any depth."""
+    pending = [
+        attribute
+        for described in op.op_def.attr
+        if described.type in ("func", "list(func)")
+        for attribute in _as_list(op.get_attr(described.name))
+    ]
+    names = [attribute.name for attribute in pending]
+    seen: set[str] = set()
+    while names:
+        name = names.pop()
+        if name in seen or name not in op.graph._functions:
+            continue
+        seen.add(name)
+        for node in op.graph._functions[name].cached_definition.node_def:
+            if is_in_python(node.op):
+                return True
+            for value in node.attr.values():
+                names += [each.name for each in (value.func, *value.list.func) if each.name]
+            # Ops of functions that were called have their names.
+            names.append(node.op)
+    return False
+
+
+def _as_list(value: Object) -> list[Object]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
+    """Puts those ops of a graph that are on one device on another."""
+    for op in ops:
+        if op.device == device:
+            op._set_device(other)
+
+
 def tpu_computation_graph() -> Graph | None:
     """Returns the graph in which the TPU computation that is being traced began, or None.
 

@@ -30,7 +30,9 @@ countries = embedding.embedding_column(country, 4)
 
 
 def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
-    """Returns batches that differ from step to step."""
+    """Returns batches that differ from step to step: of each the part of the calling host."""
+    _, host, hosts, _ = params["context"].current_input_fn_deployment()
+    size = params["batch_size"]
     random = np.random.default_rng(3)
     features = {
         "watched": random.integers(0, 3001, [SAMPLES, 5]),
@@ -39,11 +41,14 @@ def input_fn(params: dict[str, Any]) -> tf.data.Dataset:
     }
     labels = random.normal(size=[SAMPLES, 1]).astype(np.float32)
 
+    def of_host(*batch: Any) -> Any:
+        return tf.nest.map_structure(lambda rows: rows[host * size : (host + 1) * size], batch)
+
     def sparse(features: dict[str, Any], labels: Any) -> Any:
         return {**features, "watched": tf.sparse.from_dense(features["watched"])}, labels
 
     dataset = tf.data.Dataset.from_tensor_slices((features, labels)).repeat()
-    return dataset.batch(params["batch_size"], drop_remainder=True).map(sparse)
+    return dataset.batch(size * hosts, drop_remainder=True).map(of_host).map(sparse)
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:

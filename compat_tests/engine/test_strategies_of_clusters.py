@@ -18,7 +18,7 @@ from compat_tests.support.paths import ROOT
 PROGRAM = """
 import os, socket
 import tensorflow as tf
-from tf2_engine import SGD, TPUEmbedding, errors, keras
+from tf2_engine import SGD, TPUEmbedding, errors, keras, preprocessing
 
 EMB = tf.tpu.experimental.embedding
 v1 = tf.compat.v1.distribute.experimental
@@ -53,7 +53,10 @@ def says_when_made(case, strategy, **driver):
         say(f"{case}, layer", lambda: keras.TPUEmbedding(config(), SGD(1.0)))
         say(f"{case}, layer that only looks up", lambda: keras.TPUEmbedding(config()))
 
-says_when_made("mirrored", tf.distribute.MultiWorkerMirroredStrategy())
+mirrored = tf.distribute.MultiWorkerMirroredStrategy()
+says_when_made("mirrored", mirrored)
+with mirrored.scope():
+    say("a model, mirrored", lambda: keras.TableModel())
 with tf.Graph().as_default():
     workers = {"worker": addresses(2)}
     of_workers, of_both = (
@@ -77,6 +80,9 @@ step = tf.function(lambda: outside.enqueue({"f": tf.constant([1], tf.int64)}))
 say("servers, engine from outside", lambda: coordinator.schedule(step))
 with strategy.scope():
     by_keras = keras.TPUEmbedding(config(), tf.keras.optimizers.SGD(1.0))
+    column = keras.embedding_column(preprocessing.Identity("f", 10), 4)
+    tables = keras.ColumnEmbedding([column], SGD(1.0))
+    say("a model, servers", lambda: keras.TableModel(tables))
 print("keras arithmetic", *(v.shape for v in by_keras.embedding_tables.values()), sep="|")
 os._exit(0)  # The servers never end by themselves.
 """
@@ -92,6 +98,12 @@ def test_an_engine_under_a_strategy_of_several_processes_is_refused() -> None:
 
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert cases.pop("keras arithmetic") == "(10, 4)"
+    for case, strategy in (("servers", "ParameterServer"), ("mirrored", "MultiWorkerMirrored")):
+        message, variables = cases.pop(f"a model, {case}").rsplit("|", 1)
+        start = f"`TableModel`, a TableModel, is made under {strategy}Strategy: "
+        assert message.startswith(start), case
+        assert "ClusterCoordinator" in message
+        assert variables == "0"
     names = ("mirrored", "mirrored v1", "servers v1")
     subjects = ("engine", "layer", "layer that only looks up")
     expected = {f"{name}, {subject}" for name in names for subject in subjects}

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from compat_tests.support.paths import ROOT
+from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.planner import advice, calibration, chart, report
+from estimator_bridge.planner import advice, calibration, calibration_files, chart, report
 from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
+from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job, TableLoad
 from estimator_bridge.planner.row_loads import zipf_load
 from estimator_bridge.planner.step_time import Machine
@@ -74,10 +76,71 @@ def test_advice_is_given_for_what_is_wrong() -> None:
     assert not any("div" in each for each in advice.advice(even))
 
 
+def test_a_chief_that_reads_sends_ids() -> None:
+    """Workers read by themselves, unless the plan is of a chief that reads for all."""
+    assert plan_of(workers=4).time.input_ms == 0
+    plan = plan_of(workers=4, options=Options(chief_reads=True))
+    # 4 cores, 4,096 ids of each table, 24 bytes each, 10^10 bits a second.
+    assert plan.time.input_ms == pytest.approx(4 * 2 * 4096 * 24 * 8 / 10e9 * 1e3)
+    assert report.as_dict(plan)["chief_reads"] is True
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None:
+    """All coefficients and their source, to the last bit."""
+    path = str(tmp_path / "here.json")
+    coefficients = Coefficients(cpu_ms_per_tensor=0.1 + 0.2, source="of here")
+    calibration_files.write(path, coefficients)
+    assert calibration_files.read(path) == coefficients
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        (None, "No such file"),
+        ("{", "Expecting property name"),
+        ("[]", "lacks ['bytes_per_byte'"),
+        ('{"bytes_per_bite": 1}', "has the unknown ['bytes_per_bite']"),
+        ({"client_ms": -1.0}, "client_ms is -1.0"),
+        ({"client_ms": "1"}, "client_ms is '1'"),
+        ({"client_ms": float("inf")}, "client_ms is inf"),
+        ({"client_ms": True}, "client_ms is True"),
+        ({"source": 3}, "source is 3"),
+    ],
+)
+def test_what_is_no_calibration_is_refused(
+    text: Any, problem: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the file, the coefficient and how to write it anew."""
+    path = tmp_path / "here.json"
+    if isinstance(text, dict):
+        text = json.dumps(Coefficients().as_dict() | text)
+    if text is not None:
+        path.write_text(text)
+    assert main.main(["plan", "--calibration", str(path), "--spec", "m:s", "--batch_size=8"]) == 2
+    message = capsys.readouterr().err
+    assert f"--calibration {path}" in message
+    assert problem in message
+    assert "plan --calibrate --calibration FILE" in message
+
+
+def test_a_machine_is_calibrated_without_a_program(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is measured is in the file, and a plan of it says so."""
+    path = str(tmp_path / "here.json")
+    measured = Coefficients(client_ms=7.0, source="measured here")
+    monkeypatch.setattr(calibration, "calibrate", lambda tell: measured)
+    assert main.main(["plan", "--calibrate", "--calibration", path]) == 0
+    assert calibration_files.read(path) == measured
+    with pytest.raises(errors.CannotWrite, match="no/such/folder"):
+        calibration_files.write("no/such/folder/here.json", measured)
+
+
 @pytest.mark.parametrize(
     "arguments, problem",
     [
         ([], "give a program or --spec"),
+        (["--calibrate"], "give a program or --spec"),
         (["no_such_program.py"], "there is no program"),
         (["--spec", "m:s"], "--spec needs --batch_size"),
         (["--spec", "m:s", "--batch_size", "8", "--sample", "1"], "--sample needs a program"),
@@ -145,6 +208,9 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
     assert (words["rows"], words["dim"], words["slots"]) == (300_000, 64, ["momenta", "velocities"])
     assert (words["ids"], days["ids"]) == pytest.approx((1280, 128))
     assert sum(task["tables"] for task in figures["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
+    calibration_files.write(str(tmp_path / "c.json"), Coefficients(client_ms=70.0))
+    assert main.main([*arguments, "--calibration", str(tmp_path / "c.json")]) == 0
+    assert json.loads(capsys.readouterr().out)["coefficients"]["client_ms"] == 70.0
     assert main.main([*arguments, "--ids", "x=10"]) == 2
     assert "there is no feature 'x'; the program has d, w" in capsys.readouterr().err
     assert main.main([*arguments, "--workers", "3"]) == 2

@@ -16,6 +16,7 @@ from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 
 if TYPE_CHECKING:
+    from estimator_bridge.planner.coefficients import Coefficients
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
 
 _SECONDS = 10.0
@@ -53,8 +54,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
     size = "samples of the global batch (default: the program's)"
     add("--batch_size", type=_count, metavar="N", help=size)
+    reads = "the chief reads the input for all workers: `run --input_hosts 1`, or one of Python"
+    add("--chief_reads", action="store_true", help=reads)
     calibrate = "measure what bytes and calls cost here, with two tasks on this machine (a minute)"
     add("--calibrate", action="store_true", help=calibrate)
+    calibration = (
+        "the JSON file of a calibration: with --calibrate what is measured is written there, for "
+        "which no program is needed; without, the plan is made with what was measured then"
+    )
+    add("--calibration", metavar="FILE", help=calibration)
     add("--json", action="store_true", help="print JSON")
     add("--chart", metavar="FILE", help="write a chart of the cluster's growth, as SVG")
     add("--spec", help=checkpoint_arguments.HELP)
@@ -66,17 +74,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the plan."""
     _check(options)
-    from estimator_bridge.planner import capacity, chart, report
+    from estimator_bridge.planner import calibration_files, capacity, chart, report
     from estimator_bridge.planner.of_program import Assumed
     from estimator_bridge.planner.step_time import Machine
 
-    planned = _job(options, Assumed(options.ids, options.zipf))
     coefficients = None
+    if options.calibration and not options.calibrate:
+        coefficients = calibration_files.read(options.calibration)
+    planned = None
+    if options.script or options.spec:
+        planned = _job(options, Assumed(options.ids, options.zipf))
     if options.calibrate:
-        from estimator_bridge.planner import calibration
-
-        with progress_line.working("measuring this machine", _SECONDS_OF_CALIBRATION):
-            coefficients = calibration.calibrate(output.tell)
+        # After the program, which may set up TensorFlow.
+        coefficients = _calibrate(options.calibration)
+    if planned is None:
+        return
     plan = capacity.plan_capacity(
         planned.job,
         Machine(options.memory * 1e9, options.network * 1e9, options.cpus, options.model_ms),
@@ -84,7 +96,7 @@ def execute(options: argparse.Namespace) -> None:
         workers=options.workers,
         cores=planned.cores,
         servers=options.ps,
-        options=capacity.Options(options.layout, options.wire),
+        options=capacity.Options(options.layout, options.wire, chief_reads=options.chief_reads),
     )
     if options.json:
         output.show_json(report.as_dict(plan))
@@ -95,7 +107,21 @@ def execute(options: argparse.Namespace) -> None:
         output.tell(f"the chart is in {options.chart}")
 
 
+def _calibrate(path: str | None) -> Coefficients:
+    """Returns the coefficients of this machine, and writes them to a file if there is a path."""
+    from estimator_bridge.planner import calibration, calibration_files
+
+    with progress_line.working("measuring this machine", _SECONDS_OF_CALIBRATION):
+        coefficients = calibration.calibrate(output.tell)
+    if path is not None:
+        calibration_files.write(path, coefficients)
+        output.tell(f"the calibration is in {path}: `plan --calibration {path}` uses it")
+    return coefficients
+
+
 def _check(options: argparse.Namespace) -> None:
+    if options.calibrate and options.calibration and not (options.script or options.spec):
+        return
     if bool(options.script) == bool(options.spec):
         raise errors.InvalidInput("plan: give a program or --spec, and not both.")
     if options.script and not os.path.isfile(options.script):

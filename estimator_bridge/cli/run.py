@@ -49,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TPUConfig.num_shards (default: $ESTIMATOR_BRIDGE_CORES, or 1)"
     )
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
+    hosts = (
+        "the hosts that call the input_fn of a training with use_tpu=True, each for its part of "
+        "the cores: in a cluster each worker is one, and 1 has the chief read for all; without a "
+        "cluster as many are emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS, each worker, or 1)"
+    )
+    add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
     add("script", help="the program")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
@@ -95,6 +101,8 @@ def _refusal(options: argparse.Namespace) -> str | None:
     """Returns why options do not go together; None if they do."""
     if options.stock and options.cores is not None:
         return f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out."
+    if options.stock and options.input_hosts is not None:
+        return f"--input_hosts {options.input_hosts}: stock's estimator has one here. Leave it out."
     if options.stock and options.layout != "div":
         return f"--layout {options.layout}: stock's estimator has no such layout. Leave it out."
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
@@ -141,10 +149,11 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
     names = install.install(replace=True)
     from estimator_bridge.legacy import spec
-    from estimator_bridge.runtime.estimator import core_counts
+    from estimator_bridge.runtime.estimator import core_counts, host_counts
     from estimator_bridge.runtime.step import devices
 
     core_counts.set_default_cores(options.cores)
+    host_counts.set_default_hosts(options.input_hosts)
     devices.set_default_arithmetic(options.arithmetic)
     devices.set_default_layout(options.layout)
     spec.set_default_quirks(options.quirks)

@@ -56,6 +56,7 @@ class CheckpointInputPipelineHook(SavingHook):
         self._global_step = tf.train.get_global_step()
         resources = tf.get_collection(_ITERATORS)
         iterators = [tf_compat.iterator_saveable(each, self._policy) for each in resources]
+        self._num_iterators = len(iterators)
         self._saver = JobSaver(
             var_list=iterators,
             sharded=True,
@@ -71,11 +72,26 @@ class CheckpointInputPipelineHook(SavingHook):
         if self._saves_alone:
             path = tf.train.latest_checkpoint(os.path.dirname(path), self._state_file) or path
         if tf.io.gfile.exists(f"{path}.index"):
-            self._saver.restore(session, path)
+            self._restore(session, path)
             state = tf.train.get_checkpoint_state(os.path.dirname(path), self._state_file)
             self._saver.recover_last_checkpoints(state.all_model_checkpoint_paths if state else [])
         elif step:
             log.warning("There is no %s.index: the input starts from its beginning.", path)
+
+    def _restore(self, session: Session, path: str) -> None:
+        """Restores the states, unless there are more or fewer of them.
+
+        Each host has iterators of its own, and another number of hosts reads other batches.
+        """
+        num_stored = len(tf.train.list_variables(path))
+        if num_stored == self._num_iterators:
+            self._saver.restore(session, path)
+            return
+        log.warning(
+            "%s has the states of %d iterator(s), and the input has %d, as where another number "
+            "of hosts reads it: the input starts from its beginning.",
+            *(path, num_stored, self._num_iterators),
+        )
 
     def save(self, session: Session, step: int) -> None:
         """Saves the states for a step."""

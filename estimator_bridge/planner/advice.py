@@ -16,8 +16,9 @@ _UNEVEN = 1.1
 """Another layout is proposed if the busiest parameter server has so many times its bytes there."""
 
 _OF_LIMITS = {
-    "the chief's network": "the chief reads the input and sends every worker its ids. Give the "
-    "chief the fastest network, or take fewer workers with more samples each.",
+    "the chief's network": "the chief reads the input and sends every worker its ids. Let the "
+    "workers read it, with an input_fn of TensorFlow's ops and without `--input_hosts 1`; or give "
+    "the chief the fastest network.",
     "the chief's calls": "it calls every task in every step. Fewer workers with more samples each "
     "wait less for it.",
     "a worker's network": "more workers with fewer samples each send less, each of them.",

@@ -42,11 +42,13 @@ class Options:
         layout: of the rows of large tables, one of `placement.LAYOUTS`.
         wire: the form of gradients, one of `traffic.WIRES`.
         fused: whether all tables share one tensor of a kind between a core and a server.
+        chief_reads: whether the chief reads the input for all workers, and sends it.
     """
 
     layout: Layout = "div"
     wire: Wire = "occurrences"
     fused: bool = True
+    chief_reads: bool = False
 
 
 class Growth(NamedTuple):
@@ -185,6 +187,7 @@ class _Model:
             self.coefficients,
             workers=workers,
             cores=cores,
+            chief_reads=self.options.chief_reads,
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:

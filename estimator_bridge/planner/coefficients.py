@@ -38,8 +38,8 @@ class Coefficients:
         update_ns_per_value: nanoseconds of one CPU for each float32 of a row that is updated,
             parameters and slots, on a parameter server.
         update_ns_alone: the same where one process does all.
-        input_bytes_per_id: what the chief, which reads the input, sends a worker for each id: the
-            index and the value of a SparseTensor. Other features and labels are not counted.
+        input_bytes_per_id: what a chief that reads the input for all sends a worker for each id:
+            the index and the value of a SparseTensor. Other features and labels are not counted.
         task_bytes: the memory of a task that has TensorFlow loaded and nothing to do.
     """
 

@@ -30,6 +30,7 @@ def as_dict(plan: CapacityPlan) -> dict[str, Object]:
         "lookups": plan.job.source,
         "layout": plan.options.layout,
         "wire": plan.options.wire,
+        "chief_reads": plan.options.chief_reads,
         "machine": {
             "memory": plan.machine.memory,
             "network_bits_per_second": plan.machine.network,

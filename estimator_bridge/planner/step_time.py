@@ -73,7 +73,7 @@ class StepTime:
         servers: the same for each parameter server.
         update_ms: the update of rows, on the parameter server that has most of it.
         client_ms: the chief's calls.
-        input_ms: the chief's network, on which ids go to the workers.
+        input_ms: the chief's network, where it reads the input and sends ids to the workers.
         model_ms: the model and the input, on a worker.
         nodes: of the chief's graph.
     """
@@ -134,13 +134,17 @@ def step_time(
     *,
     workers: int,
     cores: int,
+    chief_reads: bool = False,
 ) -> StepTime:
     """Returns the expected time of a step with so many workers, and cores of all workers.
+
+    With `chief_reads` the chief sends each worker its input, which it reads itself otherwise.
 
     Source: bytes and CPU are linear in payload and tensors; half of the CPU is at either end, and
     half of the headers go either way. Tasks work at the same time, each on its own machine.
     """
     per_worker = cores // workers
+    bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
     worker = _task(
         sent=per_worker * float(traffic.to_servers.sum()),
         received=per_worker * float(traffic.from_servers.sum()),
@@ -164,7 +168,7 @@ def step_time(
         update_ms=_update_ms(
             values_updated(job, placement, cores), coefficients.update_ns_per_value, machine
         ),
-        input_ms=machine.network_ms(cores * job.ids * coefficients.input_bytes_per_id, 0.0),
+        input_ms=machine.network_ms(bytes_of_input, 0.0),
         client_ms=coefficients.client_ms
         + coefficients.client_ms_per_task * (cores + placement.num_servers),
         model_ms=machine.model_ms,

@@ -27,6 +27,7 @@ _END = "estimator_bridge/end"  # the name of the queue by which every other task
 _LEFT = "estimator_bridge/left"  # that of the chief, for the numbers of workers that train no more
 _ENDED, _TRAIN_YOURSELF = 0, 1  # what the first of the queues holds
 _PATIENCE_MS = 5000  # for a task to hear of the end: one that is gone hears nothing
+_LONG_PATIENCE_MS = 60_000  # for one to hear that it has to train, for which nobody waits
 
 LEAVING_SECS = 10.0
 """How long parameter servers serve after the chief has ended, for workers to end their steps."""
@@ -49,7 +50,12 @@ class Cluster:
     @property
     def workers(self) -> tuple[str, ...]:
         """The devices of the tasks that run cores: the workers, or without any the chief."""
-        return self._devices(TaskType.WORKER) or (self.chief,)
+        return self.other_workers or (self.chief,)
+
+    @property
+    def other_workers(self) -> tuple[str, ...]:
+        """The devices of the workers, of which there may be none."""
+        return self._devices(TaskType.WORKER)
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -136,7 +142,7 @@ class Cluster:
     def say_workers_train(self) -> None:
         """Lets workers that only serve warn of it, as soon as they can be reached."""
         for device in self._devices(TaskType.WORKER):
-            arguments = (device, _END, _TRAIN_YOURSELF)
+            arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
     def tell_own(self) -> None:
@@ -183,10 +189,10 @@ class Cluster:
         for thread in threads:
             thread.join(_PATIENCE_MS / 1000)
 
-    def _put(self, device: str, name: str, number: int) -> None:
+    def _put(self, device: str, name: str, number: int, patience_ms: int = _PATIENCE_MS) -> None:
         try:
             with tf.Graph().as_default(), self._session(device) as session:
-                options = tf.RunOptions(timeout_in_ms=_PATIENCE_MS)
+                options = tf.RunOptions(timeout_in_ms=patience_ms)
                 session.run(_queue(device, name).enqueue(number), options=options)
         except tf.errors.OpError as error:
             what = "that workers train" if number == _TRAIN_YOURSELF else "of the end"

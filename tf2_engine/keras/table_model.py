@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import declared, errors, forks, tf_compat
+from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
 from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
@@ -98,6 +99,9 @@ class TableModelBase:
             estimators with a model_fn. Canned ones have "{variable}/t_0/{slot}" or
             "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad", and those of TensorFlow 2
             "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
+
+    Raises:
+        InvalidSpec: it is made under a ParameterServerStrategy, or one of several machines.
     """
 
     embedding: Object
@@ -115,6 +119,7 @@ class TableModelBase:
         slot_names: str = SLOT_NAMES,
     ) -> None:
         declared.used(TableModelBase)
+        _check_is_on_one_machine(type(self).__name__)
         super().__init__()
         self.embedding = embedding
         self._own = _State(dict(names or {}), slot_names)
@@ -521,6 +526,22 @@ class TableModelBase:
     def _with_ids(self, features: Nest, *others: Nest) -> Nest:
         prepared = self.embedding.prepare(features)
         return (prepared, *others) if others else prepared
+
+
+def _check_is_on_one_machine(model: str) -> None:
+    """Raises InvalidSpec under a strategy whose steps no model can count."""
+    strategy = tf.distribute.get_strategy()
+    is_of_servers = is_server_strategy(strategy)
+    if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        name = "ParameterServerStrategy" if is_of_servers else "MultiWorkerMirroredStrategy"
+        raise errors.InvalidSpec(
+            f"`{model}`, a TableModel, is made under {name}: its steps, "
+            "checkpoints and callbacks are those of one machine. Train it there, with "
+            "MirroredStrategy for several devices; on a cluster train an ordinary model on the "
+            "layer `tf2_engine.keras.TPUEmbedding` with ParameterServerStrategy and a "
+            "ClusterCoordinator, or the estimator that the model comes from, with TF_CONFIG "
+            "(docs/clusters.md)."
+        )
 
 
 def _round_betas(optimizer: Object) -> None:

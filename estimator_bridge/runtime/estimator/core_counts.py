@@ -29,11 +29,18 @@ def default_cores() -> int | None:
     Raises:
         InvalidInput: the environment variable is no positive number.
     """
-    if _default is not None:
-        return _default
-    text = os.environ.get(VARIABLE, "")
+    return count_of_environment(VARIABLE, "cores") if _default is None else _default
+
+
+def count_of_environment(variable: str, things: str) -> int | None:
+    """Returns the number in an environment variable; None if it is empty.
+
+    Raises:
+        InvalidInput: it is no positive number; `things` says of what.
+    """
+    text = os.environ.get(variable, "")
     if text and (not text.isdecimal() or int(text) < 1):
-        raise errors.InvalidInput(f"${VARIABLE}={text!r} must be a positive number of cores.")
+        raise errors.InvalidInput(f"${variable}={text!r} must be a positive number of {things}.")
     return int(text) if text else None
 
 

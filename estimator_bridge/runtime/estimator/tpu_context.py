@@ -7,6 +7,7 @@ from collections.abc import Callable
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feeding import CoreLayout
+from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 from tf2_engine.types import Object
 
 _HOST = "/replica:0/task:0/device:CPU:0"
@@ -14,9 +15,10 @@ _HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock's, which writes it the shorte
 
 
 class TPUContext:
-    """The cores of a job, which this process emulates as those of one host.
+    """The cores of a job, which are emulated as those of one host, or of each worker of a cluster.
 
-    It has their counts as `num_replicas`, `num_hosts` and `num_of_replicas_per_host`.
+    It has their counts as `num_replicas`, `num_hosts` and `num_of_replicas_per_host`; and, as
+    `host_was_asked_for`, whether an input_fn has asked which of the hosts calls it.
 
     Args:
         input_fn_call: the number of calls of the input_fn before this one; None is a call of the
@@ -32,8 +34,9 @@ class TPUContext:
     ) -> None:
         self._cores, self._input_fn_call = cores, input_fn_call
         self._device_assignment = device_assignment
-        self.num_replicas = self.num_of_replicas_per_host = cores.count
-        self.num_hosts = 1
+        self.num_replicas, self.num_of_replicas_per_host = cores.count, cores.cores_of_host
+        self.num_hosts = len(cores.hosts)
+        self.host_was_asked_for = False
 
     def __repr__(self) -> str:
         call = self._input_fn_call
@@ -48,21 +51,25 @@ class TPUContext:
             number of replicas that its result is for.
         """
         index = self._index_of_call("current_input_fn_deployment")
-        per_core = self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1
-        calls = self._cores.count if per_core else 1
-        return _HOST, index, calls, self._cores.count // calls
+        calls = len(self._cores.hosts) * self._calls_of_host
+        host = self.tpu_host_placement_function(index // self._calls_of_host)
+        return host, index, calls, self._cores.count // calls
 
     @property
     def current_host(self) -> int:
-        """The position of the host that calls the input_fn: 0. WrongCaller in a model_fn."""
-        self._index_of_call("current_host")
-        return 0
+        """The position of the host that calls the input_fn. WrongCaller in a model_fn."""
+        return self._index_of_call("current_host") // self._calls_of_host
+
+    @property
+    def _calls_of_host(self) -> int:
+        per_core = self._cores.input_mode == InputPipelineConfig.PER_SHARD_V1
+        return self._cores.cores_of_host if per_core else 1
 
     @property
     def device_assignment(self) -> Object:
         """The cores of each replica; None without model parallelism. WrongCaller in an input_fn.
 
-        A `tf.tpu.experimental.DeviceAssignment` of a made-up TPU of one host.
+        A `tf.tpu.experimental.DeviceAssignment` of a made-up TPU of one host, however many read.
         """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(
@@ -78,13 +85,19 @@ class TPUContext:
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "
                 "replica(s), TPUConfig.num_shards."
             )
-        return _HOST_OF_REPLICA, replica_id
+        host, position = divmod(replica_id, self._cores.cores_of_host)
+        device = self._cores.hosts[host]
+        return (_HOST_OF_REPLICA if device == THIS_PROCESS else device), position
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
         """Returns the device of a host."""
-        if host_id != 0:
-            raise errors.InvalidInput(f"There is no host {host_id!r}; the one host is 0.")
-        return _HOST
+        if host_id not in range(self.num_hosts):
+            raise errors.InvalidInput(
+                f"There is no host {host_id!r}; the last of {self.num_hosts} host(s) is "
+                f"{self.num_hosts - 1}."
+            )
+        device = self._cores.hosts[host_id]
+        return _HOST if device == THIS_PROCESS else device
 
     def _index_of_call(self, name: str) -> int:
         if self._input_fn_call is None:
@@ -92,4 +105,5 @@ class TPUContext:
                 f"This TPUContext instance must not be called from model_fn: `{name}` is for the "
                 "input_fn."
             )
+        self.host_was_asked_for = True
         return self._input_fn_call

@@ -15,11 +15,17 @@ from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator import core_counts, estimator_arguments
+from estimator_bridge.runtime.estimator import (
+    core_counts,
+    estimator_arguments,
+    host_counts,
+    host_warnings,
+)
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input import model_parallelism
 from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
+from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 from estimator_bridge.runtime.loop.training_session import Schedule, report_interval
 from estimator_bridge.runtime.program_types import Batch, Hook, InputFn, ModelFn, ModelSpec
 from estimator_bridge.runtime.step import devices, plain_step
@@ -183,9 +189,12 @@ class TPUEstimator(Estimator):
         if mode != ModeKeys.TRAIN and input_mode == InputPipelineConfig.PER_SHARD_V1:
             # Stock calls the input_fn core by core in training alone.
             input_mode = InputPipelineConfig.PER_HOST_V1
-        return CoreLayout(
-            count, input_mode, self._batch_axis, estimator_arguments.core_devices(strategy)
-        )
+        hosts: tuple[str, ...] = (THIS_PROCESS,)
+        if self._runs_on_engine(mode):
+            workers = () if self._cluster is None else self._cluster.other_workers
+            hosts = host_counts.input_hosts(workers, mode, input_mode, count)
+        devices_of_cores = estimator_arguments.core_devices(strategy)
+        return CoreLayout(count, input_mode, self._batch_axis, devices_of_cores, hosts)
 
     def _runs_on_engine(self, mode: str) -> bool:
         return self._use_tpu and (mode != ModeKeys.EVAL or self._eval_on_tpu)
@@ -237,12 +246,15 @@ class TPUEstimator(Estimator):
             )
 
         def items(size: int | None, input_fn_call: int | None = None) -> dict[str, Object]:
-            sizes = {} if size is None else {"batch_size": size}
+            sizes: dict[str, Object] = {} if size is None else {"batch_size": size}
             context = TPUContext(cores, input_fn_call, assignment)
             return sizes | ({"context": context} if on_engine else {})
 
         def read() -> Object:
-            return self._call(input_fn, mode, items(input_size, next(calls)))
+            arguments = items(input_size, next(calls))
+            batch = self._call(input_fn, mode, arguments)
+            self._check_asks(input_fn, arguments.get("context"))
+            return batch
 
         def model(features: Nest, labels: Nest) -> ModelSpec:
             if legacy is not None and not on_engine:
@@ -256,14 +268,29 @@ class TPUEstimator(Estimator):
             return plain_step.build_plain_step(mode, read, model, self._strategies[mode])
         assert input_size is not None and model_size is not None
         settings = EngineSettings(
-            legacy, cores, self._engine_of(mode), self._tell, input_size, model_size
+            *(legacy, cores, self._engine_of(mode), self._tell, input_size, model_size),
+            functools.partial(self._warn_of_python, input_fn, len(cores.hosts)),
         )
         partitioned = model_parallelism.checked(model, tpu_config)
         return build_engine_step(mode, read, partitioned, settings)
 
+    def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
+        """Warns of an input_fn that several hosts call, and that cannot know which does."""
+        if context is None or context.num_hosts == 1:
+            return
+        if not context.host_was_asked_for:
+            self._tell(host_warnings.all_read_the_same(input_fn, context.num_hosts))
+
+    def _warn_of_python(
+        self, input_fn: InputFn, num_hosts: int, names: Sequence[str], num_bytes: int
+    ) -> None:
+        line = host_warnings.chief_reads(input_fn, num_hosts, names)
+        self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
+
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
         """Returns the batch of each of some cores, and the hooks of the input, without a model."""
-        mode, cores = ModeKeys.TRAIN, dataclasses.replace(self._cores(), count=count)
+        mode = ModeKeys.TRAIN
+        cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
         if size is None:
             raise errors.InvalidInput("train_batch_size is not set, and its input depends on it.")
@@ -345,7 +372,7 @@ class TPUEstimator(Estimator):
             self._note(
                 f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
                 f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
-                "server(s) hold the tables, and the chief reads the input for all cores. "
+                f"server(s) hold the tables, and {_readers(self._cores(mode).hosts)}. "
                 f"TensorFlow {tf.__version__}."
             )
             return
@@ -366,10 +393,11 @@ class TPUEstimator(Estimator):
         """Logs a fact, once for this estimator."""
         self._log(log.fact, line)
 
-    def _log(self, write: Callable[..., None], line: str) -> None:
+    def _log(self, write: Callable[..., None], line: str, rest: str = "") -> None:
+        """Logs a line, once for this estimator, whatever the rest of it is."""
         if line not in self._logged:
             self._logged.add(line)
-            write("%s", line)
+            write("%s%s", line, rest)
 
     def _check_tpu_settings(self) -> None:
         if self._cluster is not None:
@@ -389,6 +417,12 @@ class TPUEstimator(Estimator):
                 "Only PER_HOST_V1 and PER_HOST_V2 are possible with an embedding config, got "
                 f"TPUConfig.per_host_input_for_training={tpu_config.per_host_input_for_training}."
             )
+
+
+def _readers(hosts: tuple[str, ...]) -> str:
+    if hosts == (THIS_PROCESS,):
+        return "the chief reads the input for all cores"
+    return "each worker reads the input of its cores"
 
 
 def _check_arguments(config: Object, params: Object, api_version: Object, spec: Object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -12,6 +13,13 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import InputPipelineConfig
 from estimator_bridge.runtime.input.feature_splitting import split_batch
+from estimator_bridge.runtime.input.hosts import (
+    THIS_PROCESS,
+    NotifyOfPython,
+    PythonInputHook,
+    make_on,
+    wait_for_each_other,
+)
 from estimator_bridge.runtime.program_types import Batch, Hook, ReadInput
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import log, tf_compat
@@ -23,19 +31,21 @@ _Place = tuple[int, tuple[str | int, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """The layout of a global batch over the emulated cores of one host."""
+    """The layout of a global batch over the emulated cores, and the hosts that read for them."""
 
     count: int
     input_mode: int  # a member of InputPipelineConfig
     batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
     # Of each core's model, or functions of its ops; none leaves the placement to TensorFlow.
     devices: tuple[str | Callable[[Object], str], ...] = ()
+    # Devices of the hosts that call the input_fn, each for as many cores, which divide `count`.
+    hosts: tuple[str, ...] = (THIS_PROCESS,)
 
     def input_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the input_fn."""
         reads_per_core = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
         per_core = self.input_mode in reads_per_core
-        return global_batch_size // self.count if per_core else global_batch_size
+        return global_batch_size // (self.count if per_core else len(self.hosts))
 
     def model_batch_size(self, global_batch_size: int) -> int:
         """Returns the `params["batch_size"]` of the model_fn."""
@@ -44,6 +54,11 @@ class CoreLayout:
     def on(self, core: int) -> AbstractContextManager[None]:
         """Puts the ops that are made in the context where a core's model is."""
         return tf.device(self.devices[core]) if self.devices else contextlib.nullcontext()
+
+    @property
+    def cores_of_host(self) -> int:
+        """The number of cores that each host reads for."""
+        return self.count // len(self.hosts)
 
     @property
     def is_broadcast(self) -> bool:
@@ -115,34 +130,74 @@ def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list
 
 
 def read_per_core(
-    input_fn: ReadInput, cores: CoreLayout, legacy: LegacySpec | None = None
+    input_fn: ReadInput,
+    cores: CoreLayout,
+    legacy: LegacySpec | None = None,
+    notify_of_python: NotifyOfPython | None = None,
 ) -> tuple[list[Batch], list[Hook]]:
     """Returns each core's batch and the hooks that the input needs.
 
-    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch
-    (from one call of the input_fn or one call per core), BROADCAST gives every core the same.
+    The input_fn is called for each host, in the order of its cores. Of what a call returns
+    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch (from
+    one call of the input_fn or one call per core), BROADCAST gives every core the same.
 
-    For `batch_axis` the spec says which features are ids. Raises InvalidInput if that does not fit,
-    or if the input mode is not supported here.
+    Args:
+        legacy: says for `batch_axis` which features are ids.
+        notify_of_python: called if other tasks are to read the input, but it calls Python, and so
+            stays in this process.
+
+    Raises:
+        InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.
     """
-    mode = cores.input_mode
-    if mode == InputPipelineConfig.PER_HOST_V2:
-        where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
-        return _read(input_fn, cores.count, where)
-    if mode == InputPipelineConfig.PER_SHARD_V1:
-        reads = [read_batch(input_fn) for _ in range(cores.count)]
-        return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
-    if mode not in (InputPipelineConfig.PER_HOST_V1, InputPipelineConfig.BROADCAST):
+    modes = InputPipelineConfig
+    if cores.input_mode not in (
+        *(modes.PER_HOST_V1, modes.PER_HOST_V2, modes.PER_SHARD_V1, modes.BROADCAST),
+    ):
         raise errors.InvalidInput(
-            f"TPUConfig.per_host_input_for_training={mode} is not supported with use_tpu=True; use "
-            "InputPipelineConfig.PER_HOST_V1 or PER_HOST_V2."
+            f"TPUConfig.per_host_input_for_training={cores.input_mode} is not supported with "
+            "use_tpu=True; use InputPipelineConfig.PER_HOST_V1 or PER_HOST_V2."
         )
+    batches: list[Batch] = []
+    hooks: list[Hook] = []
+    in_python: list[str] = []
+    for host in cores.hosts:
+        (of_host, of_input), names = make_on(host, functools.partial(_read_host, input_fn, cores))
+        batches += of_host
+        hooks += of_input
+        in_python += names
+    if in_python and notify_of_python is not None:
+        hooks.append(PythonInputHook(in_python, batches, notify_of_python))
+    if len(cores.hosts) > 1:
+        batches = wait_for_each_other(batches)
+    return _spread(batches, cores, legacy), hooks
+
+
+def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
+    """Returns the batches that one host reads: one for each of its cores, or one for all."""
+    if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
+        where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
+        return _read(input_fn, cores.cores_of_host, where)
+    if cores.input_mode == InputPipelineConfig.PER_SHARD_V1:
+        reads = [read_batch(input_fn) for _ in range(cores.cores_of_host)]
+        return [batch for batch, _ in reads], [hook for _, hooks in reads for hook in hooks]
     batch, hooks = read_batch(input_fn)
+    return [batch], hooks
+
+
+def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
+    """Returns each core's batch, of what the hosts have read."""
     if cores.is_broadcast:
-        return [batch] * cores.count, hooks
-    if cores.batch_axis is not None:
-        return _split_along(batch, cores.batch_axis, cores.count, legacy), hooks
-    return list(zip(*(split_batch(part, cores.count) for part in batch), strict=True)), hooks
+        return batches * cores.count
+    if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
+        return batches
+    count, axes = cores.cores_of_host, cores.batch_axis
+    if axes is not None:
+        return [part for batch in batches for part in _split_along(batch, axes, count, legacy)]
+    return [
+        part
+        for batch in batches
+        for part in zip(*(split_batch(nest, count) for nest in batch), strict=True)
+    ]
 
 
 def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:

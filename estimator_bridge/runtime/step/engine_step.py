@@ -22,6 +22,7 @@ from estimator_bridge.runtime.input.feeding import (
     read_per_core,
     tell_of_queues,
 )
+from estimator_bridge.runtime.input.hosts import NotifyOfPython
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
 from estimator_bridge.runtime.step import activation_proxy
@@ -54,6 +55,7 @@ class EngineSettings:
     notify: Notify
     predict_batch_size: int  # samples that a batch of a prediction, of all cores, is padded to
     core_batch_size: int  # samples of a core, for devices that need to know them beforehand
+    notify_of_python: NotifyOfPython | None = None  # see `read_per_core`
 
 
 def build_engine_step(
@@ -61,7 +63,9 @@ def build_engine_step(
 ) -> ModelStep:
     """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
-        batches, hooks = read_per_core(input_fn, settings.cores, settings.legacy)
+        batches, hooks = read_per_core(
+            input_fn, settings.cores, settings.legacy, settings.notify_of_python
+        )
         tell_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.runtime.tasks import Cluster
+from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
 DeviceFunction = Callable[[Object], str]
 """Returns the device of an op that is being made."""
-
-_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
@@ -38,7 +37,7 @@ def following(device_fn: DeviceFunction | None) -> DeviceFunction:
 
     def device_of(op: Object) -> str:
         device = op.device or (device_fn(op) if device_fn else "")
-        if device or op.type in _IN_PYTHON:
+        if device or tf_compat.is_in_python(op.type):
             return str(device)
         for tensor in op.inputs:
             is_reference = tensor.dtype != tensor.dtype.base_dtype
@@ -53,7 +52,7 @@ def _of_core(cluster: Cluster, worker: str, strategy: _Balanced) -> DeviceFuncti
     place: DeviceFunction = tf.train.replica_device_setter(
         ps_tasks=len(cluster.servers), worker_device=worker, ps_strategy=strategy
     )
-    return lambda op: cluster.chief if op.type in _IN_PYTHON else place(op)
+    return lambda op: cluster.chief if tf_compat.is_in_python(op.type) else place(op)
 
 
 class _Balanced:

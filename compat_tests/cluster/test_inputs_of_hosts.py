@@ -1,0 +1,153 @@
+"""Each worker reads the input of its cores, as the hosts of a TPU pod do."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cluster.test_unedited_programs import PATIENCE, SERVE
+from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.nursery import Nursery
+from estimator_bridge.runtime.estimator import host_counts
+
+PROGRAM = pathlib.Path(__file__).with_name("inputs.py")
+KINDS = ("the same", "per core", "in Python", "ending")
+ROUNDING = 1e-6
+"""Far more than the roundings of six steps, and far less than the values of other samples change.
+
+The gradients of the model are summed over four cores by AddN, which begins with whichever term it
+can overwrite, and so rounds otherwise; all values are below 4, where a rounding is 2.4e-7.
+"""
+COUNTS = {"chief": 1, "worker": 2, "ps": 2}
+
+
+class Run:
+    """The logs, model_dirs and results of one run of the program."""
+
+    def __init__(self, folder: pathlib.Path, log: str) -> None:
+        self._folder = folder
+        self.log = (folder / log).read_text(errors="replace")
+        lines = [line for line in self.log.splitlines() if line.startswith("RESULT ")]
+        self.results: Mapping[str, Mapping[str, Any]] = json.loads(lines[-1][len("RESULT ") :])
+
+    def variables(self, kind: str) -> dict[str, Any]:
+        """Returns the variables of the last checkpoint of a training, by name."""
+        path = tf.train.latest_checkpoint(str(self._folder / "model" / kind))
+        reader = tf.train.load_checkpoint(path)
+        return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Starts tasks."""
+    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run of one process that reads as two hosts."""
+    folder = tmp_path_factory.mktemp("alone")
+    environment = {host_counts.VARIABLE: "2"}
+    task = nursery.start(PROGRAM, [folder / "model"], folder / "log", environment)
+    assert task.wait(PATIENCE) == 0, task.tail()
+    return Run(folder, "log")
+
+
+class OnCluster(Run):
+    """A run of a chief, two workers and two parameter servers; and their processes."""
+
+    def __init__(
+        self, nursery: Nursery, folder: pathlib.Path, environment: Mapping[str, str]
+    ) -> None:
+        ports = iter(free_ports(sum(COUNTS.values())))
+        addresses = {
+            job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in COUNTS.items()
+        }
+        (folder / "serve.py").write_text(SERVE)
+        tasks = {}
+        for job, index in [(job, i) for job, count in COUNTS.items() for i in range(count)]:
+            place = {"cluster": addresses, "task": {"type": job, "index": index}}
+            program = PROGRAM if job == "chief" else folder / "serve.py"
+            arguments = [folder / "model"] if job == "chief" else []
+            options = {"TF_CONFIG": json.dumps(place), **environment}
+            log = folder / f"{job}{index}.log"
+            tasks[job, index] = nursery.start(program, arguments, log, options)
+        assert tasks["chief", 0].wait(PATIENCE) == 0, tasks["chief", 0].tail()
+        for name, task in tasks.items():
+            assert task.wait(60) == 0, (name, task.tail())
+        super().__init__(folder, "chief0.log")
+        self.workers = [tasks["worker", index].pid for index in range(COUNTS["worker"])]
+
+
+@pytest.fixture(scope="module")
+def cluster(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> OnCluster:
+    """The run of a cluster whose workers read."""
+    return OnCluster(nursery, tmp_path_factory.mktemp("cluster"), {})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_workers_read_as_the_hosts_of_one_process(
+    kind: str, alone: Run, cluster: OnCluster
+) -> None:
+    """All variables and the evaluation are equal, and each host has read for itself.
+
+    In the order of its own where the order is random, and with the end of the data of one host.
+    (`test_a_program_trains_as_alone` has two cores, and is equal to the bit.)
+    """
+    one, other = alone.variables(kind), cluster.variables(kind)
+    assert sorted(one) == sorted(other)
+    for name, value in one.items():
+        np.testing.assert_allclose(other[name], value, rtol=0, atol=ROUNDING, err_msg=name)
+    assert one["global_step"] == (3 if kind == "ending" else 6)
+    of_one, of_other = alone.results[kind], cluster.results[kind]
+    if kind == "per core":
+        assert of_other["loss"] == pytest.approx(of_one["loss"], rel=0, abs=ROUNDING)
+    chief = of_other["process"]
+    first, second = (chief, chief) if kind == "in Python" else cluster.workers
+    assert of_other["processes"] == [first, first, second, second]
+    assert of_one["processes"] == [of_one["process"]] * 4
+
+
+@pytest.mark.full
+def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
+    """One says what is read twice, and one, of Python, what the chief sends."""
+    for run in (alone, cluster):
+        (line,) = [each for each in run.log.splitlines() if "all read the same data" in each]
+        assert "The input_fn the_same is called for each of 2 hosts" in line
+    (line,) = [each for each in cluster.log.splitlines() if "calls Python" in each]
+    assert "The input_fn in_python calls Python (op 'FlatMapDataset'" in line
+    # For each of 16 samples 5 ids with an index and the shape of their core, label and process.
+    ids = 16 * 5 * (8 + 16) + 4 * 16
+    assert f"It sends them {ids + 16 * (4 + 4):,} bytes a step." in line
+    assert "calls Python" not in alone.log
+
+
+@pytest.mark.full
+def test_the_chief_reads_for_all(nursery: Nursery, tmp_path: pathlib.Path) -> None:
+    """With one host of two workers the chief reads, with the numbers of one host."""
+    environment = {host_counts.VARIABLE: "1"}
+    on_cluster = OnCluster(nursery, tmp_path, environment)
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    task = nursery.start(PROGRAM, [folder / "model"], folder / "log")
+    assert task.wait(PATIENCE) == 0, task.tail()
+    one = Run(folder, "log")
+    for kind in KINDS:
+        other = on_cluster.variables(kind)
+        for name, value in one.variables(kind).items():
+            where = f"{kind}: {name}"
+            np.testing.assert_allclose(other[name], value, rtol=0, atol=ROUNDING, err_msg=where)
+        result = on_cluster.results[kind]
+        assert result["processes"] == [result["process"]] * 4, kind
+    assert "all read the same data" not in on_cluster.log
+    assert "calls Python" not in on_cluster.log

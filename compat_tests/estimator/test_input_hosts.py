@@ -1,0 +1,268 @@
+"""Several hosts call an input_fn, each for its part of the cores; here in one process."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors, estimator
+from estimator_bridge.runtime.estimator import host_counts
+from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
+from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+from estimator_bridge.runtime.step.model_step import new_graph
+from estimator_bridge.runtime.step.placing import following
+from tf2_engine import tf_compat
+
+Modes = estimator.tpu.InputPipelineConfig
+CORES, HOSTS, BATCH = 4, 2, 8
+HOST = "/replica:0/task:0/device:CPU:0"
+WORKERS = ("/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0")
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Sets the number of hosts."""
+    monkeypatch.delenv(host_counts.VARIABLE, raising=False)
+    yield host_counts.set_default_hosts
+    host_counts.set_default_hosts(None)
+
+
+def told(folder: pathlib.Path, mode: str, input_mode: int, asks: bool = True) -> list[Any]:
+    """Returns the params of each call of an input_fn, and what its context says."""
+    seen: list[Any] = []
+
+    def input_fn(params: Any) -> Any:
+        context = params["context"]
+        of_host = (context.current_host, context.current_input_fn_deployment()) if asks else ()
+        seen.append((params["batch_size"], context, *of_host))
+        data = tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1]))
+        return data.repeat().map(lambda x: (x, x))
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        context = params["context"]
+        assert (context.num_replicas, params["batch_size"]) == (CORES, features.shape[0])
+        value = features * tf.get_variable("weight", [])
+        step = tf.train.get_global_step()
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        loss = tf.reduce_mean(value - labels)
+        train_op = optimizer.minimize(loss, step) if mode == "train" else None
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    tpu = estimator.tpu.TPUConfig(num_shards=CORES, per_host_input_for_training=input_mode)
+    job = estimator.tpu.TPUEstimator(
+        model_fn,
+        config=estimator.tpu.RunConfig(model_dir=str(folder), tpu_config=tpu),
+        train_batch_size=BATCH,
+        eval_batch_size=BATCH,
+    )
+    with new_graph(None):
+        job._job(mode, input_fn, None, None).build()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("mode", "input_mode", "batch_size", "calls_of_hosts"),
+    [
+        ("train", Modes.PER_HOST_V1, 4, [0, 1]),
+        ("train", Modes.PER_HOST_V2, 2, [0, 1]),
+        ("train", Modes.PER_SHARD_V1, 2, [0, 0, 1, 1]),
+        ("train", Modes.BROADCAST, 8, [0]),
+        # Stock evaluates on several hosts in this mode alone.
+        ("eval", Modes.PER_HOST_V2, 2, [0, 1]),
+        ("eval", Modes.PER_HOST_V1, 8, [0]),
+    ],
+)
+def test_an_input_fn_is_told_of_its_host(
+    mode: str,
+    input_mode: int,
+    batch_size: int,
+    calls_of_hosts: list[int],
+    hosts: Any,
+    tmp_path: pathlib.Path,
+) -> None:
+    """It is called once for a host, or for a core, with the part of the batch that is theirs."""
+    hosts(HOSTS)
+    calls = told(tmp_path, mode, input_mode)
+    assert [each[0] for each in calls] == [batch_size] * len(calls_of_hosts)
+    assert [each[2] for each in calls] == calls_of_hosts
+    count = len(calls_of_hosts)
+    deployments = [(HOST, call, count, CORES // count) for call in range(count)]
+    assert [each[3] for each in calls] == deployments
+    num_hosts = len(set(calls_of_hosts))
+    for _, context, *_ in calls:
+        assert context.num_hosts == num_hosts
+        assert context.num_of_replicas_per_host == CORES // num_hosts
+        last = (CORES - 1) % (CORES // num_hosts)
+        assert context.device_for_replica(CORES - 1) == ("/task:0/device:CPU:0", last)
+        with pytest.raises(errors.InvalidInput, match=f"There is no host {num_hosts}"):
+            context.tpu_host_placement_function(num_hosts)
+
+
+def test_hosts_of_workers_have_their_devices() -> None:
+    """A context says where the host of a call, of a number and of a core is."""
+    from estimator_bridge.runtime.estimator.tpu_context import TPUContext
+
+    cores = CoreLayout(CORES, Modes.PER_HOST_V1, hosts=WORKERS)
+    context = TPUContext(cores, input_fn_call=1)
+    assert context.current_input_fn_deployment() == (WORKERS[1], 1, 2, 2)
+    assert context.tpu_host_placement_function(host_id=1) == WORKERS[1]
+    assert [context.device_for_replica(core) for core in range(CORES)] == [
+        *((WORKERS[0], 0), (WORKERS[0], 1), (WORKERS[1], 0), (WORKERS[1], 1)),
+    ]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_input_fn_that_does_not_ask_for_its_host_is_named(
+    asks: bool, hosts: Any, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All hosts read the same then; a warning says so, once, and what to do."""
+    hosts(HOSTS)
+    with caplog.at_level(logging.WARNING):
+        told(tmp_path, "train", Modes.PER_HOST_V1, asks)
+    lines = [each.getMessage() for each in caplog.records if "same data" in each.getMessage()]
+    assert len(lines) == (0 if asks else 1)
+    for line in lines:
+        assert "input_fn is called for each of 2 hosts" in line
+        assert "--input_hosts 1" in line
+
+
+def test_numbers_of_hosts_that_do_not_fit_are_refused(
+    hosts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster has as many hosts as workers, or one; an option comes before the environment."""
+
+    def of(workers: tuple[str, ...], cores: int = CORES) -> tuple[str, ...]:
+        return host_counts.input_hosts(workers, "train", Modes.PER_HOST_V2, cores)
+
+    assert of(WORKERS) == WORKERS
+    assert of(WORKERS[:1]) == WORKERS[:1]
+    assert of(()) == (THIS_PROCESS,)
+    monkeypatch.setenv(host_counts.VARIABLE, "1")
+    assert of(WORKERS) == (THIS_PROCESS,)
+    hosts(2)
+    assert of(WORKERS) == WORKERS
+    assert of(()) == (THIS_PROCESS,) * 2
+    hosts(4)
+    with pytest.raises(errors.InvalidInput, match=r"4 host\(s\) .* the cluster has 2 workers"):
+        of(WORKERS)
+    hosts(3)
+    with pytest.raises(errors.InvalidInput, match=r"3 host\(s\) .* divide the 4 core\(s\)"):
+        of(())
+    hosts(None)
+    monkeypatch.setenv(host_counts.VARIABLE, "both")
+    with pytest.raises(errors.InvalidInput, match="INPUT_HOSTS='both' must be a positive number"):
+        of(())
+
+
+def read(cores: CoreLayout, *datasets: list[list[int]]) -> tuple[Any, Any]:
+    """Returns the features of each core and a session, for the datasets of calls, of batches."""
+    calls = iter(datasets)
+
+    def read_input() -> Any:
+        batches = next(calls)
+        return tf.data.Dataset.from_tensor_slices(np.array(batches, np.int64))
+
+    batches, hooks = read_per_core(read_input, cores)
+    for hook in hooks:
+        hook.begin()
+    session = tf.Session()
+    for hook in hooks:
+        hook.after_create_session(session, None)
+    return [features for features, _ in batches], session
+
+
+@pytest.mark.parametrize(
+    ("input_mode", "batch_axis", "datasets", "expected"),
+    [
+        (Modes.PER_HOST_V1, None, [[[0, 1]], [[2, 3]]], [[0], [1], [2], [3]]),
+        (Modes.PER_HOST_V1, (0,), [[[0, 1]], [[2, 3]]], [[0], [1], [2], [3]]),
+        (Modes.PER_HOST_V2, None, [[[0], [1]], [[2], [3]]], [[0], [1], [2], [3]]),
+        (Modes.PER_SHARD_V1, None, [[[0]], [[1]], [[2]], [[3]]], [[0], [1], [2], [3]]),
+    ],
+)
+def test_cores_get_what_their_host_reads(
+    input_mode: int, batch_axis: Any, datasets: list[Any], expected: list[Any]
+) -> None:
+    """The first cores belong to the first host."""
+    layout = CoreLayout(CORES, input_mode, batch_axis, hosts=(THIS_PROCESS,) * HOSTS)
+    with tf.Graph().as_default():
+        features, session = read(layout, *datasets)
+        assert [each.tolist() for each in session.run(features)] == expected
+
+
+def test_the_data_of_all_hosts_end_with_those_of_one() -> None:
+    """No core begins a step for which another host has no batch."""
+    layout = CoreLayout(2, Modes.PER_HOST_V2, hosts=(THIS_PROCESS,) * HOSTS)
+    with tf.Graph().as_default():
+        features, session = read(layout, [[0], [1], [2]], [[3]])
+        assert session.run(features[0]).tolist() == [0]
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(features[0])
+
+
+def _in_map(values: Any) -> Any:
+    return tf.py_func(lambda x: x, [values], tf.int64)
+
+
+def _generate() -> Iterator[list[int]]:
+    yield [1, 2]
+
+
+INPUTS = {
+    "ops": (lambda data: data.map(lambda x: x + 1), False),
+    "in a map": (lambda data: data.map(_in_map), True),
+    "in a dataset of datasets": (
+        lambda data: data.flat_map(lambda x: tf.data.Dataset.from_tensors(x).map(_in_map)),
+        True,
+    ),
+    "in a branch": (
+        lambda data: data.map(lambda x: tf.cond(x[0] > 0, lambda: _in_map(x), lambda: x)),
+        True,
+    ),
+    "in a tf.function": (lambda data: data.map(lambda x: tf.function(_in_map)(x)), True),
+    "in a generator": (lambda data: tf.data.Dataset.from_generator(_generate, tf.int64), True),
+    "without a dataset": (lambda data: _in_map(tf.constant([1], tf.int64)), True),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_an_input_that_calls_python_stays_here(name: str) -> None:
+    """All its ops do, also where functions of the graph call it; others are on their worker."""
+    make, in_python = INPUTS[name]
+    notified: list[Any] = []
+
+    def read_input() -> Any:
+        with tf.device("/cpu:0"):  # as programs have it
+            return make(tf.data.Dataset.from_tensor_slices(np.zeros([2, 1], np.int64)))
+
+    layout = CoreLayout(2, Modes.PER_HOST_V1, hosts=WORKERS)
+    # As in a cluster, whose device function lets bodies of functions see the devices around them.
+    with tf.Graph().as_default() as graph, graph.device(following(None)):
+        _, hooks = read_per_core(read_input, layout, None, lambda *args: notified.append(args))
+        for hook in hooks:
+            hook.begin()
+        places = {op.device for op in graph.get_operations() if op.device}
+        iterators = [op for op in graph.get_operations() if op.type == "IteratorV2"]
+        assert len(iterators) == (0 if name == "without a dataset" else 2)
+        functions = graph.as_graph_def().library.function
+    assert places == ({THIS_PROCESS} if in_python else set(WORKERS))
+    of_functions = {node.device for function in functions for node in function.node_def}
+    assert not {device for device in of_functions if "/job:" in device}
+
+
+def test_ops_in_python_are_named() -> None:
+    """Those that call it, and those whose functions do."""
+    with tf.Graph().as_default() as graph:
+        data = tf.data.Dataset.range(2)
+        tf.data.make_one_shot_iterator(data).get_next()
+        assert tf_compat.ops_in_python(graph.get_operations()) == []
+        iterator = tf.data.make_initializable_iterator(data.map(_in_map))
+        _in_map(iterator.get_next())
+        names = tf_compat.ops_in_python(graph.get_operations())
+    assert names == ["MapDataset", "PyFunc"]

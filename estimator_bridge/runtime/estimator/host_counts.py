@@ -1,0 +1,67 @@
+"""Chooses the hosts on which a TPUEstimator calls its input_fn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from estimator_bridge import errors
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime.estimator.core_counts import count_of_environment
+from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+
+VARIABLE: Final = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
+"""The environment variable with the number of hosts that call an input_fn."""
+
+_default: int | None = None
+
+
+def set_default_hosts(count: int | None) -> None:
+    """Sets the number of hosts that call an input_fn.
+
+    None takes it from the environment, or each worker of a cluster, and one host without workers.
+    """
+    global _default
+    _default = count
+
+
+def input_hosts(
+    workers: Sequence[str], mode: str, input_mode: int, num_cores: int
+) -> tuple[str, ...]:
+    """Returns the devices of the hosts that call the input_fn, each for its part of the cores.
+
+    As on a TPU pod an evaluation has several hosts in the PER_HOST_V2 mode alone, a prediction has
+    one, which keeps the order of the input, and so has the BROADCAST mode. That one is this
+    process, also where one host is asked for.
+
+    Args:
+        workers: the devices of a cluster's workers; none emulates hosts in this process.
+        input_mode: a member of InputPipelineConfig.
+
+    Raises:
+        InvalidInput: a number of hosts was asked for that the cluster does not have, or that does
+            not divide the number of cores.
+    """
+    asked = count_of_environment(VARIABLE, "hosts") if _default is None else _default
+    count = asked or len(workers) or 1
+    if workers and count not in (1, len(workers)):
+        raise errors.InvalidInput(
+            f"{count} host(s) were asked for by `run --input_hosts` or ${VARIABLE}, but the "
+            f"cluster has {len(workers)} workers, each of which reads its input. Leave the setting "
+            "out, or give 1: the chief then reads for all."
+        )
+    if asked and num_cores % asked:
+        raise errors.InvalidInput(
+            f"{count} host(s) were asked for by `run --input_hosts` or ${VARIABLE}, which do not "
+            f"divide the {num_cores} core(s), TPUConfig.num_shards. Change one of the two."
+        )
+    if asked == 1 or not _is_read_by_all(mode, input_mode):
+        return (THIS_PROCESS,)
+    return tuple(workers) or (THIS_PROCESS,) * count
+
+
+def _is_read_by_all(mode: str, input_mode: int) -> bool:
+    if mode == ModeKeys.TRAIN:
+        return input_mode != InputPipelineConfig.BROADCAST
+    return mode == ModeKeys.EVAL and input_mode == InputPipelineConfig.PER_HOST_V2

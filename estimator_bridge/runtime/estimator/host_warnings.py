@@ -1,0 +1,34 @@
+"""Warnings of an input_fn that several hosts call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from estimator_bridge.runtime.estimator.host_counts import VARIABLE
+from estimator_bridge.runtime.program_types import InputFn
+from tf2_engine.types import Object
+
+
+def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
+    """Returns a warning of an input_fn that cannot know which host calls it."""
+    return (
+        f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
+        "and does not ask for which: all read the same data. Let it shard them by "
+        "params['context'].current_input_fn_deployment()[1:3], the number of the call and that of "
+        "all calls; or have the chief read for all workers, with `estimator-bridge run "
+        f"--input_hosts 1` or {VARIABLE}=1."
+    )
+
+
+def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
+    """Returns a warning of an input_fn that calls Python, with the names of ops that do."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (
+        f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}), which the chief "
+        f"alone has: it reads for all {num_hosts} worker(s). Ops of TensorFlow alone are run by "
+        "each worker itself."
+    )
+
+
+def _name(function: Callable[..., Object]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))

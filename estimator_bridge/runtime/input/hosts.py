@@ -1,0 +1,117 @@
+"""Puts the input of each host on its device; one that calls Python stays in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.runtime.program_types import Batch, RunContext, RunValues
+from tf2_engine import tf_compat
+from tf2_engine.types import Graph, Nest, Tensor
+
+THIS_PROCESS: Final = "/device:CPU:0"
+"""The device of the one host of a job without a cluster, and of a chief that reads for all."""
+
+NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
+"""Called with the names of the ops that call Python, and the bytes that a step reads."""
+
+_Result = TypeVar("_Result")
+
+
+def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
+    """Calls a function that makes ops, which are put on the device of a host.
+
+    If some of them call Python, or functions of TensorFlow that do, all stay in this process, the
+    only one that has these functions.
+
+    Returns:
+        What the function returns, and the names of the ops that call Python; none are looked for
+        where the host is this process.
+    """
+    graph = tf.get_default_graph()
+    num_ops = len(graph.get_operations())
+    with tf.device(_placing(graph, host)):
+        result = make()
+    if host == THIS_PROCESS:
+        return result, []
+    ops = graph.get_operations()[num_ops:]
+    in_python = tf_compat.ops_in_python(ops)
+    if in_python:
+        tf_compat.move_ops(ops, host, THIS_PROCESS)
+    return result, in_python
+
+
+def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
+    """Returns the device function of a host's ops; functions of datasets run where these are.
+
+    In a graph with a device function the bodies of functions would get the name of the host, too,
+    which is no device where they are moved.
+    """
+    of_host = tf.DeviceSpec.from_string(host)
+
+    def place(op: tf.Operation) -> str:
+        if op.graph is not graph:
+            return str(op.device)
+        return str(of_host.make_merged_spec(tf.DeviceSpec.from_string(op.device)).to_string())
+
+    return place
+
+
+def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
+    """Returns batches that are there when all are: no core begins a step that has no input.
+
+    Where the data of one host ends first, a step would be made in part otherwise.
+    """
+    tensors = [tensor for batch in batches for tensor in _tensors(batch)]
+    ready = tf.group(*tensors)
+
+    def wait(leaf: Nest) -> Nest:
+        if leaf is None:
+            return None
+        with tf.control_dependencies([ready]):
+            return tf.nest.map_structure(tf.identity, leaf, expand_composites=True)
+
+    return [(_map(wait, features), _map(wait, labels)) for features, labels in batches]
+
+
+class PythonInputHook(tf.train.SessionRunHook):
+    """Says once how much this process reads for all hosts in a step: the first, or of a loop."""
+
+    def __init__(
+        self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython
+    ) -> None:
+        self._in_python, self._batches, self._notify = in_python, batches, notify
+        self._is_done = False
+
+    def begin(self) -> None:
+        """Makes the op that counts."""
+        counts = [_num_bytes(tensor) for batch in self._batches for tensor in _tensors(batch)]
+        self._num_bytes = tf.add_n(counts)
+
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
+        """Counts the bytes of the first step."""
+        return None if self._is_done else tf.train.SessionRunArgs(self._num_bytes)
+
+    def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
+        """Calls the function."""
+        if not self._is_done:
+            self._is_done = True
+            self._notify(self._in_python, int(run_values.results))
+
+
+def _tensors(batch: Batch) -> Iterator[Tensor]:
+    for leaf in tf.nest.flatten(batch, expand_composites=True):
+        if leaf is not None:
+            yield tf.convert_to_tensor(leaf)
+
+
+def _map(function: Callable[[Nest], Nest], nest: Nest) -> Nest:
+    return tf.nest.map_structure(function, nest)
+
+
+def _num_bytes(tensor: Tensor) -> Tensor:
+    if tensor.dtype == tf.string:
+        return tf.reduce_sum(tf.cast(tf.strings.length(tensor), tf.int64))
+    return tf.size(tensor, out_type=tf.int64) * tensor.dtype.size

@@ -387,7 +387,8 @@ class _Layout:
 
 def _next_occurrences(pieces: Iterator[Tensor]) -> Occurrences:
     ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-    for tensor in (ids, cell, gain):
+    # Native ops have row splits in the place of cells, which are of rank 2.
+    for tensor in (ids, gain):
         tensor.set_shape([None])
     num_cells.set_shape([])
     return Occurrences(ids, cell, gain, num_cells)

@@ -127,9 +127,14 @@ class NativeKernels(KernelsOfPlan):
             features, raw, per_row, *columns, strict=True
         ):
             combined = feature.table.combiner != "sum" and one.kind != "dense"
+            weighted = one.weight is not None
+            gain = gain if size == 1 and (weighted or combined) else None
+            num_cells = feature.cells or num_cells
+            if one.kind == "ragged" and size == 1 and not weighted:
+                occurrences.append(Occurrences(ids, None, gain, num_cells, splits=cell))
+                continue
             cell = cell if drop or one.kind != "dense" else None
-            gain = gain if size == 1 and (one.weight is not None or combined) else None
-            occurrences.append(Occurrences(ids, cell, gain, feature.cells or num_cells))
+            occurrences.append(Occurrences(ids, cell, gain, num_cells))
         return occurrences
 
     def _placed(

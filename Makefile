@@ -216,8 +216,9 @@ cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two worker
 # --- Distributions ------------------------------------------------------------------------
 
 .PHONY: dist
-dist: $(ENVS)/tf$(TF)/.ready $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
-	$(ENVS)/tf$(TF)/bin/python .ci/dist.py build/dist --mypy $(LINT)/mypy
+dist: $(TF_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
+	$(ENVS)/tf$(TF)/bin/python .ci/dist.py build/dist --mypy $(LINT)/mypy \
+	    --native $(VERSIONS:%=$(ENVS)/tf%/bin/python)
 
 # --- Benchmarks ---------------------------------------------------------------------------
 # The figures are of this machine; ratios are of one run. Other systems have environments of

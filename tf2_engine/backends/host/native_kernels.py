@@ -65,6 +65,9 @@ class NativeKernels(KernelsOfPlan):
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         return occurrences.compact()
 
+    def keeps_splits(self, feature: FeaturePlan) -> bool:
+        return True
+
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         used = self._tables_of([read.feature for read in pieces])
         compact = [read.occurrences.compact() for read in pieces]

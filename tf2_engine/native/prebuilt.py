@@ -57,7 +57,7 @@ def runs_here() -> bool:
 
 
 def processor_flags() -> frozenset[str]:
-    """Returns what this processor has, as Linux lists it; nothing if it does not say."""
+    """Returns the flags of this processor, as Linux lists them; an empty set if it does not."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             key, _, value = line.partition(":")

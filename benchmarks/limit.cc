@@ -192,7 +192,8 @@ void Update(const Table& table, const Part& part) {
   }
 }
 
-// Threads that take tasks in turn, and wait in between: for a moment awake, then asleep.
+// Threads that take tasks in turn, and wait in between: for a moment awake, then asleep. One that
+// comes late finds nothing to do, and is not waited for.
 class Team {
  public:
   explicit Team(int threads) : threads_(threads) {
@@ -201,45 +202,53 @@ class Team {
   int threads() const { return threads_; }
 
   void Run(int64_t tasks, std::function<void(int64_t)> task) {
+    const auto job = std::make_shared<Job>();
+    job->task = std::move(task);
+    job->count = job->left = tasks;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      task_ = std::move(task);
-      tasks_ = tasks;
-      next_ = 0;
-      busy_ = threads_ - 1;
+      job_ = job;
       ++round_;
     }
     start_.notify_all();
-    Take();
-    while (busy_ != 0) __builtin_ia32_pause();
+    Take(*job);
+    while (job->left != 0) __builtin_ia32_pause();
   }
 
  private:
   static constexpr int kAwake = 20000;
 
-  void Take() {
-    for (int64_t i = next_++; i < tasks_; i = next_++) task_(i);
+  struct Job {
+    std::function<void(int64_t)> task;
+    int64_t count;
+    std::atomic<int64_t> next{0}, left;
+  };
+
+  static void Take(Job& job) {
+    for (int64_t i = job.next++; i < job.count; i = job.next++) {
+      job.task(i);
+      --job.left;
+    }
   }
   void Work() {
     int64_t seen = 0;
     for (;;) {
       for (int i = 0; i < kAwake && round_ == seen; ++i) __builtin_ia32_pause();
+      std::shared_ptr<Job> job;
       {
         std::unique_lock<std::mutex> lock(mutex_);
         start_.wait(lock, [&] { return round_ != seen; });
         seen = round_;
+        job = job_;
       }
-      Take();
-      --busy_;
+      Take(*job);
     }
   }
   const int threads_;
-  std::function<void(int64_t)> task_;
-  int64_t tasks_ = 0;
-  std::atomic<int64_t> next_{0}, round_{0};
-  std::atomic<int> busy_{0};
+  std::atomic<int64_t> round_{0};
   std::mutex mutex_;
   std::condition_variable start_;
+  std::shared_ptr<Job> job_;
 };
 
 // A part of the samples of a table's batch, or of its sorted ids.

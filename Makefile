@@ -140,7 +140,8 @@ sanitize: $(ENVS)/tf$(TF)/.ready  ## the tests of the native code under sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(QUICK)' compat_tests/native/test_native_steps.py \
-	    compat_tests/native/test_native_bad_input.py compat_tests/tpu/test_software_tpu_bad_input.py \
+	    compat_tests/native/test_native_bad_input.py compat_tests/native/test_native_row_splits.py \
+	    compat_tests/tpu/test_software_tpu_bad_input.py \
 	    compat_tests/sparsecore \
 	    -k 'not never_copies' $(ARGS)  # which limits the memory that sanitizers need
 
@@ -218,8 +219,9 @@ cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two worker
 # --- Distributions ------------------------------------------------------------------------
 
 .PHONY: dist
-dist: $(ENVS)/tf$(TF)/.ready $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
-	$(ENVS)/tf$(TF)/bin/python .ci/dist.py build/dist --mypy $(LINT)/mypy
+dist: $(TF_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
+	$(ENVS)/tf$(TF)/bin/python .ci/dist.py build/dist --mypy $(LINT)/mypy \
+	    --native $(VERSIONS:%=$(ENVS)/tf%/bin/python)
 
 # --- Benchmarks ---------------------------------------------------------------------------
 # The figures are of this machine; ratios are of one run. Other systems have environments of

@@ -1,11 +1,12 @@
 """Builds the distributions, the same bytes from the same commit, and checks the wheel by itself.
 
-    python .ci/dist.py build/dist [--mypy MYPY]
+    python .ci/dist.py build/dist [--mypy MYPY] [--native PYTHON ...]
 
 The folder has the wheel and the source distribution, a list of the packages that an installation
 brings along with their licences (CycloneDX, JSON), and checksums. They are built twice and have to
 be equal; then the wheel is installed into an empty folder: it is imported, runs a program, and its
-types are checked.
+types are checked. The wheel holds the native libraries, compiled once, for the TensorFlow of each
+Python that is named; each of these has to load them where there is no compiler.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -77,6 +79,21 @@ wrong: int = tf2_engine.TableSpec("words", 10, 4, optimizer=optimizer)
 
 WRONG = "6"
 
+PREBUILD = """
+import pathlib, sys
+from tf2_engine.native import build
+build.prebuild(pathlib.Path(sys.argv[1]))
+"""
+
+PREBUILT = """
+import sys
+from tf2_engine.native import build, loading, prebuilt
+loaded = loading.load()
+assert not prebuilt.runs_here() or loaded.ops is not None, loaded.reason
+sources = sorted(str(path.relative_to(build.SOURCES)) for path in build.SOURCES.rglob("*.cc"))
+print(*sorted(map(str, filter(None, map(build.existing, sources)))), sep="\\n")
+"""
+
 
 def main() -> None:
     """Builds and checks."""
@@ -85,13 +102,18 @@ def main() -> None:
     parser.add_argument(
         "--mypy", help="the program that checks types; without it they are not checked"
     )
+    parser.add_argument(
+        "--native", nargs="*", default=[], help="programs of Python to compile the libraries for"
+    )
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
     os.environ["SOURCE_DATE_EPOCH"] = str(date())  # for both builds
-    built = build(options.folder)
-    with tempfile.TemporaryDirectory() as other:
-        for path in build(pathlib.Path(other)):
+    with tempfile.TemporaryDirectory() as compiled, tempfile.TemporaryDirectory() as other:
+        libraries = pathlib.Path(compiled, "libraries")
+        prebuild(libraries, options.native)
+        built = build(options.folder, libraries)
+        for path in build(pathlib.Path(other), libraries):
             assert path.read_bytes() == (options.folder / path.name).read_bytes(), path.name
     (options.folder / "sbom.json").write_text(json.dumps(bill_of_materials(), indent=1) + "\n")
     sums = "".join(
@@ -99,22 +121,41 @@ def main() -> None:
     )
     (options.folder / "SHA256SUMS").write_text(sums)
     check(built[0], options.mypy)
+    check_prebuilt(built[0], options.native)
     sys.stdout.write(f"{options.folder}:\n{sums}")
 
 
-def build(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Builds the wheel and the source distribution of the files that git tracks."""
+def prebuild(folder: pathlib.Path, pythons: Sequence[str]) -> None:
+    """Compiles the native libraries into a folder, by each Python for its TensorFlow."""
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as copied:
+        source = pathlib.Path(copied, "source")
+        copy_tracked(source)
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+        for python in pythons:
+            run(python, "-c", PREBUILD, str(folder), environment=environment)
+
+
+def build(folder: pathlib.Path, libraries: pathlib.Path | None = None) -> list[pathlib.Path]:
+    """Builds the wheel and the source distribution of the files that git tracks.
+
+    The wheel has the native libraries of a folder as well.
+    """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(date()), "PYTHONHASHSEED": "0"}
     folder = folder.resolve()  # since one of the builds runs in a folder of its own
     with tempfile.TemporaryDirectory() as copied:
         source = pathlib.Path(copied, "source")
         copy_tracked(source)
+        prebuilt = source / "tf2_engine" / "native" / "libraries"
+        if libraries is not None:
+            shutil.copytree(libraries, prebuilt)
         run(
             *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
             *("--wheel-dir", str(folder), str(source)),
             environment=environment,
         )
-        shutil.rmtree(source / "build", ignore_errors=True)
+        for folder_of_wheel in (source / "build", prebuilt):
+            shutil.rmtree(folder_of_wheel, ignore_errors=True)
         run(
             *(sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)),
             environment=environment,
@@ -243,6 +284,27 @@ def check(wheel: pathlib.Path, mypy: str | None) -> None:
             type_errors = re.findall(r"^typed\.py:(\d+): error: (.*)", checked.stdout, re.MULTILINE)
             assert [line for line, _ in type_errors] == [WRONG], checked.stdout + checked.stderr
             assert "TableSpec" in type_errors[0][1], type_errors
+
+
+def check_prebuilt(wheel: pathlib.Path, pythons: Sequence[str]) -> None:
+    """Installs a wheel, whose libraries each Python loads with neither compiler nor cache."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        site, cache = pathlib.Path(folder, "site").resolve(), pathlib.Path(folder, "cache")
+        archive.extractall(site)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(site),
+            "CXX": "no-compiler",
+            "CXXFLAGS": "",
+            "ESTIMATOR_BRIDGE_CACHE": str(cache),
+        }
+        for python in pythons:
+            output = run(os.path.abspath(python), "-c", PREBUILT, cwd=site, environment=environment)
+            paths = [pathlib.Path(line) for line in output.splitlines()]
+            assert all(site in path.parents for path in paths), output
+            kinds = {path.name.split("-tf")[0] for path in paths}
+            assert not paths or kinds == {source.stem for source in site.rglob("*.cc")}, output
+            assert not cache.exists(), python
 
 
 def run(

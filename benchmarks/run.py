@@ -4,8 +4,9 @@
 
 `make bench` runs it beside stock's estimator, `make bench-peers` beside other systems, whose
 environments it makes. Contenders are processes of their own that wait while another one runs; a
-round asks each in turn for a few steps. The figures are medians over all steps; ratios are to the
-C++ loop without a framework (limit.cc), measured in the same rounds.
+round asks each in turn for a few steps. The figures are medians over all steps. Ratios are to the
+C++ loop without a framework (limit.cc): of each round's medians, and the median of these, so that
+what slows a whole round down does not count. Below are what holds the loop itself to the machine.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ import tempfile
 
 import tensorflow as tf
 
+from benchmarks.child import THREADS
 from benchmarks.workloads import WORKLOADS, Workload, batches
 from tf2_engine.native import build
 
 HERE = pathlib.Path(__file__).parent
 KINDS = ("train", "infer")
+MACHINE = ("infer-fresh", "rows", "bandwidth")
+"""What else the C++ loop measures; see limit.cc."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +67,14 @@ ENTRIES = {
     "stock-estimator": Entry("peers.estimator_child", ("stock",), "tf215", ("train",)),
     "recommenders-sparse": Entry("peers.recommenders_child", ("sparse",), "bench-recommenders"),
     "recommenders-ragged": Entry("peers.recommenders_child", ("ragged",), "bench-recommenders"),
-    "torch": Entry("peers.torch_child", (), "bench-torch"),
+    "torch": Entry("peers.torch_child", ("kept",), "bench-torch"),
+    "torch-dropped": Entry("peers.torch_child", ("dropped",), "bench-torch", ("infer",)),
     "fbgemm": Entry("peers.fbgemm_child", (), "bench-torch"),
 }
+
+
+Times = dict[str, list[list[float]]]
+"""For each kind of step the times in ms, or other figures, of the steps of each round."""
 
 
 class Contender:
@@ -119,11 +128,11 @@ def main() -> None:
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
     for name, workload in WORKLOADS.items():
         if options.workload in (name, "all"):
-            report(name, measure(workload, options))
+            report(workload, measure(workload, options))
 
 
-def measure(workload: Workload, options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
-    """Returns for each contender the times in ms of each kind of step."""
+def measure(workload: Workload, options: argparse.Namespace) -> dict[str, Times]:
+    """Returns the times of each contender, the C++ loop first."""
     steps = options.steps
     with tempfile.TemporaryDirectory() as folder:
         contenders = {"C++ loop (limit)": _limit(workload, pathlib.Path(folder))}
@@ -135,35 +144,80 @@ def measure(workload: Workload, options: argparse.Namespace) -> dict[str, dict[s
             for kind in entry.kinds:
                 contenders[name].run(kind, steps)
         for _ in range(options.rounds):
-            for kind in KINDS:
+            for kind in (*KINDS, *MACHINE):
                 for contender in contenders.values():
                     if kind in contender.times:
                         contender.times[kind] += contender.run(kind, steps)
         for contender in contenders.values():
             contender.end()
-        return {name: contender.times for name, contender in contenders.items()}
+        return {
+            name: {kind: _rounds(times, steps) for kind, times in contender.times.items()}
+            for name, contender in contenders.items()
+        }
 
 
-def report(name: str, times: dict[str, dict[str, list[float]]]) -> None:
-    """Prints medians and ratios."""
-    first = next(iter(times.values()))
-    print(f"\n{name:24s}{'train, ms':>12s}{'ratio':>8s}{'infer, ms':>12s}{'ratio':>8s}")
+def report(workload: Workload, times: dict[str, Times]) -> None:
+    """Prints medians and ratios, and what the machine allows."""
+    loop = next(iter(times.values()))
+    print(f"\n{workload.name:24s}{'train, ms':>12s}{'ratio':>8s}{'infer, ms':>12s}{'ratio':>8s}")
     for contender, measured in times.items():
         line = f"{contender:24s}"
         for kind in KINDS:
             if kind not in measured:
                 line += f"{'-':>12s}{'-':>8s}"
                 continue
-            median = statistics.median(measured[kind])
-            line += f"{median:12.2f}{median / statistics.median(first[kind]):8.2f}"
+            ratio = _ratio(measured[kind], loop[kind])
+            line += f"{_median(measured[kind]):12.2f}{ratio:8.2f}"
         print(line)
+    if all(kind in loop for kind in MACHINE):
+        print(_machine(workload, loop))
+
+
+def _machine(workload: Workload, loop: Times) -> str:
+    """Returns lines on the C++ loop's lookups beside bounds of the machine, in ratios to them."""
+    bandwidth = _median(loop["bandwidth"])
+    least = _bytes(workload) / bandwidth / 1e6
+    infer = loop["infer"]
+    return "\n".join(
+        (
+            f"  outputs in new memory: infer {_median(loop['infer-fresh']):.2f} ms, "
+            f"ratio {_ratio(loop['infer-fresh'], infer):.2f}",
+            f"  as many rows in no order, none in a cache, no outputs: {_median(loop['rows']):.2f} "
+            f"ms, ratio {_ratio(loop['rows'], infer):.2f}",
+            f"  distinct rows and outputs at {bandwidth:.1f} GB/s: {least:.2f} ms, ratio "
+            f"{least / _median(infer):.2f}",
+        )
+    )
+
+
+def _bytes(workload: Workload) -> float:
+    """Returns what a lookup must move: rows read once, outputs read and written; per batch."""
+    of_tables = batches(workload)
+    distinct = [len(set(batch.ids.tolist())) for table in of_tables for batch in table]
+    rows = sum(distinct) / len(of_tables[0])
+    return 4.0 * workload.dim * (rows + 2 * workload.batch * workload.tables)
+
+
+def _rounds(times: list[float], steps: int) -> list[list[float]]:
+    return [times[start : start + steps] for start in range(0, len(times), steps)]
+
+
+def _median(rounds: list[list[float]]) -> float:
+    return statistics.median(value for steps in rounds for value in steps)
+
+
+def _ratio(rounds: list[list[float]], others: list[list[float]]) -> float:
+    pairs = zip(rounds, others, strict=True)
+    return statistics.median(
+        statistics.median(steps) / statistics.median(other) for steps, other in pairs
+    )
 
 
 def _limit(workload: Workload, folder: pathlib.Path) -> Contender:
     program = folder / "limit"
     flags = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-pthread"]
     subprocess.run([*build.compiler(), *flags, str(HERE / "limit.cc"), "-o", program], check=True)
-    contender = Contender([str(program)])
+    contender = Contender([str(program), str(THREADS)], (*KINDS, *MACHINE))
     of_tables = batches(workload)
     contender.give(
         struct.pack("=4q", len(of_tables), workload.rows, workload.dim, len(of_tables[0]))

@@ -43,12 +43,17 @@ class Occurrences:
 
     The ids are int64; so are the cells, None when occurrence i belongs to cell i. Gains are
     float32, None for ones. `num_cells` is an int or a scalar int64 tensor.
+
+    Native ops have `splits` instead of cells where ids are in order of their cells and share the
+    gain of a cell: row splits, [1, rows + 1] int64. The ids of cell i are those from splits[0, i]
+    to splits[0, i + 1], gains are [rows] float32, and cells from `rows` on have no ids.
     """
 
     ids: Tensor
     cell: Tensor | None
     gain: Tensor | None
     num_cells: Tensor | int
+    splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
         """Returns the sum of each cell, [num_cells, dim] float32; a cell without ids is zero.
@@ -63,15 +68,33 @@ class Occurrences:
         return rows
 
     def explicit(self) -> OccurrenceTensors:
-        """Returns the same with `cell` and `gain` written out as tensors."""
+        """Returns the same with `cell` and `gain` written out as tensors, one for each id."""
+        if self.splits is not None:
+            return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
         return self._as_tensors(
             lambda: tf.range(size, dtype=tf.int64), lambda: tf.ones([size], tf.float32)
         )
 
     def compact(self) -> OccurrenceTensors:
-        """Returns the same, as native ops take it: with an empty tensor for what is None."""
-        return self._as_tensors(lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32))
+        """Returns the same, as native ops take it.
+
+        There is an empty tensor for what is None. Splits take the place of cells, from which their
+        rank tells them.
+        """
+        by_splits = self if self.splits is None else self._with_cell(self.splits)
+        return by_splits._as_tensors(
+            lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32)
+        )
+
+    def _by_cells(self, splits: Tensor) -> Occurrences:
+        lengths = splits[0, 1:] - splits[0, :-1]
+        cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
+        gain = None if self.gain is None else tf.gather(self.gain, cell)
+        return dataclasses.replace(self._with_cell(cell), gain=gain)
+
+    def _with_cell(self, cell: Tensor) -> Occurrences:
+        return Occurrences(self.ids, cell, self.gain, self.num_cells)
 
     def _as_tensors(
         self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]
@@ -86,7 +109,7 @@ class Occurrences:
 
 @dataclasses.dataclass(frozen=True)
 class OccurrenceTensors(Occurrences):
-    """Occurrences of which every field is a tensor."""
+    """Occurrences of which every field but `splits` is a tensor."""
 
     cell: Tensor
     gain: Tensor

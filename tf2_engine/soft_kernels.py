@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from tf2_engine import errors
 from tf2_engine.native import build
 
 
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
-    """Compiles a library if the cache does not have it, loads it, and returns it.
+    """Loads a library, compiled if neither cache nor wheel has it, and returns it.
 
     Args:
         what: what the library makes, as in "A software TPU cannot be made".
@@ -31,8 +29,7 @@ def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
             "a TPU, or where another copy was loaded."
         )
     try:
-        path = str(build.library(source))
+        _, path = build.load(source)
     except build.CannotBuild as error:
         raise build.CannotBuild(f"{what} cannot be made: {error}.") from error
-    tf.load_op_library(path)
-    return ctypes.CDLL(path)
+    return ctypes.CDLL(str(path))

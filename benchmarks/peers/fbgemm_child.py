@@ -46,9 +46,12 @@ def main() -> None:
     def train(number: int) -> None:
         tables(*inputs[number]).backward(gradient)
 
+    outputs = None  # of the step before, as a program keeps them which looks at them
+
     def infer(number: int) -> None:
+        nonlocal outputs
         with torch.no_grad():
-            tables(*inputs[number])
+            outputs = tables(*inputs[number])
 
     serve({"train": train, "infer": infer})
 

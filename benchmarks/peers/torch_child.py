@@ -1,6 +1,9 @@
 """torch: EmbeddingBag with sparse gradients, and its Adagrad.
 
-python -m benchmarks.peers.torch_child <workload>
+python -m benchmarks.peers.torch_child <workload> <outputs: kept|dropped>
+
+A lookup's outputs are kept until those of the next step have come, as a program keeps them which
+looks at them; or each table's are dropped before the next table is looked up.
 """
 
 from __future__ import annotations
@@ -36,12 +39,19 @@ def main() -> None:
         torch.autograd.backward(outputs, gradients)
         optimizer.step()
 
-    def infer(number: int) -> None:
+    outputs: list[torch.Tensor] = []
+
+    def keep(number: int) -> None:
+        nonlocal outputs
+        with torch.no_grad():
+            outputs = [each(*arguments) for each, arguments in zip(bags, inputs[number])]
+
+    def drop(number: int) -> None:
         with torch.no_grad():
             for each, arguments in zip(bags, inputs[number]):
                 each(*arguments)
 
-    serve({"train": train, "infer": infer})
+    serve({"train": train, "infer": {"kept": keep, "dropped": drop}[sys.argv[2]]})
 
 
 def bag(workload: Workload) -> torch.nn.EmbeddingBag:

@@ -32,6 +32,11 @@ def i64(*numbers: int) -> tf.Tensor:
     return tf.constant(numbers, tf.int64, [len(numbers)])
 
 
+def row_splits(*numbers: int) -> tf.Tensor:
+    """Returns row splits in the place of cells."""
+    return tf.constant([numbers], tf.int64, [1, len(numbers)])
+
+
 def f32(*numbers: float) -> tf.Tensor:
     """Returns a vector."""
     return tf.constant(numbers, tf.float32, [len(numbers)])
@@ -169,6 +174,23 @@ for _name, _index, _message in (
     _where = tf.constant(_index, tf.int64, np.shape(_index))
     BAD_OCCURRENCES[_name] = ({**SPARSE, "index": [_where]}, f"'ids'.*{_message}")
 
+BAD_SPLITS: dict[str, tuple[dict[str, Any], str]] = {
+    f"splits that {what}": (
+        {"cells": [row_splits(*splits)], "gains": [f32(*[1.0] * num_gains)]},
+        f"'ids'.*{message}",
+    )
+    for what, splits, num_gains, message in (
+        ("fall", (0, 3, 2, 3), 0, "rise from 0 to the 3 ids"),
+        ("begin late", (1, 3), 0, "rise from 0 to the 3 ids"),
+        ("begin below", (-FAR, 3), 0, "rise from 0 to the 3 ids"),
+        ("end early", (0, 2), 0, "rise from 0 to the 3 ids"),
+        ("end late", (0, FAR), 0, "rise from 0 to the 3 ids"),
+        ("are none", (), 0, "rise from 0 to the 3 ids"),
+        ("are of three cells", (0, 1, 2, 3), 0, "a cell beyond the 2"),
+        ("come with a gain per id", (0, 1, 3), 3, "3 row splits and 3 gains"),
+    )
+}
+
 BAD_LOOKUPS: dict[str, tuple[dict[str, Any], str]] = {
     "an id below": ({"ids": [i64(1, -6, 0)]}, "'ids'.*rows 0 to 6.*-6"),
     "an id beyond": ({"ids": [i64(1, FAR, 0)]}, f"'ids'.*{FAR}"),
@@ -181,6 +203,7 @@ BAD_LOOKUPS: dict[str, tuple[dict[str, Any], str]] = {
     "cells that do not fill": ({"sizes": [[None, 3]]}, "'ids'.*2 cells do not fill"),
     "several numbers of cells": ({"num_cells": [i64(2, 2)]}, "'ids'.*one number"),
     "a table that is not there": ({"table_of": [3]}, "table_of|no table 3"),
+    **BAD_SPLITS,
     "a variable short": ({"rows": [ROWS, ROWS], "dims": [DIM, DIM]}, "one variable per table"),
     "a variable of another shape": ({"rows": [ROWS + 1]}, r"float \[7,3\] instead of .*\[8,3\]"),
     "a variable of another width": ({"dims": [DIM + 1]}, r"instead of float \[7,4\]"),
@@ -195,6 +218,7 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
     "an id beyond": ({"ids": [i64(1, FAR, 0)]}, f"'ids'.*{FAR}"),
     "a cell beyond": ({"cells": [i64(0, 0, 2)]}, "'ids'.*a cell beyond the 2"),
     "a cell below": ({"cells": [i64(0, 0, -FAR)]}, "'ids'.*a cell beyond the 2"),
+    **BAD_SPLITS,
     "a gradient of another width": ({"gradients": [tf.ones([2, 4])]}, "'ids'.*no rows of 3"),
     "no gradient": ({"gradients": [tf.ones([0])]}, "'ids'.*a cell beyond the 0"),
     "several rates": ({"rates": [f32(1.0, 2.0)]}, "one number"),
@@ -312,7 +336,10 @@ def test_arbitrary_input_is_refused_or_done(seed: int) -> None:
             sizes=batch["sizes"],
             rows=batch["rows"],
         )
-        gain = gains[0].numpy().sum() if len(gains[0]) else len(ids[0])
+        of_ids = gains[0].numpy()
+        if len(of_ids) and cells[0].shape.rank == 2:
+            of_ids = np.repeat(of_ids, np.diff(cells[0].numpy()[0]))
+        gain = of_ids.sum() if len(gains[0]) else len(ids[0])
         # Every id has a gain of at least 0 and is added once on either side, in any order.
         np.testing.assert_allclose(
             activations.numpy()[..., 0].sum(), gain, rtol=2 * len(ids[0]) * UNIT_ROUNDOFF
@@ -344,13 +371,14 @@ MANY = 40_000
 
 
 @pytest.mark.parametrize("at", [0, MANY // 2, MANY - 1])
-@pytest.mark.parametrize("bad", ["id", "cell", "no cell"])
+@pytest.mark.parametrize("bad", ["id", "id by splits", "cell", "no cell"])
 def test_every_part_of_a_lookup_is_checked(at: int, bad: str) -> None:
     """One bad id, or cells that are beyond from some occurrence on, fail wherever they are."""
     ids, cells = np.full(MANY, 6), np.arange(MANY)
     count = MANY
-    if bad == "id":
+    if bad.startswith("id"):
         ids[at] = ROWS
+        cells = np.arange(MANY + 1)[None] if "splits" in bad else cells
     elif bad == "cell":
         # In order, as cells must be for parts: from below, or to beyond.
         cells[: at + 1] -= FAR if at == 0 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import pathlib
@@ -21,7 +22,7 @@ from compat_tests.support import fresh
 from compat_tests.support.paths import ROOT
 from estimator_bridge.cli import main as cli
 from tf2_engine import errors, soft_tpu
-from tf2_engine.native import build, cache, loading
+from tf2_engine.native import build, cache, loading, prebuilt
 
 HERE = str(ROOT)
 
@@ -431,3 +432,114 @@ def test_the_compiler_may_have_arguments(
 
     assert build.library("tiny.cc").exists()
     assert log.read_text().split() == ["compiled"]
+
+
+@pytest.fixture
+def shipped(
+    log: pathlib.Path, sources: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> pathlib.Path:
+    """The library of `tiny.cc` as a wheel brings it along; what its compilation noted is gone."""
+    monkeypatch.delenv("CXXFLAGS", raising=False)
+    monkeypatch.delenv(build.SANITIZE, raising=False)
+    monkeypatch.setattr(prebuilt, "runs_here", lambda: True)
+    monkeypatch.setattr(prebuilt, "FOLDER", log.parent / "prebuilt")
+    [library] = build.prebuild(prebuilt.FOLDER)
+    log.unlink()
+    return library
+
+
+def test_a_prebuilt_library_is_taken(
+    shipped: pathlib.Path, log: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library of the wheel that fits is loaded, also without a compiler, a cache, or a home."""
+    assert build.library("tiny.cc") == shipped
+    assert build.load("tiny.cc")[1] == shipped
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build.library("tiny.cc") == shipped
+    assert not log.exists()
+    assert not (log.parent / "cache").exists()
+
+
+def test_a_compiled_library_goes_before_a_prebuilt_one(
+    shipped: pathlib.Path, log: pathlib.Path
+) -> None:
+    """What `build-native --force` compiles for this processor is taken from then on."""
+    compiled = build.library("tiny.cc", again=True)
+
+    assert compiled != shipped
+    assert build.library("tiny.cc") == compiled
+    assert log.read_text().split() == ["compiled"]
+
+
+MISFITS: dict[str, Callable[[pathlib.Path, pytest.MonkeyPatch], None]] = {
+    "sources": lambda _, patch: _write(build.SOURCES / "tiny.h", "constexpr int kTiny = 2;\n"),
+    "version": lambda _, patch: patch.setattr(build.tf.version, "VERSION", "9.9.9"),
+    "build": lambda _, patch: patch.setattr(build.tf.version, "GIT_VERSION", "a distribution's"),
+    "abi": lambda _, patch: patch.setattr(
+        build.tf.sysconfig, "get_compile_flags", lambda: ["-D_GLIBCXX_USE_CXX11_ABI=0"]
+    ),
+    "processor": lambda _, patch: patch.setattr(prebuilt, "runs_here", lambda: False),
+    "flags": lambda _, patch: patch.setenv("CXXFLAGS", "-DNDEBUG"),
+    "sanitizer": lambda _, patch: patch.setenv(build.SANITIZE, "undefined"),
+    "damage": lambda library, _: _write(library, "no library"),
+    "no digest": lambda library, _: library.with_name(f"{library.name}.sha256").unlink(),
+}
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_prebuilt_library_that_does_not_fit_is_not_used(
+    name: str, shipped: pathlib.Path, log: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other sources, TensorFlow, ABI or processor, or damaged: then one is compiled."""
+    MISFITS[name](shipped, monkeypatch)
+
+    assert build.library("tiny.cc").parent == cache.folder()
+    assert log.read_text().split() == ["compiled"]
+
+
+def test_a_prebuilt_library_that_cannot_be_loaded_is_compiled(
+    shipped: pathlib.Path, log: pathlib.Path
+) -> None:
+    """What TensorFlow cannot load, for want of a newer C++ library say, is compiled instead."""
+    shipped.write_bytes(b"no library")
+    digest = hashlib.sha256(b"no library").hexdigest()
+    _write(shipped.with_name(f"{shipped.name}.sha256"), f"{digest}\n")
+
+    assert build.load("tiny.cc")[1].parent == cache.folder()
+    assert log.read_text().split() == ["compiled"]
+
+
+def test_prebuilt_libraries_are_the_same_bytes_wherever_they_are_made(
+    shipped: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of the sources, whose names are in messages, does not show in a library."""
+    libraries = []
+    for folder in ("one", "another"):
+        sources = tmp_path / folder / "sources"
+        sources.mkdir(parents=True)
+        _write(sources / "tiny.cc", "const char* place() { return __FILE__; }\n")
+        monkeypatch.setattr(build, "SOURCES", sources)
+        libraries += build.prebuild(tmp_path / folder / "made")
+    one, another = libraries
+
+    assert one.name == another.name
+    assert one.read_bytes() == another.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "machine, left_out, runs",
+    [("x86_64", "", True), ("aarch64", "", False), ("x86_64", "avx2", False)],
+)
+def test_a_processor_without_the_instructions_takes_none(
+    machine: str, left_out: str, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries run on x86 processors that have every instruction of the level."""
+    monkeypatch.setattr(prebuilt.platform, "machine", lambda: machine)
+    every = prebuilt._INSTRUCTIONS | {"fpu"}
+    monkeypatch.setattr(prebuilt, "processor_flags", lambda: every - {left_out})
+
+    assert prebuilt.runs_here() is runs

@@ -253,6 +253,45 @@ def test_what_is_built_runs_by_itself(
     assert ran.stdout.splitlines()[-1] == MOVED
 
 
+REASON = "from tf2_engine.native import loading; print(loading.load().reason)"
+
+
+@pytest.mark.full
+def test_a_first_run_compiles_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel has libraries for this TensorFlow; with other sources they are not used."""
+    dist = _dist()
+    monkeypatch.delenv("CXXFLAGS", raising=False)
+    libraries, wheels, site = tmp_path / "libraries", tmp_path / "wheels", tmp_path / "site"
+    wheels.mkdir()
+    dist.prebuild(libraries, [sys.executable])
+    wheel, _ = dist.build(wheels, libraries)
+    dist.check_prebuilt(wheel, [sys.executable])
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    [header] = site.glob("tf2_engine/native/host/rows.h")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+        "CXX": "no-compiler",
+        "ESTIMATOR_BRIDGE_CACHE": str(tmp_path / "cache"),
+    }
+
+    for change, words in (("", str(site)), ("// changed\n", "no C++ compiler 'no-compiler'")):
+        header.write_text(header.read_text() + change)
+        ran = subprocess.run(
+            [sys.executable, "-c", REASON],
+            cwd=site,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert words in ran.stdout
+    assert not (tmp_path / "cache").exists()
+
+
 UNSTATED = {"namex"}
 """Packages whose metadata state no licence, as somebody has seen."""
 

@@ -1,4 +1,4 @@
-"""Compiles the native ops of the host driver into the user's cache, and tries to load them."""
+"""Sees to it that there are the native ops of the host driver, and tries to load them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 15.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
-    text = "compile them even if the cache has them"
+    text = "compile them even if the cache or the wheel has them"
     parser.add_argument("--force", action="store_true", help=text)
 
 

@@ -66,11 +66,11 @@ def _native_ops() -> str:
     if loading.setting() == "auto" and loading.has_gpu():
         return "not used, because there is a GPU"
     try:
-        path = build.library_path(loading.SOURCE)
+        if (path := build.existing(loading.SOURCE)) is None:
+            build.library_path(loading.SOURCE)  # which says why it could not be compiled
+            return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
     except build.CannotBuild as error:
         return f"not used, because {error}"
-    if not path.exists():
-        return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
     loaded = loading.load()
     return f"loaded from {path}" if loaded.ops is not None else f"not used, because {loaded.reason}"
 
@@ -82,9 +82,9 @@ def _software_tpu() -> str:
     if soft_tpu.ops_with_kernels() and not soft_tpu.is_loaded():
         return "not possible, because this TensorFlow has TPU kernels of its own"
     try:
-        path = build.library_path(soft_tpu.SOURCE)
+        if (path := build.existing(soft_tpu.SOURCE)) is None:
+            build.library_path(soft_tpu.SOURCE)
+            return "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, does it"
     except build.CannotBuild as error:
         return f"not possible, because {error}"
-    if not path.exists():
-        return "not compiled yet; the first SoftTPUStrategy, or `run --software-tpu`, does it"
     return f"loaded on request from {path}"

@@ -1,8 +1,9 @@
-"""Kernels in C++, compiled where they run.
+"""Kernels in C++, prebuilt or compiled where they run.
 
-A wheel holds the sources alone: a library fits one version of TensorFlow, one compiler and one
-kind of processor. It is made at first use, or by `estimator-bridge build-native`; see `build` for
-where it is kept and `loading` for when it is used.
+A library fits one version of TensorFlow and one kind of processor. A wheel holds the sources, and
+libraries for the versions of TensorFlow and the processors that are most common; where none of them
+fits one is made at first use, or by `estimator-bridge build-native`. See `build` for where it is
+kept, `prebuilt` for what fits, and `loading` for when it is used.
 """
 
 from __future__ import annotations

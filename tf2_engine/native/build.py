@@ -1,6 +1,8 @@
-"""Compiles a library of ops, once for a machine, into a cache that belongs to the user.
+"""Finds a library of ops: in the user's cache, in the wheel, or compiled into the cache.
 
-The cache is $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else
+One that was compiled on this machine goes before that of the wheel, which is for every processor of
+a kind; see `prebuilt`. Where flags or sanitizers are asked for, that of the wheel is not used. The
+cache is $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else
 ~/.cache/estimator-bridge. The name of a library holds a digest of all that it depends on, and it
 appears under that name complete: processes may start at the same time, one of them compiles and
 the others wait for it. What is damaged is compiled again, and what others could have written is
@@ -19,11 +21,13 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from tf2_engine import log
-from tf2_engine.native import SOURCES, cache
+from tf2_engine.native import SOURCES, cache, prebuilt
+from tf2_engine.types import Object
 
 CannotBuild = cache.CannotBuild
 """Raised where a library could not be made, or is not to be trusted; the message says why."""
@@ -31,8 +35,10 @@ CannotBuild = cache.CannotBuild
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""
 
+_PROCESSOR = "-march=native"
+
 FLAGS = (
-    *("-shared", "-fPIC", "-O3", "-march=native"),
+    *("-shared", "-fPIC", "-O3", _PROCESSOR),
     # Nothing here has 16-bit floats, and Eigen's code for them does not compile in TensorFlow 2.21.
     "-U__AVX512FP16__",
     # Every operation rounds by itself, as in TensorFlow's ops.
@@ -65,26 +71,99 @@ def compiler() -> tuple[str, ...]:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """Returns the path of the library of a source file of this folder; it need not exist."""
-    parts = [tf.version.VERSION, tf.version.GIT_VERSION, _version(compiler()), _processor()]
-    parts += flags()
+    """Returns the path in the cache of the library of a source file; it need not exist."""
+    machine = _version(compiler()), _processor()
+    return cache.folder() / _name(source, [*machine, *flags()])
+
+
+def prebuilt_path(source: str) -> pathlib.Path | None:
+    """Returns the wheel's library of a source file; None if it has none that fits."""
+    asked = os.environ.get("CXXFLAGS", "") or os.environ.get(SANITIZE)
+    return None if asked else prebuilt.find(_name(source, _prebuilt_flags()))
+
+
+def library(source: str, *, again: bool = False) -> pathlib.Path:
+    """Returns the library of a source file of this folder, compiled if there is none, or `again`.
+
+    Raises CannotBuild if there is none that is prebuilt, and no compiler, or it fails, or the cache
+    cannot be written; and if another user could have written to the cache.
+    """
+    if not again:
+        path = existing(source)
+        if path is not None:
+            return path
+    return _compiled(source, again)
+
+
+def existing(source: str) -> pathlib.Path | None:
+    """Returns the library that `library` takes without compiling; None if there is none.
+
+    Raises CannotBuild if another user could have written to the cache.
+    """
+    try:
+        path = library_path(source)
+    except CannotBuild:  # there is no compiler, or no cache
+        return prebuilt_path(source)
+    try:
+        return path if cache.has(path) else prebuilt_path(source)
+    except OSError as error:
+        raise CannotBuild(f"the cache cannot be read: {error}") from error
+
+
+def load(source: str) -> tuple[Object, pathlib.Path]:
+    """Loads the library of a source file; returns the module of its ops, and its path.
+
+    One of the wheel may want a newer C++ library than this system has: then it is compiled. Raises
+    CannotBuild as `library` does, and what TensorFlow raises for a library that cannot be loaded.
+    """
+    path = library(source)
+    try:
+        return tf.load_op_library(str(path)), path
+    except (tf.errors.OpError, OSError, RuntimeError) as error:
+        if path != prebuilt_path(source):
+            raise
+        _log.info("%s cannot be loaded, and is compiled instead: %s", path, error)
+    path = _compiled(source, again=False)
+    return tf.load_op_library(str(path)), path
+
+
+def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Compiles all sources for a wheel, into a folder, for this TensorFlow; returns the libraries.
+
+    The same sources, TensorFlow and compiler give the same bytes, wherever they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    include = tf.sysconfig.get_include()
+    # Messages of errors hold the names of files.
+    places = (f"-ffile-prefix-map={SOURCES}=native", f"-ffile-prefix-map={include}=tensorflow")
+    libraries = []
+    for source in sorted(SOURCES.rglob("*.cc")):
+        path = folder / _name(str(source.relative_to(SOURCES)), _prebuilt_flags())
+        _run_compiler(source, path, (*_prebuilt_flags(), "-s", *places))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        path.with_name(path.name + prebuilt.DIGEST).write_text(f"{digest}\n", encoding="ascii")
+        libraries.append(path)
+    return libraries
+
+
+def _prebuilt_flags() -> tuple[str, ...]:
+    return tuple(f"-march={prebuilt.LEVEL}" if flag == _PROCESSOR else flag for flag in FLAGS)
+
+
+def _name(source: str, more: Sequence[str]) -> str:
+    """Returns the name of a library: with a digest of TensorFlow, the sources, and what is more."""
+    parts = [tf.version.VERSION, tf.version.GIT_VERSION, *more]
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     for path in sorted([SOURCES / source, *SOURCES.rglob("*.h")]):
         parts += [path.name, path.read_text(encoding="utf-8")]
     digest = hashlib.sha256(b"".join(part.encode() + b"\0" for part in parts)).hexdigest()[:20]
-    return cache.folder() / f"{pathlib.Path(source).stem}-tf{tf.version.VERSION}-{digest}.so"
+    return f"{pathlib.Path(source).stem}-tf{tf.version.VERSION}-{digest}.so"
 
 
-def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Returns the library of a source file of this folder, compiled if it is not there, or `again`.
-
-    Raises CannotBuild if there is no compiler, it fails, the cache cannot be written, or another
-    user could have written to it.
-    """
+def _compiled(source: str, again: bool) -> pathlib.Path:
+    """Returns the library in the cache, compiled if it is not there, or `again`."""
     path = library_path(source)
     try:
-        if not again and cache.has(path):
-            return path
         with cache.locked(path):
             if again or not cache.has(path):  # another process may have compiled it meanwhile
                 _compile(SOURCES / source, path)
@@ -96,26 +175,30 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
     handle, temporary = tempfile.mkstemp(suffix=".so", prefix=f".{path.stem}-", dir=path.parent)
     os.close(handle)
-    command = [*compiler(), str(source), f"-I{SOURCES}", *tf.sysconfig.get_compile_flags()]
-    command += [*flags(), "-o", temporary, *tf.sysconfig.get_link_flags()]
     _log.info("Compiling %s; it takes a quarter of a minute, once.", source.name)
     started = time.monotonic()
     try:
-        # A library that is preloaded into this process, a sanitizer say, is not for compilers.
-        environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-        compilation = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", env=environment
-        )
-        if compilation.returncode:
-            complaints = [line for line in compilation.stderr.splitlines() if " error: " in line]
-            complaint = (complaints or [f"it ended with status {compilation.returncode}"])[0]
-            _log.debug("%s\n%s", shlex.join(command), compilation.stderr)
-            raise CannotBuild(f"{command[0]} cannot compile {source.name}: {complaint.strip()}")
+        _run_compiler(source, pathlib.Path(temporary), flags())
         cache.publish(pathlib.Path(temporary), path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
     _log.info("Compiled %s in %.0f s: %s", source.name, time.monotonic() - started, path)
+
+
+def _run_compiler(source: pathlib.Path, path: pathlib.Path, chosen: Sequence[str]) -> None:
+    command = [*compiler(), str(source), f"-I{SOURCES}", *tf.sysconfig.get_compile_flags()]
+    command += [*chosen, "-o", str(path), *tf.sysconfig.get_link_flags()]
+    # A library that is preloaded into this process, a sanitizer say, is not for compilers.
+    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    compilation = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", env=environment
+    )
+    if compilation.returncode:
+        complaints = [line for line in compilation.stderr.splitlines() if " error: " in line]
+        complaint = (complaints or [f"it ended with status {compilation.returncode}"])[0]
+        _log.debug("%s\n%s", shlex.join(command), compilation.stderr)
+        raise CannotBuild(f"{command[0]} cannot compile {source.name}: {complaint.strip()}")
 
 
 def _version(command: tuple[str, ...]) -> str:

@@ -60,7 +60,7 @@ def host_ops(native: bool | None = None) -> Object:
 
 
 def load() -> Loaded:
-    """Compiles the ops if they are not in the cache, and loads them, once per process."""
+    """Loads the ops, once per process; compiles them if neither cache nor wheel has them."""
     with _LOCK:
         return _load()
 
@@ -81,13 +81,11 @@ def setting() -> str:
 @functools.cache
 def _load() -> Loaded:
     try:
-        path = build.library(SOURCE)
+        ops, path = build.load(SOURCE)
     except build.CannotBuild as error:
         return Loaded(None, str(error))
-    try:
-        ops = tf.load_op_library(str(path))
     except (tf.errors.OpError, OSError, RuntimeError) as error:
-        return Loaded(None, f"{path} cannot be loaded (`estimator-bridge build-native`): {error}")
+        return Loaded(None, f"they cannot be loaded (`estimator-bridge build-native`): {error}")
     # Gradients end at activations, as they do on a TPU.
     for name in ("Tf2EngineOccurrences", "Tf2EngineLookup", "Tf2EngineUpdate"):
         tf.no_gradient(name)

@@ -378,16 +378,20 @@ class _Layout:
         """Returns the batch that was packed, with the shapes that a queue forgets."""
         pieces = iter(flat)
         cores = tuple(
-            tuple(_next_occurrences(pieces) for _ in self.plan.features) for _ in range(num_cores)
+            tuple(
+                _next_occurrences(pieces, self.kernels.keeps_splits(feature))
+                for feature in self.plan.features
+            )
+            for _ in range(num_cores)
         )
         training = next(pieces)
         training.set_shape([])
         return Batch(cores, training)
 
 
-def _next_occurrences(pieces: Iterator[Tensor]) -> Occurrences:
+def _next_occurrences(pieces: Iterator[Tensor], keeps_splits: bool) -> Occurrences:
     ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-    for tensor in (ids, cell, gain):
+    for tensor in (ids, gain) if keeps_splits else (ids, cell, gain):
         tensor.set_shape([None])
     num_cells.set_shape([])
     return Occurrences(ids, cell, gain, num_cells)

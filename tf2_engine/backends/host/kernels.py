@@ -68,6 +68,10 @@ class KernelSet(abc.ABC):
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         """Returns occurrences as the set takes them from a queue, which cannot hold None."""
 
+    def keeps_splits(self, feature: FeaturePlan) -> bool:
+        """Returns whether `as_tensors` may have row splits, of rank 2, in the place of cells."""
+        return False
+
     @abc.abstractmethod
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         """Returns the activation of each piece: [*output_shape, dim] float32."""
@@ -173,6 +177,9 @@ class SplitKernels(KernelSet):
 
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         return self._sets[self._set_of(feature)].as_tensors(feature, occurrences)
+
+    def keeps_splits(self, feature: FeaturePlan) -> bool:
+        return self._sets[self._set_of(feature)].keeps_splits(feature)
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         first, second = self._split(pieces)

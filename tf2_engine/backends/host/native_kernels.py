@@ -65,6 +65,9 @@ class NativeKernels(KernelsOfPlan):
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         return occurrences.compact()
 
+    def keeps_splits(self, feature: FeaturePlan) -> bool:
+        return True
+
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         used = self._tables_of([read.feature for read in pieces])
         compact = [read.occurrences.compact() for read in pieces]
@@ -127,9 +130,14 @@ class NativeKernels(KernelsOfPlan):
             features, raw, per_row, *columns, strict=True
         ):
             combined = feature.table.combiner != "sum" and one.kind != "dense"
+            weighted = one.weight is not None
+            gain = gain if size == 1 and (weighted or combined) else None
+            num_cells = feature.cells or num_cells
+            if one.kind == "ragged" and size == 1 and not weighted:
+                occurrences.append(Occurrences(ids, None, gain, num_cells, splits=cell))
+                continue
             cell = cell if drop or one.kind != "dense" else None
-            gain = gain if size == 1 and (one.weight is not None or combined) else None
-            occurrences.append(Occurrences(ids, cell, gain, feature.cells or num_cells))
+            occurrences.append(Occurrences(ids, cell, gain, num_cells))
         return occurrences
 
     def _placed(

@@ -31,7 +31,8 @@ using ::tensorflow::shape_inference::InferenceContext;
 //   where: how messages name the feature.
 // `drop` leaves ids out that are outside of the table; they are an error otherwise. `index` is
 // [num_ids, rank] for sparse, row splits for ragged, and not looked at for dense ids. A cell or
-// gain that is empty stands for 0, 1, 2, ... or for ones.
+// gain that is empty stands for 0, 1, 2, ... or for ones. Ragged ids without weights, of which a row
+// is a cell, have row splits in the place of cells, [1, rows + 1], and a gain for each row.
 REGISTER_OP("Tf2EngineOccurrences")
     .Input("index: num_features * int64")
     .Input("ids: num_features * int64")
@@ -61,6 +62,7 @@ REGISTER_OP("Tf2EngineOccurrences")
       for (int i = 0; i < 3 * count; ++i) {
         c->set_output(i, c->Vector(InferenceContext::kUnknownDim));
       }
+      for (int i = count; i < 2 * count; ++i) c->set_output(i, c->UnknownShape());
       for (int i = 3 * count; i < 4 * count; ++i) c->set_output(i, c->Scalar());
       return absl::OkStatus();
     });

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/bags.h"
 #include "host/rows.h"
 #include "host/sums.h"
 #include "host/variables.h"
@@ -14,19 +15,18 @@
 
 namespace estimator_bridge {
 
-constexpr int64_t kLookupAhead = 16;  // ids between the row that is read and the one asked for
 constexpr int64_t kLookupChunk = 8192;  // a smaller task is not worth to be handed out
 
 // The rows of some ids, for `SumRows`.
-template <bool kHasGains, bool kOneShard>
+template <GainsOf kGainsOf, bool kOneShard>
 struct TableRows {
-  static constexpr bool kGains = kHasGains;
+  static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
   const float* Row(int64_t k) const { return Find(ids[k]); }
   __attribute__((always_inline)) inline void Ask(int64_t k) const {
-    if (k + kLookupAhead < count) Prefetch<false>(Find(ids[k + kLookupAhead]), dim);
+    if (k + ahead < end) Prefetch<false>(Find(ids[k + ahead]), dim);
   }
-  float Gain(int64_t k) const { return gain[k]; }
+  float Gain(int64_t k) const { return kGainsOf == GainsOf::kCells ? *gain : gain[k]; }
   const float* Find(int64_t id) const {
     if (kOneShard) return first + id * dim;
     int64_t shard, row;
@@ -35,12 +35,12 @@ struct TableRows {
   }
 
   const int64_t* ids;
-  const float* gain;
-  int64_t count;
+  const float* gain;  // of the ids, or that of the cell which is summed
+  int64_t end;
   float* const* shards;
   const float* first;  // of the first shard
   const Placement* placement;
-  int64_t dim;
+  int64_t dim, ahead;
 };
 
 class LookupOp : public tensorflow::OpKernel {
@@ -106,6 +106,7 @@ class LookupOp : public tensorflow::OpKernel {
       OP_REQUIRES(context, num_cells[i].NumElements() == 1,
                   errors::InvalidArgument(where_[i], ": num_cells must be one number."));
       job.cells = num_cells[i].flat<int64_t>()(0);
+      OP_REQUIRES_OK(context, job.piece.CheckNumCells(job.cells, where_[i]));
       job.dim = dims_[table_of_[i]];
       tensorflow::TensorShape shape;
       OP_REQUIRES_OK(context, ShapeOf(i, job.cells, &shape));
@@ -127,14 +128,9 @@ class LookupOp : public tensorflow::OpKernel {
                                    where_[task.job]);
       if (!results[t].ok()) return;
       float* const* own = shards.data() + table * num_shards_;
-      const bool gains = job.piece.gain != nullptr;
-      if (num_shards_ == 1) {
-        gains ? Run<true, true>(job, task, own, placements_[table])
-              : Run<false, true>(job, task, own, placements_[table]);
-      } else {
-        gains ? Run<true, false>(job, task, own, placements_[table])
-              : Run<false, false>(job, task, own, placements_[table]);
-      }
+      const Placement& placement = placements_[table];
+      num_shards_ == 1 ? Run<true>(job, task, own, placement)
+                       : Run<false>(job, task, own, placement);
     });
     OP_REQUIRES_OK(context, FirstError(results));
   }
@@ -167,10 +163,14 @@ class LookupOp : public tensorflow::OpKernel {
     return shape->AddDimWithStatus(dims_[table_of_[i]]);
   }
 
-  // Cells are never split, so the sum of one is the same however many tasks there are. Nothing is
-  // checked yet: whatever the cells are, a task's are among those that there are.
+  // Cells are never split, so the sum of one is the same however many tasks there are. Cells are not
+  // checked yet: whatever they are, a task's are among those that there are.
   static void AddTasks(int number, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
     const Piece& piece = job.piece;
+    if (piece.splits != nullptr) {
+      AddTasksOfSplits(number, job, chunk, tasks);
+      return;
+    }
     if (piece.count < 2 * chunk ||
         (piece.cell != nullptr && !std::is_sorted(piece.cell, piece.cell + piece.count))) {
       tasks->push_back({number, 0, piece.count, 0, job.cells});
@@ -191,13 +191,62 @@ class LookupOp : public tensorflow::OpKernel {
     }
   }
 
-  template <bool kGains, bool kOneShard>
+  static void AddTasksOfSplits(int number, const Job& job, int64_t chunk,
+                               std::vector<Task>* tasks) {
+    const int64_t* splits = job.piece.splits;
+    const int64_t* end = splits + job.piece.num_splits;
+    for (const int64_t* at = splits; at + 1 < end;) {
+      const int64_t* next = std::min(std::lower_bound(at + 1, end, *at + chunk), end - 1);
+      tasks->push_back({number, *at, *next, at - splits, next - splits});
+      at = next;
+    }
+    const int64_t count = job.piece.count, cells = job.piece.num_cells();
+    if (cells < job.cells) tasks->push_back({number, count, count, cells, job.cells});
+  }
+
+  template <bool kOneShard>
   static void Run(const Job& job, const Task& task, float* const* shards,
                   const Placement& placement) {
     const Piece& piece = job.piece;
+    if (piece.cell != nullptr || piece.gains == GainsOf::kIds) {
+      piece.gain == nullptr ? SumCells<GainsOf::kNone, kOneShard>(job, task, shards, placement)
+                            : SumCells<GainsOf::kIds, kOneShard>(job, task, shards, placement);
+      return;
+    }
+    // What is in order of the cells; those after the last id have none.
+    const int64_t last = piece.splits == nullptr ? task.end : std::min(task.last, piece.num_cells());
+    const Bags bags{shards[0], piece.ids, piece.splits, piece.gain, job.out, task.end};
+    if (!kOneShard || !SumBagsOfWidth(job.dim, bags, task.first, last)) {
+      piece.gain == nullptr
+          ? SumInOrder<GainsOf::kNone, kOneShard>(job, task, bags, last, shards, placement)
+          : SumInOrder<GainsOf::kCells, kOneShard>(job, task, bags, last, shards, placement);
+    }
+    Clear(job.out + last * job.dim, (task.last - last) * job.dim);
+  }
+
+  template <GainsOf kGains, bool kOneShard>
+  static TableRows<kGains, kOneShard> RowsOf(const Job& job, const Task& task,
+                                             float* const* shards, const Placement& placement) {
+    return {job.piece.ids, job.piece.gain, task.end,           shards,
+            shards[0],     &placement,     job.dim, LookupAhead(job.dim)};
+  }
+
+  template <GainsOf kGains, bool kOneShard>
+  static void SumInOrder(const Job& job, const Task& task, const Bags& bags, int64_t last,
+                         float* const* shards, const Placement& placement) {
+    auto rows = RowsOf<kGains, kOneShard>(job, task, shards, placement);
+    for (int64_t cell = task.first; cell < last; ++cell) {
+      if (kGains == GainsOf::kCells) rows.gain = bags.gain + cell;
+      SumRows(rows, bags.First(cell), bags.First(cell + 1), job.dim, true, job.out + cell * job.dim);
+    }
+  }
+
+  template <GainsOf kGains, bool kOneShard>
+  static void SumCells(const Job& job, const Task& task, float* const* shards,
+                       const Placement& placement) {
+    const Piece& piece = job.piece;
     const int64_t dim = job.dim;
-    const TableRows<kGains, kOneShard> rows{piece.ids, piece.gain, task.end, shards,
-                                            shards[0], &placement, dim};
+    const auto rows = RowsOf<kGains, kOneShard>(job, task, shards, placement);
     int64_t next = task.first;  // cells before it have a value
     for (int64_t begin = task.begin; begin < task.end;) {
       int64_t end = begin + 1;

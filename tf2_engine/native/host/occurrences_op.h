@@ -3,6 +3,7 @@
 #ifndef TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
 #define TF2_ENGINE_NATIVE_HOST_OCCURRENCES_OP_H_
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -96,8 +97,8 @@ class OccurrencesOp : public tensorflow::OpKernel {
       const bool shorter = w.kept < w.count;
       context->set_output(i, shorter ? w.ids.Slice(0, w.kept) : ids[i]);
       context->set_output(count + i, shorter && w.has_cell ? w.cell.Slice(0, w.kept) : w.cell);
-      context->set_output(2 * count + i,
-                          shorter && w.has_gain ? w.gain.Slice(0, w.kept) : w.gain);
+      const bool of_ids = w.has_gain && !features_[i].by_splits();
+      context->set_output(2 * count + i, shorter && of_ids ? w.gain.Slice(0, w.kept) : w.gain);
       Tensor* cells;
       OP_REQUIRES_OK(context, context->allocate_output(3 * count + i, {}, &cells));
       cells->scalar<int64_t>()() = w.num_cells;
@@ -122,6 +123,9 @@ class OccurrencesOp : public tensorflow::OpKernel {
     bool cuts() const {
       return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
     }
+    // Whether ids stay in order of their cells, and share a gain where they share a cell: then row
+    // splits say all.
+    bool by_splits() const { return kind == kRagged && per_row == 1 && !weighted; }
     // A ragged sequence has one id per position: nothing to weigh or combine.
     bool has_gains() const {
       if (kind == kRagged && per_row != 1) return false;
@@ -190,17 +194,24 @@ class OccurrencesOp : public tensorflow::OpKernel {
       }
       w->num_cells = w->samples * feature.per_sample;
     }
-    w->has_cell = feature.kind != kDense || drop_;
+    w->has_cell = !feature.by_splits() && (feature.kind != kDense || drop_);
     w->has_gain = feature.has_gains();
     using tensorflow::DT_FLOAT;
     using tensorflow::DT_INT64;
-    const int64_t n = w->count, cell_size = w->has_cell ? n : 0, gain_size = w->has_gain ? n : 0;
-    TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i, DT_INT64, {cell_size}, &w->cell));
+    const int64_t n = w->count, cell_size = w->has_cell ? n : 0;
+    const int64_t gain_size = !w->has_gain ? 0 : feature.by_splits() ? w->splits - 1 : n;
+    if (!feature.by_splits()) {
+      TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i, DT_INT64, {cell_size}, &w->cell));
+    } else if (drop_) {
+      TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i, DT_INT64, {1, w->splits}, &w->cell));
+    } else if (!w->cell.CopyFrom(index, {1, w->splits})) {
+      return errors::Internal(where, ": row splits cannot be given another shape.");
+    }
     TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i + 1, DT_FLOAT, {gain_size}, &w->gain));
     if (feature.cuts() || drop_) {
       TF_RETURN_IF_ERROR(kept_.Get(context, 3 * i + 2, DT_INT64, {n}, &w->ids));
     }
-    if (w->has_gain && feature.combiner != Combiner::kSum) {
+    if (w->has_gain && feature.combiner != Combiner::kSum && !feature.by_splits()) {
       TF_RETURN_IF_ERROR(context->allocate_temp(DT_FLOAT, {w->num_cells}, &w->sums));
     }
     return absl::OkStatus();
@@ -215,7 +226,11 @@ class OccurrencesOp : public tensorflow::OpKernel {
     }
     const int64_t* ids = w->from;
     const float* weight = w->weight;
-    if (feature.cuts() || (drop_ && !AllBelow(ids, w->count, feature.rows))) {
+    const bool drops = drop_ && !AllBelow(ids, w->count, feature.rows);
+    if (drops && feature.by_splits()) {
+      KeepBySplits(feature, w);
+      ids = w->ids.flat<int64_t>().data();
+    } else if (feature.cuts() || drops) {
       Keep(feature, w);
       ids = w->ids.flat<int64_t>().data();
       if (w->has_gain && weight != nullptr) weight = w->gain.flat<float>().data();
@@ -226,7 +241,14 @@ class OccurrencesOp : public tensorflow::OpKernel {
           ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ",
           FirstOutside(ids, w->kept, feature.rows));
     }
-    if (w->has_gain) Gains(feature, weight, w);
+    if (!drops && drop_ && feature.by_splits()) {
+      std::copy(w->index, w->index + w->splits, w->cell.flat<int64_t>().data());
+    }
+    if (w->has_gain && feature.by_splits()) {
+      GainsBySplits(feature, w);
+    } else if (w->has_gain) {
+      Gains(feature, weight, w);
+    }
     return absl::OkStatus();
   }
 
@@ -257,8 +279,9 @@ class OccurrencesOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
+  // Checks row splits, and sets the cell of every occurrence where the splits do not say it, -1 for
+  // one that is cut.
   static absl::Status RaggedCells(const Feature& feature, Work* w) {
-    int64_t* cells = w->cell.flat<int64_t>().data();
     const int64_t rows = w->splits - 1, per_row = feature.per_row;
     if (rows > w->num_cells / per_row) {
       return errors::InvalidArgument(feature.where, ": ", rows, " ragged rows do not fit ",
@@ -272,17 +295,20 @@ class OccurrencesOp : public tensorflow::OpKernel {
                                        before, "; splits must rise from 0 to the ", w->count,
                                        " ids.");
       }
-      if (row > 0) {
-        for (int64_t i = before; i < next; ++i) {
-          const int64_t at = i - before;
-          cells[i] = per_row == 1 ? row - 1 : at < per_row ? (row - 1) * per_row + at : -1;
-        }
-      }
       before = next;
     }
     if (before != w->count) {
       return errors::InvalidArgument(feature.where, ": the last row split is ", before,
                                      ", but there are ", w->count, " ids.");
+    }
+    if (!w->has_cell) return absl::OkStatus();
+    int64_t* cells = w->cell.flat<int64_t>().data();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t begin = w->index[row];
+      for (int64_t i = begin; i < w->index[row + 1]; ++i) {
+        const int64_t at = i - begin;
+        cells[i] = per_row == 1 ? row : at < per_row ? row * per_row + at : -1;
+      }
     }
     return absl::OkStatus();
   }
@@ -304,6 +330,34 @@ class OccurrencesOp : public tensorflow::OpKernel {
       ++kept;
     }
     w->kept = kept;
+  }
+
+  // Does the same for ids in order of their cells; the splits are those of what is kept.
+  static void KeepBySplits(const Feature& feature, Work* w) {
+    int64_t* splits = w->cell.flat<int64_t>().data();
+    int64_t* ids = w->ids.flat<int64_t>().data();
+    int64_t kept = 0;
+    splits[0] = 0;
+    for (int64_t row = 0; row + 1 < w->splits; ++row) {
+      for (int64_t i = w->index[row]; i < w->index[row + 1]; ++i) {
+        const int64_t id = w->from[i];
+        if (static_cast<uint64_t>(id) < static_cast<uint64_t>(feature.rows)) ids[kept++] = id;
+      }
+      splits[row + 1] = kept;
+    }
+    w->kept = kept;
+  }
+
+  // Sets the gain of each cell, which all of its ids have.
+  static void GainsBySplits(const Feature& feature, Work* w) {
+    // Where a sum of so many ones ends, one more is rounded away.
+    constexpr int64_t kMostOnes = int64_t{1} << 24;
+    const int64_t* splits = w->cell.flat<int64_t>().data();
+    float* gain = w->gain.flat<float>().data();
+    for (int64_t row = 0; row + 1 < w->splits; ++row) {
+      const int64_t ones = std::min(splits[row + 1] - splits[row], kMostOnes);
+      gain[row] = GainScale(feature.combiner, static_cast<float>(ones));
+    }
   }
 
   static void Gains(const Feature& feature, const float* weight, Work* w) {

@@ -118,12 +118,13 @@ class UpdateOp : public tensorflow::OpKernel {
                                             gradients[i].shape().DebugString(),
                                             " has no rows of ", tables_[t].dim, "."));
         sent.num_cells = size / tables_[t].dim;
+        OP_REQUIRES_OK(context, sent.piece.CheckNumCells(sent.num_cells, where_[i]));
         sent.first = jobs[t].count;
         sent.first_cell = jobs[t].num_cells;
         sent.core = core_of_[i];
         jobs[t].count += sent.piece.count;
         jobs[t].num_cells += sent.num_cells;
-        jobs[t].gains |= sent.piece.gain != nullptr;
+        jobs[t].gains = Joined(jobs[t].gains, sent.piece.gains);
         jobs[t].sent.push_back(sent);
       }
       total += jobs[t].count;
@@ -153,10 +154,11 @@ class UpdateOp : public tensorflow::OpKernel {
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
       const Task& task = tasks[i];
       const Job& job = jobs[task.table];
-      if (job.gains) {
-        Run<true>(tables_[task.table], job, task, data.data());
-      } else {
-        Run<false>(tables_[task.table], job, task, data.data());
+      const TableOf& table = tables_[task.table];
+      switch (job.gains) {
+        case GainsOf::kNone: Run<GainsOf::kNone>(table, job, task, data.data()); break;
+        case GainsOf::kIds: Run<GainsOf::kIds>(table, job, task, data.data()); break;
+        case GainsOf::kCells: Run<GainsOf::kCells>(table, job, task, data.data()); break;
       }
     });
     tensorflow::mutex_lock lock(mutex_);
@@ -181,11 +183,12 @@ class UpdateOp : public tensorflow::OpKernel {
     int64_t first;       // the number of its first occurrence in the table's
     int64_t first_cell;  // of its first cell in the table's
     int64_t core;
+    std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
   };
   struct Job {
     std::vector<Sent> sent;
     int64_t count = 0, num_cells = 0;
-    bool gains = false;
+    GainsOf gains = GainsOf::kNone;
     float rate = 0.0f;
     Grouping* order;
   };
@@ -194,16 +197,22 @@ class UpdateOp : public tensorflow::OpKernel {
     int64_t table, begin, end;
   };
 
+  // Gains of ids need the occurrence of each, which leads to that of its cell as well.
+  static GainsOf Joined(GainsOf one, GainsOf other) {
+    if (one == GainsOf::kIds || other == GainsOf::kIds) return GainsOf::kIds;
+    return one == GainsOf::kNone ? other : one;
+  }
+
   // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
-  // occurrence if there are gains, else that of its cell, which spares looking the cell up.
-  template <bool kHasGains>
+  // occurrence if there are gains of ids, else that of its cell, which spares looking the cell up.
+  template <GainsOf kGainsOf>
   struct Gradients {
-    static constexpr bool kGains = kHasGains;
+    static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
     const float* Row(int64_t k) const {
       int64_t at;
       const Sent& from = Find(k, &at);
-      if (kHasGains && from.piece.cell != nullptr) at = from.piece.cell[at];
+      if (kGainsOf == GainsOf::kIds && from.piece.cell != nullptr) at = from.piece.cell[at];
       return from.gradient + at * dim;
     }
     __attribute__((always_inline)) inline void Ask(int64_t k) const {
@@ -212,7 +221,10 @@ class UpdateOp : public tensorflow::OpKernel {
     float Gain(int64_t k) const {
       int64_t at;
       const Sent& from = Find(k, &at);
-      return from.piece.gain == nullptr ? 1.0f : from.piece.gain[at];
+      if (from.piece.gain == nullptr) return 1.0f;
+      // An occurrence whose gain is that of its cell.
+      if (kGainsOf == GainsOf::kIds && from.piece.gains == GainsOf::kCells) at = from.piece.cell[at];
+      return from.piece.gain[at];
     }
     int64_t Core(int64_t k) const {
       int64_t at;
@@ -225,7 +237,9 @@ class UpdateOp : public tensorflow::OpKernel {
       *at -= First(from);
       return from;
     }
-    static int64_t First(const Sent& from) { return kHasGains ? from.first : from.first_cell; }
+    static int64_t First(const Sent& from) {
+      return kGainsOf == GainsOf::kIds ? from.first : from.first_cell;
+    }
     static bool Before(int64_t number, const Sent& from) { return number < First(from); }
 
     const Grouping* order;
@@ -252,20 +266,50 @@ class UpdateOp : public tensorflow::OpKernel {
       TF_RETURN_IF_ERROR(sent.piece.Check(0, sent.piece.count, table.rows, 0, sent.num_cells,
                                           where_[table.pieces[i]]));
     }
-    job->order->Reset(table.rows, job->count, job->gains ? job->count : job->num_cells);
+    const bool of_ids = job->gains == GainsOf::kIds;
+    job->order->Reset(table.rows, job->count, of_ids ? job->count : job->num_cells);
     if (!job->order->ok()) {
       return errors::Unimplemented("A table of ", table.rows, " rows with ", job->count,
                                    " ids in a batch is too large.");
     }
-    for (const Sent& sent : job->sent) {
-      const Piece& piece = sent.piece;
-      for (int64_t i = 0; i < piece.count; ++i) {
-        const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
-        job->order->Set(sent.first + i, piece.ids[i], job->gains ? sent.first + i : cell);
+    for (Sent& sent : job->sent) {
+      if (sent.piece.splits == nullptr) {
+        SetInOrder(sent, of_ids, job->order);
+      } else if (of_ids) {
+        sent.cells = CellsOf(sent.piece);
+        sent.piece.cell = sent.cells.data();
+        SetInOrder(sent, of_ids, job->order);
+      } else {
+        SetBySplits(sent, job->order);
       }
     }
     job->order->Sort();
     return absl::OkStatus();
+  }
+
+  static void SetInOrder(const Sent& sent, bool of_ids, Grouping* order) {
+    const Piece& piece = sent.piece;
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
+      order->Set(sent.first + i, piece.ids[i], of_ids ? sent.first + i : cell);
+    }
+  }
+
+  static void SetBySplits(const Sent& sent, Grouping* order) {
+    const Piece& piece = sent.piece;
+    for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
+      for (int64_t i = piece.splits[cell]; i < piece.splits[cell + 1]; ++i) {
+        order->Set(sent.first + i, piece.ids[i], sent.first_cell + cell);
+      }
+    }
+  }
+
+  static std::vector<int64_t> CellsOf(const Piece& piece) {
+    std::vector<int64_t> cells(static_cast<size_t>(piece.count));
+    for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
+      std::fill(cells.begin() + piece.splits[cell], cells.begin() + piece.splits[cell + 1], cell);
+    }
+    return cells;
   }
 
   static void AddTasks(int64_t table, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
@@ -278,7 +322,7 @@ class UpdateOp : public tensorflow::OpKernel {
     }
   }
 
-  template <bool kGains>
+  template <GainsOf kGains>
   void Run(const TableOf& table, const Job& job, const Task& task, float* const* data) const {
     const Grouping& order = *job.order;
     const int64_t dim = table.dim;

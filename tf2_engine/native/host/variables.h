@@ -262,30 +262,54 @@ inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit
   });
 }
 
-// What one feature on one core looks up, as the Occurrences op makes it: see batch.py. `cell` and
-// `gain` are null where the tensor is empty: occurrence i belongs to cell i, and gains are ones.
+// What the gains of a piece belong to, if it has any.
+enum class GainsOf { kNone, kIds, kCells };
+
+// What one feature on one core looks up, as the Occurrences op makes it: see batch.py. The ids are
+// in order of their cells if there are `splits`: those of cell i are splits[i] to splits[i + 1], and
+// gains are of cells. Else there is the cell of each id, or null: id i belongs to cell i.
 struct Piece {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;
+  const int64_t* splits = nullptr;
+  int64_t num_splits = 0;
+  GainsOf gains = GainsOf::kNone;
   const float* gain = nullptr;
   int64_t count = 0;
 
+  int64_t num_cells() const { return num_splits - 1; }
+
+  // A `cell_tensor` of rank 2, [1, num_cells + 1], has splits; what is empty of rank 1 is not there.
   absl::Status Read(const Tensor& ids_tensor, const Tensor& cell_tensor,
                     const Tensor& gain_tensor, const std::string& where) {
     count = ids_tensor.NumElements();
-    const int64_t cells = cell_tensor.NumElements(), gains = gain_tensor.NumElements();
-    if ((cells != 0 && cells != count) || (gains != 0 && gains != count)) {
-      return errors::InvalidArgument(where, ": ", count, " ids come with ", cells, " cells and ",
-                                     gains, " gains; there must be one per id, or none.");
-    }
     ids = ids_tensor.flat<int64_t>().data();
-    cell = cells == 0 ? nullptr : cell_tensor.flat<int64_t>().data();
-    gain = gains == 0 ? nullptr : gain_tensor.flat<float>().data();
+    const int64_t* cells = cell_tensor.flat<int64_t>().data();
+    const int64_t size = cell_tensor.NumElements(), size_of_gains = gain_tensor.NumElements();
+    const bool has_splits = cell_tensor.dims() == 2;
+    if (has_splits) {
+      splits = cells;
+      num_splits = size;
+      TF_RETURN_IF_ERROR(CheckSplits(where));
+    } else if (size != 0) {
+      cell = cells;
+    }
+    if (size_of_gains != 0) {
+      gain = gain_tensor.flat<float>().data();
+      gains = has_splits ? GainsOf::kCells : GainsOf::kIds;
+    }
+    const bool misfit = size_of_gains != 0 && size_of_gains != (has_splits ? size - 1 : count);
+    if ((cell != nullptr && size != count) || misfit) {
+      return errors::InvalidArgument(where, ": ", count, " ids come with ", size,
+                                     has_splits ? " row splits and " : " cells and ", size_of_gains,
+                                     " gains; there must be one per id, or none",
+                                     has_splits ? "; with row splits one per row." : ".");
+    }
     return absl::OkStatus();
   }
 
   // Checks that the ids from `begin` to `end` are rows, and that these occurrences belong to cells
-  // from `first` to `last`.
+  // from `first` to `last`; see `CheckNumCells` where there are splits.
   absl::Status Check(int64_t begin, int64_t end, int64_t rows, int64_t first, int64_t last,
                      const std::string& where) const {
     if (!AllBelow(ids + begin, end - begin, rows)) {
@@ -293,12 +317,31 @@ struct Piece {
                                      rows - 1, ". The id: ",
                                      FirstOutside(ids + begin, end - begin, rows));
     }
+    if (splits != nullptr) return absl::OkStatus();
     if (cell == nullptr ? begin < first || end > last
                         : !AllWithin(cell + begin, end - begin, first, last)) {
-      return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", last,
-                                     " that there are.");
+      return BeyondCells(last, where);
     }
     return absl::OkStatus();
+  }
+
+  // Checks that there are as many cells as the splits have; nothing where there are none.
+  absl::Status CheckNumCells(int64_t cells, const std::string& where) const {
+    return splits != nullptr && num_cells() > cells ? BeyondCells(cells, where) : absl::OkStatus();
+  }
+
+ private:
+  static absl::Status BeyondCells(int64_t cells, const std::string& where) {
+    return errors::InvalidArgument(where, ": an id belongs to a cell beyond the ", cells,
+                                   " that there are.");
+  }
+
+  // Checks that splits rise from 0 to the number of ids.
+  absl::Status CheckSplits(const std::string& where) const {
+    bool falls = num_splits < 1 || splits[0] != 0 || splits[num_splits - 1] != count;
+    for (int64_t i = 1; i < num_splits; ++i) falls |= splits[i] < splits[i - 1];
+    if (!falls) return absl::OkStatus();
+    return errors::InvalidArgument(where, ": row splits must rise from 0 to the ", count, " ids.");
   }
 };
 

@@ -9,20 +9,24 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
-from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec
+from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, Momentum, TableSpec
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import loading
+from tf2_engine.optimizers import Optimizer
 from tf2_engine.plan import make_plan
 
 ROWS, DIM = 7, 3
-OPTIMIZER = optimizer_proto(
-    make_plan(
-        EngineSpec(
-            (TableSpec("table", ROWS, DIM, "sum", Adagrad(0.1)),), (FeatureSpec("ids", "table"),)
-        ),
-        [(3,)],
-    ).tables[0]
-).SerializeToString()
+
+
+def as_proto(optimizer: Optimizer) -> bytes:
+    """Returns an optimizer as the update op takes it."""
+    table = TableSpec("table", ROWS, DIM, "sum", optimizer)
+    plan = make_plan(EngineSpec((table,), (FeatureSpec("ids", "table"),)), [(3,)])
+    serialized: bytes = optimizer_proto(plan.tables[0]).SerializeToString()
+    return serialized
+
+
+OPTIMIZER = as_proto(Adagrad(0.1))
 
 REFUSED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
@@ -223,6 +227,15 @@ BAD_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
     "no gradient": ({"gradients": [tf.ones([0])]}, "'ids'.*a cell beyond the 0"),
     "several rates": ({"rates": [f32(1.0, 2.0)]}, "one number"),
     "no optimizer": ({"optimizers": [b""]}, "no native rule"),
+    "another arithmetic": ({"arithmetic": "v5p"}, "v5p"),
+    "an optimizer that SparseCores lack": (
+        {"arithmetic": "sparsecore", "optimizers": [as_proto(Momentum(0.1, momentum=0.5))]},
+        "no native rule for its optimizer with arithmetic='sparsecore'",
+    ),
+    "Adam of all rows on SparseCores": (
+        {"arithmetic": "sparsecore", "optimizers": [as_proto(Adam(0.1, lazy_adam=False))]},
+        "no native rule",
+    ),
     "an optimizer cut short": ({"optimizers": [OPTIMIZER[:-1]]}, "no OptimizationParameters"),
     "an optimizer of another kind": (
         {"optimizers": [bytes([0x22, 0])]},

@@ -1,10 +1,15 @@
 """The host driver with the arithmetic of SparseCores, on any version of TensorFlow.
 
-Oracle: the float64 references; on 2.21 the software SparseCores as well (test_driver.py).
+Oracle: the float64 references, and what stock's class on the software SparseCores made of the same
+(support/sparse_core_crossing.py).
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +17,12 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
+from compat_tests.cases import sharing
 from compat_tests.references import sparsecore
+from compat_tests.support import sparse_core_crossing as crossing
 from compat_tests.support import sparse_cores
-from compat_tests.support.sparse_cores import OPTIMIZERS, RATE, Case
+from compat_tests.support.sparse_core_crossing import FEW, MANY, Group, Tables
+from compat_tests.support.sparse_cores import OPTIMIZERS, RATE, Array, Case, Step
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, errors
 from tf2_engine.backends import HostDriver
 from tf2_engine.sparsecore_rules import of_sparsecore
@@ -24,52 +32,156 @@ RELATIVE = 2e-6
 
 
 class Host:
-    """Our engine for a case, with emulated cores on the host."""
+    """Our engine with the tables of a group of cases, and emulated cores on the host.
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        driver = HostDriver(arithmetic="sparsecore")
-        self.embedding = tf2_engine.TPUEmbedding(
-            sparse_cores.spec(case), driver=driver, num_cores=case.cores
-        )
+    Its cases may differ in their weights.
+    """
+
+    def __init__(self, group: Group, *, native: bool) -> None:
+        self.cases, self.cores = list(enumerate(group)), group[0].cores
+        driver = HostDriver(native, arithmetic="sparsecore")
+        spec = crossing.spec_of(group)
+        self.embedding = tf2_engine.TPUEmbedding(spec, driver=driver, num_cores=self.cores)
         self.embedding.build()
-        for table in case.ROWS:
-            self.embedding.tables[table].variables["parameters"][0].assign(case.initial(table))
+        assert ("native ops" if native else "TensorFlow's ops") in repr(driver)
+        for number, case in self.cases:
+            for table in case.ROWS:
+                (rows,) = self.embedding.tables[f"{table}{number}"].variables["parameters"]
+                rows.assign(case.initial(table))
 
-    def train(self) -> list[Any]:
-        """Returns the activations of each step and core, as the cases' batches have them."""
-        activations = []
-        for ids, gradients in sparse_cores.batches(self.case):
-            inputs = [sparse_cores.tensors(self.case, batch) for batch in ids]
-            weights = [{**weights, "dense": None} for _, weights in inputs]
-            one = self.case.cores == 1
-            features = [ids for ids, _ in inputs]
-            self.embedding.enqueue(features[0] if one else features, weights[0] if one else weights)
-            outputs = self.embedding.dequeue()
-            sent = [{f: tf.constant(g) for f, g in of_core.items()} for of_core in gradients]
-            self.embedding.apply_gradients(sent[0] if one else sent)
-            activations.append([outputs] if one else outputs)
-        return activations
+    def train(self, first: int, last: int) -> list[list[dict[str, Array]]]:
+        """Trains on the batches from `first` to `last`; returns activations by step and core."""
+        of_cases = {c.weighted: sparse_cores.batches(c)[first:last] for _, c in self.cases}
+        return [
+            self._step({k: steps[i] for k, steps in of_cases.items()}) for i in range(last - first)
+        ]
+
+    def _step(self, batches: Mapping[bool, Step]) -> list[dict[str, Array]]:
+        """Trains on one step, by whether it has weights."""
+        ids: list[dict[str, Any]] = [{} for _ in range(self.cores)]
+        weights: list[dict[str, Any]] = [{} for _ in range(self.cores)]
+        gradients: list[dict[str, Any]] = [{} for _ in range(self.cores)]
+        for core in range(self.cores):
+            for number, case in self.cases:
+                of_cores, sent = batches[case.weighted]
+                values, gains = of_cores[core].tensors
+                for feature in case.features:
+                    name = f"{feature}{number}"
+                    ids[core][name] = values[feature]
+                    weights[core][name] = None if feature == "dense" else gains[feature]
+                    gradients[core][name] = tf.constant(sent[core][feature])
+        one = self.cores == 1
+        self.embedding.enqueue(ids[0] if one else ids, weights[0] if one else weights)
+        activations = self.embedding.dequeue()
+        self.embedding.apply_gradients(gradients[0] if one else gradients)
+        return [
+            {name: value.numpy() for name, value in of_core.items()}
+            for of_core in ([activations] if one else activations)
+        ]
+
+    def tables_of(self, number: int) -> Tables:
+        """Returns parameters and slots of a case's tables."""
+        tables = {t: self.embedding.tables[f"{t}{number}"].variables for t in Case.ROWS}
+        return {
+            table: {name: shards[0].numpy() for name, shards in variables.items()}
+            for table, variables in tables.items()
+        }
+
+
+GOLDENS = crossing.read()
+PAIRED = sharing(crossing.paired(), "cores")
+# On a host no tables are stacked.
+CROSSED = [group for group in crossing.crossed() if group[0].stacked]
+
+ON_EITHER_OPS = pytest.mark.parametrize("native", [True, False], ids=["native", "tensorflow"])
+
+
+@pytest.mark.parametrize("group", PAIRED, ids=lambda group: f"{group[0].cores} cores")
+def test_it_trains_as_stock_with_every_pair_of_settings(group: Group) -> None:
+    """On native ops, twenty steps of every pair of settings end where stock's class ends."""
+    host = Host(group, native=True)
+    host.train(0, FEW)
+
+    for number, case in host.cases:
+        expected = crossing.golden(GOLDENS, case, FEW)
+        crossing.assert_close(host.tables_of(number), expected, str(case))
 
 
 @pytest.mark.full
+@ON_EITHER_OPS
+@pytest.mark.parametrize("group", CROSSED, ids=crossing.name_of)
+def test_it_trains_as_stock_with_every_setting(group: Group, native: bool) -> None:
+    """On either ops, 200 steps of every combination of settings end where stock's class ends."""
+    host = Host(group, native=native)
+    for first, last in ((0, FEW), (FEW, MANY)):
+        host.train(first, last)
+        for number, case in host.cases:
+            expected = crossing.golden(GOLDENS, case, last)
+            crossing.assert_close(host.tables_of(number), expected, f"{case}, step {last}")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", itertools.chain(*CROSSED), ids=str)
+def test_stock_trained_as_the_reference(case: Case) -> None:
+    """What the goldens have of stock's class are the tables and slots of the float64 reference."""
+    expected = sparse_cores.reference(case).tables
+
+    crossing.assert_close(crossing.golden(GOLDENS, case, MANY), expected, str(case))
+
+
+def test_every_case_has_a_golden_and_every_golden_a_case() -> None:
+    """The golden file has exactly the combinations, and says which TensorFlow wrote it."""
+    crossed = itertools.chain(*crossing.crossed())
+    assert {case.numbers for case in crossed} == set(GOLDENS["cases"])
+    assert {case.numbers for case in crossing.paired()} <= set(GOLDENS["cases"])
+    assert GOLDENS["tensorflow"] == "2.21.0"
+
+
+def test_the_goldens_tell_settings_apart() -> None:
+    """No two combinations of optimizer, combiners, weights and cores have the same tables."""
+    tables = [json.dumps(steps[str(MANY)]) for steps in GOLDENS["cases"].values()]
+
+    assert len(set(tables)) == len(tables)
+
+
+@pytest.mark.full
+@ON_EITHER_OPS
 @pytest.mark.parametrize(
     "case",
     [*(Case(name, cores=2) for name in OPTIMIZERS), Case("Adam", ("sum", "mean"), weighted=False)],
     ids=str,
 )
-def test_it_trains_as_the_reference(case: Case) -> None:
+def test_it_trains_as_the_reference(case: Case, native: bool) -> None:
     """Activations, tables and slots are those of the float64 reference."""
-    host, expected = Host(case), sparse_cores.reference(case)
-    for ours, theirs in zip(host.train(), expected.activations, strict=True):
+    host, expected = Host([case], native=native), sparse_cores.reference(case)
+    for ours, theirs in zip(host.train(0, case.steps), expected.activations, strict=True):
         for core, features in enumerate(theirs):
             for name, values in features.items():
-                np.testing.assert_allclose(ours[core][name], values, rtol=0, atol=2e-6 * 8)
-    for table, variables in expected.tables.items():
-        for name, values in variables.items():
-            (shard,) = host.embedding.tables[table].variables[name]
-            scale = max(1.0, float(np.abs(values).max()))
-            np.testing.assert_allclose(shard.numpy(), values, rtol=0, atol=RELATIVE * scale)
+                np.testing.assert_allclose(ours[core][f"{name}0"], values, rtol=0, atol=2e-6 * 8)
+    crossing.assert_close(host.tables_of(0), expected.tables, str(case), RELATIVE)
+
+
+EXACT = ("SGD", "Adagrad", "Adam", "Adam, sum outside")
+"""Optimizers without powers, which either ops compute by functions of their own."""
+
+
+@pytest.mark.parametrize("cores", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_either_ops_compute_the_same(cores: int) -> None:
+    """Native ops train what TensorFlow's ops train: to the bit, but for rounding of powers."""
+    cases = [Case(name, weighted=i % 2 == 0, cores=cores) for i, name in enumerate(OPTIMIZERS)]
+    native, plain = (Host(cases, native=native) for native in (True, False))
+
+    for ours, theirs in zip(native.train(0, 2), plain.train(0, 2), strict=True):
+        for core, features in enumerate(theirs):
+            for name, values in features.items():
+                exact = cases[int(re.sub(r"\D", "", name))].optimizer in EXACT
+                np.testing.assert_allclose(
+                    ours[core][name], values, rtol=0, atol=0 if exact else RELATIVE * 8
+                )
+    for number, case in native.cases:
+        tolerance = 0.0 if case.optimizer in EXACT else RELATIVE
+        actual, expected = native.tables_of(number), plain.tables_of(number)
+        crossing.assert_close(actual, expected, str(case), tolerance)
 
 
 def test_the_order_of_operations_is_that_of_the_op() -> None:
@@ -109,11 +221,9 @@ def test_what_sparsecores_cannot_do_is_refused() -> None:
 
 
 def test_another_arithmetic_is_refused() -> None:
-    """Other kernels, native ops among them, are refused: they have other arithmetic."""
+    """There are two kinds of arithmetic, and a driver says which it has."""
     with pytest.raises(errors.InvalidSpec, match=r"`arithmetic` must be .*, got 'v5p'"):
         HostDriver(arithmetic="v5p")  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidSpec, match="native=True"):
-        HostDriver(True, arithmetic="sparsecore")
     assert "SparseCore's arithmetic" in repr(HostDriver(arithmetic="sparsecore"))
 
 

@@ -67,19 +67,19 @@ MUTATIONS = {
         f"{_STOCK}::test_stock_trains",
     ),
     "Adam's epsilon twice": Mutation(
-        "software_sparsecore/rules.h",
+        "rules/sparsecore.h",
         "std::sqrt(v + inside) + outside",
         "std::sqrt(v + inside) + 2.0f * outside",
         f"{_STOCK}::{_EVERY}[Adam, sum outside mean+sqrtn 2x2 weighted]",
     ),
     "FTRL without beta": Mutation(
-        "software_sparsecore/rules.h",
+        "rules/sparsecore.h",
         "(raised + beta) / lr",
         "raised / lr",
         f"{_STOCK}::{_EVERY}[FTRL mean+sqrtn 2x2 weighted]",
     ),
     "momentum without Nesterov": Mutation(
-        "software_sparsecore/rules.h",
+        "rules/sparsecore.h",
         "(nesterov ? beta1 * m + scaled : m)",
         "m",
         f"{_STOCK}::{_EVERY}[AdagradMomentum mean+sqrtn 2x2 weighted]",

@@ -280,7 +280,7 @@ def test_several_lookups_in_a_step() -> None:
 
     arguments = []
     for ids, gradients in steps:
-        inputs = [stock.inputs(batch) for batch in ids]
+        inputs = [batch.tensors for batch in ids]
         arguments.append(
             (
                 stock.distributed([ids for ids, _ in inputs]),

@@ -1,28 +1,33 @@
 """Stock's TPUEmbeddingV2 trains on the software SparseCores, and computes what it should.
 
-Oracle: stock's code on the one side, the float64 references on the other.
+Oracle: stock's code on the one side, the float64 references on the other. Our driver is beside it.
 """
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
+import functools
 import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support import sparse_core_crossing as crossing
 from compat_tests.support import sparse_cores
-from compat_tests.support.sparse_cores import Case, Results, Stock
+from compat_tests.support.sparse_core_crossing import (
+    FEW,
+    MANY,
+    EngineOfGroup,
+    Group,
+    StockOfGroup,
+)
+from compat_tests.support.sparse_cores import Case, Results, Stock, assert_same_bits
 
 TOLERANCE = 2e-6
 """Relative to the largest magnitude. A row gets up to 20 gradients a step in three steps, which are
 60 additions and about as many roundings of its rule: 120 * 2^-24 is 7e-6 if all go one way, and a
 quarter of it is plenty for roundings that do not."""
-
-TOLERANCE_OF_MANY_STEPS = 1e-5
-"""For 200 steps, which round two hundred times as often; rules forget, or the rates are divided by
-sums that grow, so that most of it goes away again."""
 
 QUICK = Case("Adagrad", ("sqrtn", "mean"), cores=2, sparse_cores=2, steps=2)
 
@@ -34,16 +39,7 @@ FEW_STEPS = [
     Case("Adam", ("sum", "mean"), weighted=False, cores=8, sparse_cores=2),
 ]
 
-MANY_STEPS = [
-    Case(name, combiners, weighted, stacked, cores, sparse_cores=4 // cores, steps=200)
-    for name, combiners, (weighted, stacked), cores in itertools.product(
-        ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
-        (("mean", "sqrtn"), ("sum", "mean")),
-        ((True, True), (False, False)),
-        (1, 2, 4),
-    )
-]
-"""Five optimizers, all combiners, weights or none, stacked or not, 1, 2 and 4 replicas."""
+GOLDENS = crossing.read()
 
 
 def assert_equal(actual: Results, expected: Results, tolerance: float) -> None:
@@ -87,11 +83,31 @@ def test_stock_trains_with_every_setting(case: Case) -> None:
     assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE)
 
 
+@functools.cache
+def exact(case: Case) -> Results:
+    """Returns what the reference makes of a case, which does not know of stacks."""
+    return sparse_cores.reference(case)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("case", MANY_STEPS, ids=str)
-def test_stock_trains_for_many_steps(case: Case) -> None:
-    """Stock's class follows the reference for 200 steps."""
-    assert_equal(trained(case), sparse_cores.reference(case), TOLERANCE_OF_MANY_STEPS)
+@pytest.mark.parametrize("group", crossing.crossed(), ids=crossing.name_of)
+def test_stock_and_the_driver_train_for_many_steps(group: Group) -> None:
+    """With every setting stock's class follows the reference for 200 steps, and our driver stock.
+
+    The driver has the bits of stock's class, and the goldens hold for both.
+    """
+    few, stock = crossing.trained(StockOfGroup, group)
+    of_driver, ours = crossing.trained(EngineOfGroup, group)
+
+    for number, case in enumerate(group):
+        for steps, tables in ((FEW, few), (MANY, stock.tables)):
+            expected = crossing.golden(GOLDENS, case, steps)
+            crossing.assert_close(crossing.of_case(number, tables), expected, f"{case}, {steps}")
+        reference = exact(dataclasses.replace(case, stacked=True))
+        results = crossing.results_of(number, stock)
+        assert_equal(results, reference, crossing.TOLERANCE)
+    assert_same_bits(stock, ours)
+    assert_same_bits(Results([], few), Results([], of_driver))
 
 
 @pytest.mark.full
@@ -132,7 +148,7 @@ def test_a_loop_around_run_trains() -> None:
     stock = Stock(case)
     stock.fill()
     ((ids, gradients),) = sparse_cores.batches(case)
-    inputs = [stock.inputs(batch) for batch in ids]
+    inputs = [batch.tensors for batch in ids]
     arguments = [
         stock.distributed([ids for ids, _ in inputs]),
         stock.distributed([weights for _, weights in inputs]),

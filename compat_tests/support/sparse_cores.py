@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -109,6 +110,12 @@ class Case:
             "sparse": ("a", "sparse", 2 * s),
         }
 
+    @property
+    def numbers(self) -> str:
+        """Names what decides the numbers: that tables are stacked changes none."""
+        words = [self.optimizer, "+".join(self.combiners), f"{self.cores} cores"]
+        return " ".join(words + ["weighted"] * self.weighted)
+
     def combiner(self, table: str) -> str:
         """Returns the combiner of a table."""
         return self.combiners[table == "b"]
@@ -119,11 +126,35 @@ class Case:
         return np.random.default_rng(ord(table)).normal(size=(rows, dim)).astype(np.float32)
 
 
-Batch = dict[str, list[Occurrence]]
+class Batch(dict[str, list[Occurrence]]):
+    """The occurrences of each feature on one core."""
+
+    def __init__(self, case: Case, occurrences: Mapping[str, list[Occurrence]]) -> None:
+        super().__init__(occurrences)
+        self._features = case.features
+
+    @functools.cached_property
+    def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The ids and the weights by feature."""
+        both = {
+            feature: as_tensors(kind, samples, self[feature])
+            for feature, (_, kind, samples) in self._features.items()
+        }
+        ids, weights = ({f: pair[i] for f, pair in both.items()} for i in (0, 1))
+        return ids, weights
 
 
-def batches(case: Case, seed: int = 3) -> list[tuple[list[Batch], list[dict[str, Array]]]]:
-    """Returns for each step, for each core, the occurrences and the gradients of each feature."""
+Step = tuple[list[Batch], list[dict[str, Array]]]
+"""For each core the occurrences, and the gradients, of each feature."""
+
+
+def batches(case: Case) -> list[Step]:
+    """Returns the steps of a case; they depend on its weights, cores and SparseCores alone."""
+    return _batches(dataclasses.replace(case, optimizer="", combiners=("", ""), stacked=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _batches(case: Case, seed: int = 3) -> list[Step]:
     rng = np.random.default_rng(seed)
 
     def occurrences(table: str, kind: str, samples: int) -> list[Occurrence]:
@@ -137,9 +168,9 @@ def batches(case: Case, seed: int = 3) -> list[tuple[list[Batch], list[dict[str,
             for c, i, w in zip(cells, ids, weights, strict=True)
         ]
 
-    def step() -> tuple[list[Batch], list[dict[str, Array]]]:
+    def step() -> Step:
         ids = [
-            {name: occurrences(*of) for name, of in case.features.items()}
+            Batch(case, {name: occurrences(*of) for name, of in case.features.items()})
             for _ in range(case.cores)
         ]
         gradients = [
@@ -235,11 +266,11 @@ class Stock:
 
         return self.strategy.run(replica, args=(ids, weights, gradients))
 
-    def train(self, steps: Sequence[tuple[list[Batch], list[dict[str, Array]]]]) -> Results:
+    def train(self, steps: Sequence[Step]) -> Results:
         """Trains on batches of `batches`."""
         activations = []
         for ids, gradients in steps:
-            inputs = [self.inputs(batch) for batch in ids]
+            inputs = [batch.tensors for batch in ids]
             outputs = self.step(
                 self.distributed([ids for ids, _ in inputs]),
                 self.distributed([weights for _, weights in inputs]),
@@ -265,10 +296,6 @@ class Stock:
             )
             for name in values[0]
         }
-
-    def inputs(self, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the ids and weights of one core."""
-        return tensors(self.case, batch)
 
     def read(self, table: str) -> dict[str, Array]:
         """Returns parameters and slots of a table, [rows, dim] each."""
@@ -305,16 +332,6 @@ class Stock:
         return [stack[table].place(row) for row in range(case.ROWS[table])]
 
 
-def tensors(case: Case, batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the ids and weights of one core by feature."""
-    both = {
-        feature: as_tensors(kind, samples, batch[feature])
-        for feature, (_, kind, samples) in case.features.items()
-    }
-    ids, weights = ({f: pair[i] for f, pair in both.items()} for i in (0, 1))
-    return ids, weights
-
-
 def spec(case: Case) -> tf2_engine.EngineSpec:
     """Returns the tables and features of a case."""
     name, arguments, _ = OPTIMIZERS[case.optimizer]
@@ -339,9 +356,10 @@ def as_tensors(kind: str, samples: int, occurrences: Sequence[Occurrence]) -> tu
     if kind == "dense":
         build = tf.constant
     elif kind == "ragged":
+        splits = np.searchsorted(cells, np.arange(samples + 1)).astype(np.int64)
 
         def build(values: Any) -> Any:
-            return tf.RaggedTensor.from_value_rowids(values, cells, nrows=samples)
+            return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
     else:
         position = np.concatenate([np.arange(0), *(np.arange(n) for n in np.bincount(cells))])
@@ -392,3 +410,17 @@ class Engine(Stock):
         """Overwrites the rows of a table, or of a slot."""
         self.embedding.tables[table].variables[name][0].assign(rows)
         self.embedding.load()
+
+
+def assert_same_bits(expected: Results, actual: Results) -> None:
+    """Asserts that results agree in every activation, row and slot."""
+    steps = zip(expected.activations, actual.activations, strict=True)
+    for step, (theirs, ours) in enumerate(steps):
+        for core, features in enumerate(theirs):
+            for name, values in features.items():
+                what = f"step {step} core {core} feature {name}"
+                np.testing.assert_array_equal(ours[core][name], values, what)
+    for table, variables in expected.tables.items():
+        assert set(actual.tables[table]) == set(variables)
+        for name, values in variables.items():
+            np.testing.assert_array_equal(actual.tables[table][name], values, f"{name} of {table}")

@@ -63,10 +63,9 @@ class HostDriver(StepDriver):
             which by default is where they can be used; see `native.loading`. A table that they do
             not support runs on TensorFlow's ops all the same; see `native_kernels.supports`.
         arithmetic: whose update rules it has, "tpu" of the first generation, or "sparsecore" of the
-            TPU v5p, v6e and TPU7x, of which there are five; see `sparsecore_rules`. The latter is
-            on TensorFlow's ops.
+            TPU v5p, v6e and TPU7x, of which there are five; see `sparsecore_rules`.
 
-    Raises InvalidSpec for another arithmetic, or native ops for that of SparseCores.
+    Raises InvalidSpec for another arithmetic.
     """
 
     drops_batches = True
@@ -76,12 +75,7 @@ class HostDriver(StepDriver):
             raise errors.InvalidSpec(
                 f"`arithmetic` must be 'tpu' or 'sparsecore', got {arithmetic!r}."
             )
-        if arithmetic == "sparsecore" and native:
-            raise errors.InvalidSpec(
-                "native=True: the native ops have the first generation's arithmetic, not "
-                "arithmetic='sparsecore'. Leave `native` out."
-            )
-        self._native = False if arithmetic == "sparsecore" else native
+        self._native = native
         self._arithmetic = arithmetic
         self._configured: Configured | None = None
         self._tables: dict[str, Table] = {}
@@ -204,7 +198,7 @@ class HostDriver(StepDriver):
         """Returns native kernels for the tables that they support, if they are allowed."""
         ops = loading.host_ops(self._native)
         names = {table.name for table in plan.tables if ops is not None and supports(table)}
-        fused = NativeKernels(ops, plan, self._tables)
+        fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
         plain = TensorFlowKernels(plan, self._tables)
         if not names:
             return plain

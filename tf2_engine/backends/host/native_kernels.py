@@ -37,13 +37,21 @@ def supports(table: TablePlan) -> bool:
 
 
 class NativeKernels(KernelsOfPlan):
-    """A step on the native ops, for tables that they support; `ops` is from `native.loading`."""
+    """A step on the native ops, for tables that they support.
+
+    Args:
+        ops: from `native.loading`.
+        arithmetic: whose update rules they apply, "tpu" or "sparsecore"; see `HostDriver`.
+    """
 
     name = "native ops"
 
-    def __init__(self, ops: Object, plan: Plan, tables: Mapping[str, Table]) -> None:
+    def __init__(
+        self, ops: Object, plan: Plan, tables: Mapping[str, Table], arithmetic: str
+    ) -> None:
         super().__init__(plan, tables)
         self._ops = ops
+        self._arithmetic = arithmetic
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         # A batch whose layout only the run can tell is read by TensorFlow's ops.
@@ -97,6 +105,7 @@ class NativeKernels(KernelsOfPlan):
                 gradients=[sent.gradient for sent in pieces],
                 rates=[kernels.rate_of(table, rates) for table in used],
                 num_cores=self._plan.num_cores,
+                arithmetic=self._arithmetic,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
                 core_of=[sent.core for sent in pieces],
             )

@@ -111,7 +111,7 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU), 
 // One step of several tables. `variables` holds, table by table, the shards of the parameters and
 // of each slot. Per table: rows, dims, rates and optimizers, serialised OptimizationParameters of
 // which the learning rate alone is not looked at. Per piece, in order of cores: table_of, core_of
-// and where.
+// and where. `arithmetic` says whose rules: "tpu", those of the first generation, or "sparsecore".
 REGISTER_OP("Tf2EngineUpdate")
     .Input("variables: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -125,6 +125,7 @@ REGISTER_OP("Tf2EngineUpdate")
     .Attr("num_shards: int >= 1")
     .Attr("num_cores: int >= 1")
     .Attr("strategy: {'div', 'mod'}")
+    .Attr("arithmetic: {'tpu', 'sparsecore'} = 'tpu'")
     .Attr("rows: list(int)")
     .Attr("dims: list(int)")
     .Attr("optimizers: list(string)")

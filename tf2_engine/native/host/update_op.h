@@ -16,6 +16,7 @@
 #include "host/variables.h"
 #include "rules/optimizer.h"
 #include "rules/proto.h"
+#include "rules/sparsecore.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace estimator_bridge {
@@ -28,7 +29,7 @@ constexpr int64_t kUpdateTogether = 8;
 class UpdateOp : public tensorflow::OpKernel {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : OpKernel(context) {
-    std::string strategy;
+    std::string strategy, arithmetic;
     std::vector<tensorflow::tstring> optimizers;
     std::vector<int64_t> rows, dims, table_of;
     int num_pieces, num_tables;
@@ -38,6 +39,7 @@ class UpdateOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
     OP_REQUIRES_OK(context, context->GetAttr("num_cores", &num_cores_));
     OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
+    OP_REQUIRES_OK(context, context->GetAttr("arithmetic", &arithmetic));
     OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims));
     OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
@@ -56,6 +58,7 @@ class UpdateOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, num_shards_ >= 1 && num_cores_ >= 1 && num_cores_ % num_shards_ == 0,
                 errors::InvalidArgument(num_cores_, " cores cannot be spread over ", num_shards_,
                                         " shards."));
+    on_sparse_cores_ = arithmetic == "sparsecore";
     int64_t first = 0;
     for (size_t i = 0; i < tables; ++i) {
       TableOf table;
@@ -65,9 +68,11 @@ class UpdateOp : public tensorflow::OpKernel {
                   ReadOptimizer(optimizers[i].data(), optimizers[i].size(), &table.optimizer),
                   errors::InvalidArgument("Table ", i,
                                           ": its optimizer is no OptimizationParameters proto."));
-      OP_REQUIRES(context, table.optimizer.trains() && !table.optimizer.updates_all_rows(),
+      const bool trains = on_sparse_cores_ ? sparsecore::Trains(table.optimizer)
+                                           : table.optimizer.trains();
+      OP_REQUIRES(context, trains && !table.optimizer.updates_all_rows(),
                   errors::InvalidArgument("Table ", i, ": there is no native rule for its "
-                                                       "optimizer."));
+                                          "optimizer with arithmetic='", arithmetic, "'."));
       table.rows = rows[i];
       table.dim = dims[i];
       table.first = first;
@@ -331,7 +336,8 @@ class UpdateOp : public tensorflow::OpKernel {
     RowAt held[kUpdateTogether];
     int64_t count = 0;
     const auto apply_held = [&] {
-      UpdateRows(table.optimizer, job.rate, {held, count, dim});
+      const auto update = on_sparse_cores_ ? sparsecore::UpdateRows : UpdateRows;
+      update(table.optimizer, job.rate, {held, count, dim});
       count = 0;
     };
     // Sums gradients, and holds the row until there are several.
@@ -389,6 +395,7 @@ class UpdateOp : public tensorflow::OpKernel {
 
   int num_variables_ = 0;
   int64_t num_shards_ = 1, num_cores_ = 1;
+  bool on_sparse_cores_ = false;
   std::vector<TableOf> tables_;
   std::vector<int64_t> core_of_;
   std::vector<std::string> where_;

@@ -8,8 +8,7 @@
 //   partitions.h   triples in the order in which SparseCores get them, and the limits
 //   packing.h      the buffer in which they get them, written and read
 //   meeting.h      where the cores meet
-//   rules.h        the rules of the five optimizers
-//   *_kernels.h    the ops
+//   *_kernels.h    the ops; the rules of the five optimizers are in rules/sparsecore.h
 
 #include "software_sparsecore/meeting.h"
 #include "software_sparsecore/preprocess_kernels.h"

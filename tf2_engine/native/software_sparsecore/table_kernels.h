@@ -14,9 +14,9 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "host/rows.h"
 #include "rules/rule.h"
+#include "rules/sparsecore.h"
 #include "software_sparsecore/meeting.h"
 #include "software_sparsecore/packing.h"
-#include "software_sparsecore/rules.h"
 
 namespace software_sparsecore {
 
@@ -210,14 +210,14 @@ class UpdateKernel : public TableKernel {
                                     " of table ", table_, " is not below clip_weight_max ",
                                     settings_.clip_weight_max, ".")));
     absl::Status status;
-    rule_.ReadSettings([&](const char* name, auto* setting) {
+    rule_.ReadAttributes([&](const char* name, auto* setting) {
       if (status.ok()) status = construction->GetAttr(name, setting);
     });
     OP_REQUIRES_OK(construction, status);
   }
 
  private:
-  static constexpr int kSlots = static_cast<int>(Rule::kSlots.size());
+  static constexpr int kSlots = static_cast<int>(Rule::kInputs.size());
 
   absl::Status Work(const Contexts& contexts) const override {
     const Tensor* gradients;
@@ -246,7 +246,7 @@ class UpdateKernel : public TableKernel {
     for (int64_t core = 0; core < step.cores(); ++core) {
       bool fits = step.input(core, "activation_gradients").shape() == gradients &&
                   step.input(core, "learning_rate").NumElements() == 1;
-      for (const char* slot : Rule::kSlots) {
+      for (const char* slot : Rule::kInputs) {
         fits = fits && step.input(core, slot).shape() == step.part(core).shape();
       }
       if (!fits) {
@@ -295,7 +295,7 @@ class UpdateKernel : public TableKernel {
       estimator_bridge::RowAt place{updated[0] + row * width, {}, sum.data()};
       for (int i = 0; i < kSlots; ++i) place.slots[i] = updated[1 + i] + row * width;
       const estimator_bridge::Rows rows{&place, 1, width};
-      rule_.Update(rate, Step<kSlots>(around, rows));
+      rule_.Update(rate, estimator_bridge::Step<kSlots>(around, rows));
     }
     return absl::OkStatus();
   }
@@ -304,7 +304,7 @@ class UpdateKernel : public TableKernel {
     if constexpr (kSlots == 0) {
       return "";
     } else {
-      return Rule::kSlots[static_cast<size_t>(number)];
+      return Rule::kInputs[static_cast<size_t>(number)];
     }
   }
 
@@ -312,16 +312,18 @@ class UpdateKernel : public TableKernel {
   estimator_bridge::SharedSettings settings_;
 };
 
-#define SOFTWARE_SPARSECORE_UPDATE(RULE)                                                \
-  REGISTER_KERNEL_BUILDER(                                                              \
-      Name("XlaSparseDenseMatmulGradWith" #RULE "AndStaticBufferSize").Device(tensorflow::DEVICE_CPU), \
-      UpdateKernel<RULE>)
-SOFTWARE_SPARSECORE_UPDATE(Sgd);
-SOFTWARE_SPARSECORE_UPDATE(Adagrad);
-SOFTWARE_SPARSECORE_UPDATE(AdagradMomentum);
-SOFTWARE_SPARSECORE_UPDATE(Adam);
-SOFTWARE_SPARSECORE_UPDATE(Ftrl);
-#undef SOFTWARE_SPARSECORE_UPDATE
+// Registers the op of one rule: what the macro declares is static, once per rule.
+template <class Rule>
+void RegisterUpdate(const Rule&) {
+  const std::string op =
+      absl::StrCat("XlaSparseDenseMatmulGradWith", Rule::kUpdateOp, "AndStaticBufferSize");
+  REGISTER_KERNEL_BUILDER(Name(op.c_str()).Device(tensorflow::DEVICE_CPU), UpdateKernel<Rule>);
+}
+
+static const bool kUpdatesAreRegistered = [] {
+  estimator_bridge::sparsecore::ForEachRule([](const auto& rule) { RegisterUpdate(rule); });
+  return true;
+}();
 
 }  // namespace software_sparsecore
 

@@ -1,0 +1,267 @@
+"""What SparseCores are trained with, crossed, and what stock's class made of it.
+
+The goldens are of stock's TPUEmbeddingV2 on the software SparseCores. They are written on
+TensorFlow 2.21, by goldens/record_sparse_cores.py, and read on any version.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from compat_tests.cases import every, pairwise, sharing
+from compat_tests.references import sparsecore
+from compat_tests.support import sparse_cores
+from compat_tests.support.paths import GOLDENS
+from compat_tests.support.sparse_cores import (
+    OPTIMIZERS,
+    RATE,
+    Array,
+    Case,
+    Engine,
+    Results,
+    Stock,
+)
+from tf2_engine import EngineSpec, TPUEmbedding
+from tf2_engine.backends import SparseCoreDriver
+from tf2_engine.soft_tpu import SoftTPUStrategy
+from tf2_engine.sparsecore_limits import SparseCoreLimits
+
+PATH = GOLDENS / "sparse_cores.json"
+
+Tables = dict[str, dict[str, Array]]
+"""Parameters and slots, by table."""
+
+FEW, MANY = 20, 200
+"""The steps after which the goldens have the tables."""
+
+TOLERANCE = 1e-5
+"""For 200 steps, as a part of the largest magnitude, or of 1. Sums of 20 gradients a step and the
+rule round 4,000 times; rules forget, or divide by sums that grow, so that most of it goes away
+again: what remains is some hundred units in the last place, 100 * 2^-24 = 6e-6."""
+
+FACTORS: Mapping[str, tuple[Any, ...]] = {
+    "optimizer": ("SGD", "Adagrad", "AdagradMomentum", "Adam", "FTRL"),
+    "combiners": (("mean", "sqrtn"), ("sum", "mean"), ("sqrtn", "sum")),
+    "weighted": (True, False),
+    "stacked": (True, False),
+    "cores": (1, 2, 4),
+}
+"""Tables `a` and `c` have the first of two combiners, `b` the second."""
+
+Group = Sequence[Case]
+"""Cases with the same cores, weights and stacking, whose tables fit into one model.
+
+Names of tables and features in it end with the number of their case.
+"""
+
+
+def crossed() -> list[Group]:
+    """Returns every combination, for 200 steps; there are four SparseCores in all."""
+    cases = [_case(row) for row in every(FACTORS)]
+    return sharing(cases, "cores", "weighted", "stacked")
+
+
+def paired() -> list[Case]:
+    """Returns few combinations in which every pair occurs."""
+    return [_case(row) for row in pairwise(FACTORS)]
+
+
+def name_of(group: Group) -> str:
+    """Names a group in a test report."""
+    words = ["weighted"] * group[0].weighted + ["unstacked"] * (not group[0].stacked)
+    return " ".join([f"{group[0].cores} cores", *words])
+
+
+def spec_of(group: Group) -> EngineSpec:
+    """Returns the tables and features of all cases."""
+    specs = [(number, sparse_cores.spec(case)) for number, case in enumerate(group)]
+    return EngineSpec(
+        tuple(replace(t, name=f"{t.name}{n}") for n, spec in specs for t in spec.tables),
+        tuple(
+            replace(f, name=f"{f.name}{n}", table=f"{f.table}{n}")
+            for n, spec in specs
+            for f in spec.features
+        ),
+    )
+
+
+def of_case(number: int, tables: Tables) -> Tables:
+    """Returns the tables of one case of a group."""
+    return {table: tables[f"{table}{number}"] for table in Case.ROWS}
+
+
+def results_of(number: int, results: Results) -> Results:
+    """Returns the results of one case of a group."""
+    activations = [
+        [{name: of_core[f"{name}{number}"] for name in Case().features} for of_core in of_step]
+        for of_step in results.activations
+    ]
+    return Results(activations, of_case(number, results.tables))
+
+
+class StockOfGroup(Stock):
+    """Stock's TPUEmbeddingV2 with the tables of a group; all cases get the same batches."""
+
+    def __init__(self, group: Group) -> None:
+        self.case, self.group = group[0], group
+        self.strategy = SoftTPUStrategy(
+            self.case.cores, hardware="sparsecore", sparse_cores=self.case.sparse_cores
+        )
+        self.step = tf.function(self._step)
+        with self.strategy.scope():
+            self.embedding = self.make()
+            self.embedding.build()
+
+    def make(self) -> Any:
+        """Returns the embedding, not built yet."""
+        emb = tf.tpu.experimental.embedding
+        self.tables, features = {}, {}
+        for number, case in enumerate(self.group):
+            name, arguments, _ = OPTIMIZERS[case.optimizer]
+            for table, rows in case.ROWS.items():
+                self.tables[f"{table}{number}"] = emb.TableConfig(
+                    rows,
+                    case.DIMS[table],
+                    initializer=tf.zeros_initializer(),
+                    optimizer=getattr(emb, name)(RATE, **arguments),
+                    combiner=case.combiner(table),
+                    name=f"{table}{number}",
+                )
+            for feature, (table, _, samples) in case.features.items():
+                features[f"{feature}{number}"] = emb.FeatureConfig(
+                    self.tables[f"{table}{number}"], output_shape=[samples], name=feature
+                )
+        config = emb.SparseCoreEmbeddingConfig(disable_table_stacking=not self.case.stacked)
+        return emb.TPUEmbeddingV2(features, sparse_core_embedding_config=config)
+
+    def of_all(self, of_one: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of features for those of all cases."""
+        numbers = range(len(self.group))
+        return {f"{name}{number}": value for number in numbers for name, value in of_one.items()}
+
+    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
+            activations, preserved = self.embedding(self.of_all(ids), self.of_all(weights))
+            self.embedding.apply_gradients(self.of_all(gradients), preserved)
+            return activations
+
+        return self.strategy.run(replica, args=(ids, weights, gradients))
+
+    def fill(self) -> None:
+        """Gives the tables the rows that the cases begin with."""
+        for name in self.tables:
+            self.write(name, "parameters", self.case.initial(name[0]))
+
+    def read(self, table: str) -> dict[str, Array]:
+        """Returns parameters and slots of a table, [rows, dim] each."""
+        places, dim = self.places(table), self.case.DIMS[table[0]]
+        stack = self.embedding.embedding_layouts[table].stacked_table_name
+        parts = {
+            name: [part.numpy() for part in variable.values]
+            for name, variable in self.embedding.variables[stack].items()
+        }
+        return {
+            name: np.stack([of_cores[place.core][place.row, :dim] for place in places])
+            for name, of_cores in parts.items()
+        }
+
+    def places(self, table: str) -> list[sparsecore.Place]:
+        """Returns where the rows of a table are: one optimizer and width make a stack."""
+        base, number = table[0], int(table[1:])
+        tables = [table]
+        if self.case.stacked:
+            same = [
+                n
+                for n, case in enumerate(self.group)
+                if case.optimizer == self.group[number].optimizer
+            ]
+            tables = [f"{each}{n}" for each in ("ab" if base in "ab" else "c") for n in same]
+        rows = {name: self.case.ROWS[name[0]] for name in tables}
+        layout = sparsecore.stack(rows, self.case.cores, self.case.sparse_cores)[table]
+        return [layout.place(row) for row in range(rows[table])]
+
+
+class EngineOfGroup(StockOfGroup):
+    """Our engine with the tables of a group."""
+
+    def make(self) -> Any:
+        """Returns the engine, not built yet."""
+        spec = spec_of(self.group)
+        self.tables = dict.fromkeys(table.name for table in spec.tables)
+        limits = SparseCoreLimits(disable_table_stacking=not self.case.stacked)
+        return TPUEmbedding(spec, driver=SparseCoreDriver(limits))
+
+    def _step(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        def replica(ids: Any, weights: Any, gradients: Any) -> Any:
+            # Dense ids have no weights here; stock takes ones.
+            self.embedding.enqueue(self.of_all(ids), self.of_all({**weights, "dense": None}))
+            activations = self.embedding.dequeue()
+            self.embedding.apply_gradients(self.of_all(gradients))
+            return activations
+
+        return self.strategy.run(replica, args=(ids, weights, gradients))
+
+    read, write = Engine.read, Engine.write
+
+
+def trained(kind: type[StockOfGroup], group: Group) -> tuple[Tables, Results]:
+    """Returns the tables of all cases after few steps, and the results of many."""
+    model, steps = kind(group), sparse_cores.batches(group[0])
+    model.fill()
+    first, rest = model.train(steps[:FEW]), model.train(steps[FEW:])
+    return first.tables, Results(first.activations + rest.activations, rest.tables)
+
+
+def _case(row: Mapping[str, Any]) -> Case:
+    return Case(**row, sparse_cores=4 // row["cores"], steps=MANY)
+
+
+def read() -> dict[str, Any]:
+    """Returns the golden file: the version of TensorFlow, and the cases by `Case.numbers`."""
+    goldens: dict[str, Any] = json.loads(PATH.read_text())
+    return goldens
+
+
+def golden(goldens: Mapping[str, Any], case: Case, steps: int) -> Tables:
+    """Returns the tables of a case after some steps, FEW or MANY."""
+    of_case = goldens["cases"][case.numbers][str(steps)]
+    return {
+        table: {name: _array(text, case, table) for name, text in variables.items()}
+        for table, variables in of_case.items()
+    }
+
+
+def encoded(tables: Tables) -> dict[str, dict[str, str]]:
+    """Returns tables as the goldens have them: float32, row by row, in base64."""
+    return {
+        table: {
+            name: base64.b64encode(np.asarray(values, "<f4").tobytes()).decode()
+            for name, values in variables.items()
+        }
+        for table, variables in tables.items()
+    }
+
+
+def _array(text: str, case: Case, table: str) -> Array:
+    values = np.frombuffer(base64.b64decode(text), "<f4")
+    return values.reshape(case.ROWS[table], case.DIMS[table])
+
+
+def assert_close(
+    actual: Tables, expected: Tables, where: str, tolerance: float = TOLERANCE
+) -> None:
+    """Asserts that tables are equal, up to a part of the largest magnitude and of 1."""
+    assert actual.keys() == expected.keys(), where
+    for table, variables in expected.items():
+        assert actual[table].keys() == variables.keys(), f"{where}, table {table}"
+        for name, values in variables.items():
+            difference = float(np.abs(actual[table][name] - values).max())
+            allowed = tolerance * max(1.0, float(np.abs(values).max()))
+            assert difference <= allowed, f"{where}, {name} of table {table}: {difference}"

@@ -1,0 +1,196 @@
+// The rules of the five optimizers that SparseCores have, each operation rounded and in the order in
+// which TensorFlow's lowering of the ops has it. They differ from rules/optimizers/ in that order:
+// (1 - beta) * g is first here, and FTRL divides by zero. Plain C++17, no TensorFlow.
+//
+// A rule is the one of rules/optimizers/ with the same settings, and a rule of its own:
+//
+//   static constexpr const char* kUpdateOp
+//       what the op is called: XlaSparseDenseMatmulGradWith<name>AndStaticBufferSize
+//   static constexpr std::array kInputs = {"...", ...}
+//       the op's inputs for the slots, in the order of its outputs
+//   template <class Read> void ReadAttributes(const Read& read)
+//       calls read(name, &setting) for every attribute
+
+#ifndef TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_
+#define TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_
+
+#include <array>
+#include <cmath>
+#include <type_traits>
+#include <variant>
+
+#include "rules/optimizer.h"
+#include "rules/optimizers.h"
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+namespace sparsecore {
+
+struct Sgd : estimator_bridge::Sgd {
+  static constexpr const char* kUpdateOp = "Sgd";
+  static constexpr std::array<const char*, 0> kInputs = {};
+
+  template <class Read>
+  void ReadAttributes(const Read&) {}
+};
+
+struct Adagrad : estimator_bridge::Adagrad {
+  static constexpr const char* kUpdateOp = "Adagrad";
+  static constexpr std::array kInputs = {"accumulator"};
+
+  template <class Read>
+  void ReadAttributes(const Read&) {}
+};
+
+struct AdagradMomentum : estimator_bridge::AdagradMomentum {
+  static constexpr const char* kUpdateOp = "AdagradMomentum";
+  static constexpr std::array kInputs = {"accumulator", "momenta"};
+
+  template <class Read>
+  void ReadAttributes(const Read& read) {
+    read("use_nesterov", &use_nesterov);
+    read("exponent", &exponent);
+    read("beta1", &momentum);
+    read("beta2", &beta2);
+    read("epsilon", &epsilon);
+  }
+
+  void Update(float lr, const Step<2>& step) const {
+    const float power = -1.0f / exponent;
+    if (power == -0.5f) {
+      Run(lr, step, InverseRoot());
+    } else {
+      Run(lr, step, Power(power));
+    }
+  }
+
+ private:
+  template <class Scale>
+  void Run(float lr, const Step<2>& step, Scale scale) const {
+    step.Run([lr, scale, nesterov = use_nesterov, beta1 = momentum, beta2 = beta2,
+              rest = 1.0f - beta2, epsilon = epsilon](float& w, float& a, float& m, float g) {
+      a = beta2 == 1.0f ? a + g * g : beta2 * a + rest * g * g;
+      const float scaled = scale(a + epsilon) * g;
+      m = beta1 * m + scaled;
+      w = w - lr * (nesterov ? beta1 * m + scaled : m);
+    });
+  }
+};
+
+struct Adam : estimator_bridge::Adam {
+  static constexpr const char* kUpdateOp = "Adam";
+  static constexpr std::array kInputs = {"momenta", "velocity"};
+
+  template <class Read>
+  void ReadAttributes(const Read& read) {
+    read("use_sum_inside_sqrt", &sum_inside_sqrt);
+    read("beta1", &beta1);
+    read("beta2", &beta2);
+    read("epsilon", &epsilon);
+  }
+
+  void Update(float lr, const Step<2>& step) const {
+    const float inside = sum_inside_sqrt ? epsilon * epsilon : 0.0f;
+    step.Run([lr, beta1 = beta1, rest1 = 1.0f - beta1, beta2 = beta2, rest2 = 1.0f - beta2, inside,
+              outside = sum_inside_sqrt ? 0.0f : epsilon](float& w, float& m, float& v, float g) {
+      m = beta1 * m + rest1 * g;
+      v = beta2 * v + rest2 * g * g;
+      w = w - lr * m / (std::sqrt(v + inside) + outside);
+    });
+  }
+};
+
+struct Ftrl : estimator_bridge::Ftrl {
+  static constexpr const char* kUpdateOp = "Ftrl";
+  static constexpr std::array kInputs = {"accumulator", "linear"};
+
+  template <class Read>
+  void ReadAttributes(const Read& read) {
+    read("multiply_linear_by_learning_rate", &linear_times_rate);
+    read("beta", &beta);
+    read("learning_rate_power", &lr_power);
+    read("l1_regularization_strength", &l1);
+    read("l2_regularization_strength", &l2);
+  }
+
+  void Update(float lr, const Step<2>& step) const {
+    const float power = -lr_power;
+    if (power == 0.5f) {
+      Run(lr, step, Root());
+    } else {
+      Run(lr, step, Power(power));
+    }
+  }
+
+ private:
+  template <class Raise>
+  void Run(float lr, const Step<2>& step, Raise raise) const {
+    const bool times_rate = linear_times_rate;
+    step.Run([lr, raise, times_rate, beta = beta, l1 = l1, limit = times_rate ? lr * l1 : l1,
+              twice_l2 = 2.0f * l2,
+              constant = 2.0f * lr * l2](float& w, float& a, float& z, float g) {
+      const float before = raise(a);
+      a = a + g * g;
+      const float raised = raise(a), grown = raised - before;
+      z = times_rate ? z + lr * g - grown * w : z + g - grown * w / lr;
+      const float clipped = l1 == 0.0f ? 0.0f : AtLeast(AtMost(z, limit), -limit);
+      const float divisor = times_rate ? raised + constant + beta : (raised + beta) / lr + twice_l2;
+      w = (clipped - z) / divisor;
+    });
+  }
+};
+
+// The rule of SparseCores by that with the same settings; void where they have none.
+template <class OneRule>
+struct Counterpart {
+  using Type = void;
+};
+#define TF2_ENGINE_SPARSECORE_RULE(RULE)          \
+  template <>                                     \
+  struct Counterpart<estimator_bridge::RULE> {    \
+    using Type = RULE;                            \
+  }
+TF2_ENGINE_SPARSECORE_RULE(Sgd);
+TF2_ENGINE_SPARSECORE_RULE(Adagrad);
+TF2_ENGINE_SPARSECORE_RULE(AdagradMomentum);
+TF2_ENGINE_SPARSECORE_RULE(Adam);
+TF2_ENGINE_SPARSECORE_RULE(Ftrl);
+#undef TF2_ENGINE_SPARSECORE_RULE
+
+template <class OneRule>
+constexpr bool kHasCounterpart = !std::is_void_v<typename Counterpart<OneRule>::Type>;
+
+// Calls `visit` with every rule of SparseCores, its settings being the defaults.
+template <class Visit>
+void ForEachRule(const Visit& visit) {
+  estimator_bridge::ForEachRule([&visit](const auto& rule) {
+    using OneRule = std::decay_t<decltype(rule)>;
+    if constexpr (kHasCounterpart<OneRule>) visit(typename Counterpart<OneRule>::Type{rule});
+  });
+}
+
+// Whether `UpdateRows` has something to apply.
+inline bool Trains(const Optimizer& optimizer) {
+  return std::visit(
+      [](const auto& rule) { return kHasCounterpart<std::decay_t<decltype(rule)>>; },
+      optimizer.rule);
+}
+
+// Applies one step as estimator_bridge::UpdateRows does, by the rule of SparseCores; does nothing if
+// there is none.
+inline void UpdateRows(const Optimizer& optimizer, float lr, const Rows& rows) {
+  const ClipAndDecay around(optimizer, lr);
+  std::visit(
+      [&](const auto& rule) {
+        using OneRule = std::decay_t<decltype(rule)>;
+        if constexpr (kHasCounterpart<OneRule>) {
+          UpdateRowsBy(typename Counterpart<OneRule>::Type{rule}, lr, around, rows);
+        }
+      },
+      optimizer.rule);
+}
+
+}  // namespace sparsecore
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_

@@ -211,8 +211,6 @@ cluster-demo: MODEL_DIR = $(MOVIELENS)/model_dir/cluster_tf$(TF)
 cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two workers and two parameter servers
 	$(ENVS)/tf$(TF)/bin/python $(MOVIELENS)/fetch.py --data_dir $(MOVIELENS)/data
 	rm -rf $(MODEL_DIR)
-	# Its input_fn, of one host, would read the same for each worker: the chief reads.
-	ESTIMATOR_BRIDGE_INPUT_HOSTS=1 \
 	$(ENVS)/tf$(TF)/bin/python examples/local_cluster.py --workers 2 --ps 2 -- $(MOVIELENS)/train.py \
 	    --data_dir $(MOVIELENS)/data --model_dir $(MODEL_DIR) --use_tpu $(ARGS)
 

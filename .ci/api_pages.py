@@ -52,6 +52,7 @@ MADE_ELSEWHERE = {
     "tf2_engine.keras.classes.RegressionHead": (
         "tf2_engine.keras.number_heads.RegressionHeadLayer"
     ),
+    "tf2_engine.keras.classes.RateByStep": "tf2_engine.keras.rate_by_step.RateByStepBase",
     "tf2_engine.keras.classes.RuleOptimizer": "tf2_engine.keras.rule_optimizer.RuleOptimizerBase",
     "tf2_engine.keras.classes.ColumnEmbedding": (
         "tf2_engine.keras.column_layers.ColumnEmbeddingLayer"

@@ -90,8 +90,18 @@ class OnCluster(Run):
 
 @pytest.fixture(scope="module")
 def cluster(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> OnCluster:
-    """The run of a cluster whose workers read."""
-    return OnCluster(nursery, tmp_path_factory.mktemp("cluster"), {})
+    """The run of a cluster whose workers read, whatever the input_fn asks for."""
+    environment = {host_counts.VARIABLE: "2"}
+    return OnCluster(nursery, tmp_path_factory.mktemp("cluster"), environment)
+
+
+@pytest.fixture(scope="module")
+def one_host(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run of one process that is one host."""
+    folder = tmp_path_factory.mktemp("one_host")
+    task = nursery.start(PROGRAM, [folder / "model"], folder / "log")
+    assert task.wait(PATIENCE) == 0, task.tail()
+    return Run(folder, "log")
 
 
 @pytest.mark.full
@@ -133,21 +143,35 @@ def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
 
 
 @pytest.mark.full
-def test_the_chief_reads_for_all(nursery: Nursery, tmp_path: pathlib.Path) -> None:
+def test_workers_read_where_the_input_asks_for_its_host(
+    nursery: Nursery, one_host: Run, tmp_path: pathlib.Path
+) -> None:
+    """What does not ask is read by the chief, with the numbers of one host."""
+    run = OnCluster(nursery, tmp_path, {})
+    for kind in ("the same", "per core", "ending"):
+        reading = {*run.results[kind]["processes"]}
+        assert reading == ({run.results[kind]["process"]} if kind == "the same" else {*run.workers})
+    assert_equal(one_host, run, "the same")
+    (line,) = [each for each in run.log.splitlines() if "does not ask which host" in each]
+    assert "The input_fn the_same" in line
+    assert "all read the same data" not in run.log
+
+
+@pytest.mark.full
+def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: pathlib.Path) -> None:
     """With one host of two workers the chief reads, with the numbers of one host."""
-    environment = {host_counts.VARIABLE: "1"}
-    on_cluster = OnCluster(nursery, tmp_path, environment)
-    folder = tmp_path / "alone"
-    folder.mkdir()
-    task = nursery.start(PROGRAM, [folder / "model"], folder / "log")
-    assert task.wait(PATIENCE) == 0, task.tail()
-    one = Run(folder, "log")
+    on_cluster = OnCluster(nursery, tmp_path, {host_counts.VARIABLE: "1"})
     for kind in KINDS:
-        other = on_cluster.variables(kind)
-        for name, value in one.variables(kind).items():
-            where = f"{kind}: {name}"
-            np.testing.assert_allclose(other[name], value, rtol=0, atol=ROUNDING, err_msg=where)
+        assert_equal(one_host, on_cluster, kind)
         result = on_cluster.results[kind]
         assert result["processes"] == [result["process"]] * 4, kind
     assert "all read the same data" not in on_cluster.log
     assert "calls Python" not in on_cluster.log
+
+
+def assert_equal(one: Run, other: Run, kind: str) -> None:
+    """Asserts that the variables of a training are equal, but for rounding."""
+    of_other = other.variables(kind)
+    for name, value in one.variables(kind).items():
+        where = f"{kind}: {name}"
+        np.testing.assert_allclose(of_other[name], value, rtol=0, atol=ROUNDING, err_msg=where)

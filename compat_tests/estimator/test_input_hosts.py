@@ -132,6 +132,32 @@ def test_an_input_fn_that_does_not_ask_for_its_host_is_named(
         assert "--input_hosts 1" in line
 
 
+@pytest.mark.parametrize("asked_for", [None, 2])
+@pytest.mark.parametrize("asks", [True, False])
+def test_workers_call_what_asks_for_its_host(
+    asks: bool, asked_for: int | None, hosts: Any, tmp_path: pathlib.Path
+) -> None:
+    """The chief calls any other, unless a number of hosts is asked for."""
+
+    def input_fn(params: Any) -> Any:
+        calls.append(params["batch_size"])
+        assert not asks or params["context"].current_host == 0
+        return tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1]))
+
+    hosts(asked_for)
+    calls: list[int] = []
+    job = estimator.tpu.TPUEstimator(
+        lambda features, labels, mode, params: None,
+        config=estimator.tpu.RunConfig(model_dir=str(tmp_path)),
+        train_batch_size=BATCH,
+    )
+    layout = CoreLayout(CORES, Modes.PER_HOST_V1, hosts=WORKERS)
+
+    assert job._shards(input_fn, "train", layout) == (asks or asked_for is not None)
+    assert calls == ([BATCH // HOSTS] if asked_for is None else [])
+    assert job._shards(input_fn, "train", CoreLayout(CORES, Modes.PER_HOST_V1))
+
+
 def test_numbers_of_hosts_that_do_not_fit_are_refused(
     hosts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

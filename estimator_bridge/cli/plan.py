@@ -54,7 +54,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--zipf", type=float, default=1.05, metavar="S", help=zipf)
     size = "samples of the global batch (default: the program's)"
     add("--batch_size", type=_count, metavar="N", help=size)
-    reads = "the chief reads the input for all workers: `run --input_hosts 1`, or one of Python"
+    reads = (
+        "the chief reads for all workers: the input_fn does not ask for its host, or is of Python"
+    )
     add("--chief_reads", action="store_true", help=reads)
     calibrate = "measure what bytes and calls cost here, with two tasks on this machine (a minute)"
     add("--calibrate", action="store_true", help=calibrate)

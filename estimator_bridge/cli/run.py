@@ -51,8 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cores", type=program_arguments.positive, metavar="N", help=cores)
     hosts = (
         "the hosts that call the input_fn of a training with use_tpu=True, each for its part of "
-        "the cores: in a cluster each worker is one, and 1 has the chief read for all; without a "
-        "cluster as many are emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS, each worker, or 1)"
+        "the cores: the workers of a cluster, or 1, the chief; without a cluster as many are "
+        "emulated (default: $ESTIMATOR_BRIDGE_INPUT_HOSTS; the workers where the input_fn asks for "
+        "its host, or 1)"
     )
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")

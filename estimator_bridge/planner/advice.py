@@ -17,8 +17,8 @@ _UNEVEN = 1.1
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "
-    "workers read it, with an input_fn of TensorFlow's ops and without `--input_hosts 1`; or give "
-    "the chief the fastest network.",
+    "workers read it, with an input_fn of TensorFlow's ops that shards by its host; or give the "
+    "chief the fastest network.",
     "the chief's calls": "it calls every task in every step. Fewer workers with more samples each "
     "wait less for it.",
     "a worker's network": "more workers with fewer samples each send less, each of them.",

@@ -20,10 +20,20 @@ _default: int | None = None
 def set_default_hosts(count: int | None) -> None:
     """Sets the number of hosts that call an input_fn.
 
-    None takes it from the environment, or each worker of a cluster, and one host without workers.
+    None takes it from the environment, or lets the input_fn decide: each worker of a cluster calls
+    one that asks for its host, the chief any other. Without workers there is one host.
     """
     global _default
     _default = count
+
+
+def asked_for() -> int | None:
+    """Returns the number of hosts that `run` or the environment gives, or None.
+
+    Raises:
+        InvalidInput: the environment gives no number.
+    """
+    return count_of_environment(VARIABLE, "hosts") if _default is None else _default
 
 
 def input_hosts(
@@ -43,13 +53,13 @@ def input_hosts(
         InvalidInput: a number of hosts was asked for that the cluster does not have, or that does
             not divide the number of cores.
     """
-    asked = count_of_environment(VARIABLE, "hosts") if _default is None else _default
+    asked = asked_for()
     count = asked or len(workers) or 1
     if workers and count not in (1, len(workers)):
         raise errors.InvalidInput(
             f"{count} host(s) were asked for by `run --input_hosts` or ${VARIABLE}, but the "
-            f"cluster has {len(workers)} workers, each of which reads its input. Leave the setting "
-            "out, or give 1: the chief then reads for all."
+            f"cluster has {len(workers)} workers, each of which reads its input. Give "
+            f"{len(workers)}; or 1, and the chief reads for all."
         )
     if asked and num_cores % asked:
         raise errors.InvalidInput(

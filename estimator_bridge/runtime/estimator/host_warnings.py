@@ -20,6 +20,16 @@ def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
     )
 
 
+def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
+    """Returns a note of an input_fn that the chief calls, since it does not ask for its host."""
+    return (
+        f"The input_fn {_name(input_fn)} does not ask which host calls it: the chief reads for all "
+        f"{num_hosts} workers, as on one machine. For each to read its own part, let it shard the "
+        "data by params['context'].current_input_fn_deployment()[1:3]; or have all read the same "
+        f"with `estimator-bridge run --input_hosts {num_hosts}` or {VARIABLE}={num_hosts}."
+    )
+
+
 def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
     """Returns a warning of an input_fn that calls Python, with the names of ops that do."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""

@@ -230,12 +230,9 @@ class TPUEstimator(Estimator):
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         on_engine = self._runs_on_engine(mode)
-        cores = self._cores(mode)
-        if self._cluster is not None and on_engine:
-            workers = self._core_workers(self._cluster, mode)
-            cores = dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
-        input_size, model_size = self._call_sizes(mode, cores)
         estimator_arguments.check_takes_params(input_fn)
+        cores = self._cores_of_step(input_fn, mode)
+        input_size, model_size = self._call_sizes(mode, cores)
         calls = itertools.count()
 
         tpu_config = self._config.tpu_config
@@ -273,6 +270,31 @@ class TPUEstimator(Estimator):
         )
         partitioned = model_parallelism.checked(model, tpu_config)
         return build_engine_step(mode, read, partitioned, settings)
+
+    def _cores_of_step(self, input_fn: InputFn, mode: str) -> CoreLayout:
+        """Returns the cores of a step, with their devices and the hosts that read for them."""
+        cores = self._cores(mode)
+        if not self._shards(input_fn, mode, cores):
+            self._note(host_warnings.chief_reads_unsharded(input_fn, len(cores.hosts)))
+            cores = dataclasses.replace(cores, hosts=(THIS_PROCESS,))
+        if self._cluster is None or not self._runs_on_engine(mode):
+            return cores
+        workers = self._core_workers(self._cluster, mode)
+        return dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
+
+    def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
+        """Returns whether the hosts of a layout are those that call an input_fn.
+
+        The workers of a cluster call one that asks for its host, unless a number is asked for. It
+        is called once to see, in a graph of its own.
+        """
+        if len(cores.hosts) == 1 or host_counts.asked_for() is not None:
+            return True
+        context = TPUContext(cores, 0)
+        size, _ = self._call_sizes(mode, cores)
+        with tf.Graph().as_default():
+            self._call(input_fn, mode, {"batch_size": size, "context": context})
+        return context.host_was_asked_for
 
     def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
         """Warns of an input_fn that several hosts call, and that cannot know which does."""

@@ -140,7 +140,7 @@ def batch_of(step: int) -> dict[str, Any]:
 
 
 def gradients_of(activations: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns gradients that depend on what was looked up."""
+    """Returns gradients that are computed from activations."""
     return {key: 0.5 * activation + 0.125 for key, activation in activations.items()}
 
 
@@ -347,7 +347,7 @@ def devices_of(embedding: TPUEmbedding) -> list[str]:
 
 
 def refusals(out: str) -> None:
-    """Asks for what is refused; writes the messages."""
+    """Writes the messages of everything that is refused."""
     coordinator = connect(1, 1)
     table = TableSpec("t", 4, 2, "sum", SGD(1.0))
 

@@ -144,7 +144,7 @@ def test_every_step_of_every_task_is_counted_once(
 
 
 def test_a_worker_that_only_serves_warns(nursery: Nursery, tmp_path: pathlib.Path) -> None:
-    """Its log says that it does not train, and what to start; it ends with the others."""
+    """A worker that only serves warns that it does not train; it ends with the others."""
     tasks = tasks_of(nursery, tmp_path, "canned", serving=("worker", 0))
     tasks.start_all(ps=1, worker=2, chief=1)
     tasks.wait(PATIENCE)

@@ -160,7 +160,7 @@ def test_a_strategy_of_parameter_servers_is_refused_with_a_tpu(
 
 
 def test_a_worker_hears_that_it_is_to_train() -> None:
-    """What the chief says of training is not the end: a worker that serves goes on serving."""
+    """A worker that serves goes on when the chief says that a training has ended."""
     ports = free_ports(2)
     spec = {"chief": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
     chief, worker = tasks.Cluster(spec, "chief", 0), tasks.Cluster(spec, "worker", 0)

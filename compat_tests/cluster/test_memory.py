@@ -51,7 +51,7 @@ def resident(pid: int, field: str) -> int:
 
 
 class Job:
-    """A chief, a worker and parameter servers, and what they take beside what they have to."""
+    """A chief, a worker and parameter servers, and the memory that each takes beside its tables."""
 
     def __init__(self, nursery: Nursery, folder: pathlib.Path, rows: int) -> None:
         self.folder, self._rows, self._nursery = folder, rows, nursery
@@ -105,7 +105,7 @@ def sampled(pid: int) -> int:
 def test_servers_have_their_part_in_memory_and_little_beside(
     rows_of_large: int, nursery: Nursery, tmp_path: pathlib.Path
 ) -> None:
-    """Each server has its quarter of rows and slots, and little beside, whatever happens.
+    """Each server takes the memory of a quarter of rows and slots, and little more, in each phase.
 
     That is: while it trains and saves; while another job restores the checkpoint; and while it is
     restored over the rows that are there, after a worker was killed. The chief is compared with

@@ -37,7 +37,7 @@ class Received(v1.train.SessionRunHook):
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Adds what was received."""
+        """Adds the bytes that each server has sent."""
         for device in run_values.run_metadata.step_stats.dev_stats:
             for node in device.node_stats:
                 message = _RECEIVED.match(node.timeline_label)

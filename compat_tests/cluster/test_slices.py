@@ -1,4 +1,4 @@
-"""Large variables are stored in slices: which, by whom, and what passes through which task."""
+"""Large variables are stored in slices, which each server writes and reads for itself."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def _by_name(
 ) -> Mapping[str, Variable] | Sequence[Variable]:
     """Returns exported variables by their names in the model, for a Saver.
 
-    The op of one has another name in the graph where a placeholder has taken the first, as that of
-    a feature with the name of its table.
+    In the graph a placeholder may have the name of a variable, such as that of a feature which is
+    called like its table; the variable's op has another one then.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}

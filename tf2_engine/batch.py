@@ -90,6 +90,7 @@ class Occurrences:
     def _by_cells(self, splits: Tensor) -> Occurrences:
         lengths = splits[0, 1:] - splits[0, :-1]
         cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
+        cell = tf.ensure_shape(cell, [None])  # Graphs do not know the rank of what is repeated.
         gain = None if self.gain is None else tf.gather(self.gain, cell)
         return dataclasses.replace(self._with_cell(cell), gain=gain)
 

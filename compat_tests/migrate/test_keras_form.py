@@ -172,8 +172,8 @@ COMPREHENSIONS = {
 """By what a comprehension makes: it, the list of its layers, and how they are called."""
 
 
-@pytest.mark.parametrize("old, made, called", COMPREHENSIONS.values(), ids=COMPREHENSIONS)
-def test_layers_of_a_comprehension_are_a_list(old: str, made: str, called: str) -> None:
+@pytest.mark.parametrize("old, constructed, called", COMPREHENSIONS.values(), ids=COMPREHENSIONS)
+def test_layers_of_a_comprehension_are_a_list(old: str, constructed: str, called: str) -> None:
     """What else reads the variable of the comprehension has it beside the layer."""
     program = whole(
         f"""\
@@ -188,7 +188,7 @@ def test_layers_of_a_comprehension_are_a_list(old: str, made: str, called: str) 
     )
     new = migrate_to_keras(program, "it").source
 
-    assert made in method(new, "__init__")
+    assert constructed in method(new, "__init__")
     assert called in method(new, "call")
 
 

@@ -54,12 +54,14 @@ def test_what_is_no_such_hardware_is_refused(arguments: dict[str, Any], message:
 def test_the_kernels_are_those_that_are_listed() -> None:
     """Every listed op has one kernel; an op that the sources name is listed."""
     SoftTPUStrategy(1, hardware="sparsecore")
-    sources = pathlib.Path(soft_tpu.__file__).parent.glob("native/software_sparsecore/*_kernels.h")
+    native = pathlib.Path(soft_tpu.__file__).parent / "native"
+    sources = native.glob("software_sparsecore/*_kernels.h")
     text = "".join(source.read_text() for source in sources)
     named = set(re.findall(r'Name\("(\w{12,})"\)', text))
+    rules = (native / "rules" / "sparsecore.h").read_text()
     named |= {
         f"XlaSparseDenseMatmulGradWith{rule}AndStaticBufferSize"
-        for rule in re.findall(r"^SOFTWARE_SPARSECORE_UPDATE\((\w+)\);", text, re.MULTILINE)
+        for rule in re.findall(r'kUpdateOp = "(\w+)"', rules)
     }
 
     assert named == set(soft_sparsecore.KERNELS)

@@ -295,12 +295,12 @@ class ModelWriter:
         train_op = spec.get("train_op")
         items = self._without_left_out(parts.only[TRAIN], spec)
         items = self._without_wrappers(items)
-        made = computed_rates.optimizer_calls(source, [*items, train_op])
+        optimizer_calls = computed_rates.optimizer_calls(source, [*items, train_op])
         tensors = {parts.features, parts.labels, *outputs, *results} - {""}
         optimizers = model_optimizers.OptimizerWriter(self._text, items, tensors, self._body)
-        optimizers.write(made, train_op)
+        optimizers.write(optimizer_calls, train_op)
         self._compiled, items = optimizers.compiled, optimizers.kept
-        gradients = self._write_updates([*items, train_op], len(made))
+        gradients = self._write_updates([*items, train_op], len(optimizer_calls))
         needed = set().union(*map(item_names, items), {"loss"})
         before = self._begin(
             outputs,

@@ -142,7 +142,9 @@ class NativeKernels(KernelsOfPlan):
             weighted = one.weight is not None
             gain = gain if size == 1 and (weighted or combined) else None
             num_cells = feature.cells or num_cells
-            if one.kind == "ragged" and size == 1 and not weighted:
+            has_splits = one.kind == "ragged" and size == 1 and not weighted
+            cell.set_shape([1, None] if has_splits else [None])  # The op has either.
+            if has_splits:
                 occurrences.append(Occurrences(ids, None, gain, num_cells, splits=cell))
                 continue
             cell = cell if drop or one.kind != "dense" else None

@@ -29,7 +29,7 @@ from tf2_engine.native import build
 HERE = pathlib.Path(__file__).parent
 KINDS = ("train", "infer")
 MACHINE = ("infer-fresh", "rows", "bandwidth")
-"""What else the C++ loop measures; see limit.cc."""
+"""Other figures of the C++ loop, by name; see limit.cc."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ def measure(workload: Workload, options: argparse.Namespace) -> dict[str, Times]
 
 
 def report(workload: Workload, times: dict[str, Times]) -> None:
-    """Prints medians and ratios, and what the machine allows."""
+    """Prints medians, ratios, and the bandwidth and random-row time of the machine."""
     loop = next(iter(times.values()))
     print(f"\n{workload.name:24s}{'train, ms':>12s}{'ratio':>8s}{'infer, ms':>12s}{'ratio':>8s}")
     for contender, measured in times.items():
@@ -191,7 +191,7 @@ def _machine(workload: Workload, loop: Times) -> str:
 
 
 def _bytes(workload: Workload) -> float:
-    """Returns what a lookup must move: rows read once, outputs read and written; per batch."""
+    """Returns the bytes that a lookup moves in each batch: distinct rows, and outputs twice."""
     of_tables = batches(workload)
     distinct = [len(set(batch.ids.tolist())) for table in of_tables for batch in table]
     rows = sum(distinct) / len(of_tables[0])

@@ -130,7 +130,7 @@ def test_workers_read_as_the_hosts_of_one_process(
 
 @pytest.mark.full
 def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
-    """One says what is read twice, and one, of Python, what the chief sends."""
+    """One names the input that all hosts read alike, one the bytes that the chief sends."""
     for run in (alone, cluster):
         (line,) = [each for each in run.log.splitlines() if "all read the same data" in each]
         assert "The input_fn the_same is called for each of 2 hosts" in line
@@ -146,7 +146,7 @@ def test_warnings_name_the_input(alone: Run, cluster: OnCluster) -> None:
 def test_workers_read_where_the_input_asks_for_its_host(
     nursery: Nursery, one_host: Run, tmp_path: pathlib.Path
 ) -> None:
-    """What does not ask is read by the chief, with the numbers of one host."""
+    """The chief calls an input_fn that does not ask, with the numbers of one host."""
     run = OnCluster(nursery, tmp_path, {})
     for kind in ("the same", "per core", "ending"):
         reading = {*run.results[kind]["processes"]}

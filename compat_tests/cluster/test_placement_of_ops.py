@@ -93,7 +93,7 @@ def task_of(op: Any) -> str:
 
 
 def test_nothing_of_the_size_of_a_batch_passes_through_the_client(graph: Any) -> None:
-    """Only what a Python function takes and returns, and scalars, go from and to the client."""
+    """Only scalars, and arguments and results of Python functions, go from and to the client."""
     crossing = {
         (tensor.name, task_of(tensor.op), task_of(op))
         for op in graph.get_operations()

@@ -105,7 +105,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     program.check()
     new_source, flags = leftovers.left_out(text(), source)
     new_source = long_lines.broken(new_source, {*source.splitlines(keepends=True)})
-    program_checks.check(with_imports(new_source, program.needed), name)
+    program_checks.check(with_imports(new_source, program.needed), program)
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
     return NewProgram(new_source, program.needed, notes, flags)

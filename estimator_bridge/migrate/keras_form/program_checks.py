@@ -8,24 +8,39 @@ import symtable
 from collections.abc import Iterator
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.keras_form.source import Source
 from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
 
 
-def check(text: str, name: str) -> None:
-    """Raises Untranslatable if a new program is not valid, or would miss names when it runs."""
+def check(text: str, program: Source) -> None:
+    """Raises Untranslatable if a new program is not valid, or would miss names when it runs.
+
+    Args:
+        program: the old one, whose lines are named.
+    """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise errors.Untranslatable(
-            f"{name}: the new program would not be valid Python: {error}. Put each statement on a "
-            "line of its own, or migrate to the tf2 form."
+            f"{program.name}: the new program would not be valid Python: {error}. Put each "
+            "statement on a line of its own, or migrate to the tf2 form."
         ) from error
-    missing = sorted({*_unbound(text), *_not_in_tensorflow(tree)})
-    if missing:
-        raise errors.Untranslatable(
-            f"{name}: the new program would use {', '.join(missing)}, which it does not have. "
-            "Leave the code that uses it out, or migrate to the tf2 form."
+    for name in sorted({*_unbound(text), *_not_in_tensorflow(tree)}):
+        program.problem(
+            *(_reading(program, name), "keras-missing-name"),
+            f"the new program would use {name}, which it does not have",
+            "Leave the code that uses it out, or migrate to the tf2 form",
         )
+    program.check()
+
+
+def _reading(program: Source, name: str) -> ast.AST:
+    """Returns where a program reads a name first, or the whole program."""
+    for node in ast.walk(program.tree):
+        is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        if is_read and ast.unparse(node) == name:
+            return node
+    return program.tree
 
 
 def _unbound(text: str) -> Iterator[str]:

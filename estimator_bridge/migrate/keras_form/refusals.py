@@ -35,6 +35,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-loss": "a loss whose numbers no loss or head here has",
     "keras-metric": "a metric whose numbers Keras does not have",
     "keras-metrics": "metrics that are not written out",
+    "keras-missing-name": "a name that the new program would use and not have",
     "keras-mode": "a value that depends on the mode in another way than whether it trains",
     "keras-model-argument": "a parameter of the model_fn that a Keras model has not",
     "keras-model-fn": "a model_fn that is not a function of the program",

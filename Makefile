@@ -20,7 +20,9 @@ TF ?= 221
 # More arguments for what a command runs: pytest, the example, a benchmark.
 ARGS ?=
 
-QUICK := not full and not soak
+SHORT := not full and not soak
+# Of what does not depend on the version of TensorFlow, each version tries its share.
+QUICK := $(SHORT) and not elsewhere
 
 .PHONY: help
 help:  ## this list (the default)
@@ -61,7 +63,8 @@ $(LINT_ENV): constraints/lint.txt
 # --- Checks -------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint dist quick  ## lint, the distributions, and the quick tests on both versions of TensorFlow
+test: $(LINT_ENV) $(TF_ENVS)  ## lint, the distributions, and the quick tests on both versions of TensorFlow
+	$(both) quick-215 lint dist quick-221
 
 # Five targets, so that `make --keep-going` shows what each of them finds.
 .PHONY: lint lint-format lint-rules lint-types lint-imports docs
@@ -139,7 +142,7 @@ sanitize: $(ENVS)/tf$(TF)/.ready  ## the tests of the native code under sanitize
 	ESTIMATOR_BRIDGE_SANITIZE=$(SANITIZERS) ESTIMATOR_BRIDGE_NATIVE=1 \
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(QUICK)' compat_tests/native/test_native_steps.py \
+	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(SHORT)' compat_tests/native/test_native_steps.py \
 	    compat_tests/native/test_native_bad_input.py compat_tests/native/test_native_row_splits.py \
 	    compat_tests/tpu/test_software_tpu_bad_input.py \
 	    compat_tests/sparsecore \
@@ -161,7 +164,7 @@ sanitize-threads: $(ENVS)/tf$(TF)/.ready  ## the native code's threads under Thr
 
 .PHONY: test-one
 test-one: $(ENVS)/tf$(TF)/.ready  ## some tests on one version: make test-one TF=215 ARGS='-k adagrad'
-	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(QUICK)' $(if $(ARGS),$(ARGS),compat_tests)
+	$(ENVS)/tf$(TF)/bin/python -m pytest -m '$(SHORT)' $(if $(ARGS),$(ARGS),compat_tests)
 
 # --- Pages in a browser -------------------------------------------------------------------
 # They need Node 20.19 or newer and npm. Chromium comes as a package; no root, no display.

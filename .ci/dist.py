@@ -12,6 +12,7 @@ Python that is named; each of these has to load them where there is no compiler.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import gzip
 import hashlib
 import importlib.metadata
@@ -132,8 +133,13 @@ def prebuild(folder: pathlib.Path, pythons: Sequence[str]) -> None:
         source = pathlib.Path(copied, "source")
         copy_tracked(source)
         environment = {**os.environ, "PYTHONPATH": str(source)}
-        for python in pythons:
-            run(python, "-c", PREBUILD, str(folder), environment=environment)
+        with concurrent.futures.ThreadPoolExecutor() as executor:
+            compiled = [
+                executor.submit(run, python, "-c", PREBUILD, str(folder), environment=environment)
+                for python in pythons
+            ]
+        for future in compiled:
+            future.result()
 
 
 def build(folder: pathlib.Path, libraries: pathlib.Path | None = None) -> list[pathlib.Path]:

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests.support import own_choice, tpus
+from compat_tests.support import own_choice, tpus, version_shares
 from compat_tests.support.stock_engine import StockEngine
 from estimator_bridge.settings.quirks import default_quirks, set_default_quirks
 from tf2_engine.backends import Driver, HostDriver
@@ -74,13 +74,20 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "full: thorough; not in the quick tier",
         "soak: very long; in no other tier",
+        "elsewhere: quick, and the quick tier of the other TensorFlow has it; set by conftest.py",
         "stock: compares with stock's TPUEstimator; collected where there is one",
+        "whole: in the quick tier of both versions of TensorFlow, with all its parameters",
     ):
         config.addinivalue_line("markers", marker)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what compares with stock where there is no stock."""
+    """Leaves out what compares with stock where there is no stock; marks what is `elsewhere`."""
+    for item in items:
+        own = version_shares.share_of(item.nodeid) == version_shares.OWN_SHARE
+        bound = any(map(item.get_closest_marker, ("stock", "whole")))
+        if version_shares.is_shared(item.nodeid) and not (own or bound):
+            item.add_marker("elsewhere")
     if HAS_STOCK:
         return
     left_out = [item for item in items if item.get_closest_marker("stock")]

@@ -176,6 +176,7 @@ def test_dynamic_rates_are_numbered_by_first_use() -> None:
     assert in_order_of_use(proto) == proto
 
 
+@pytest.mark.whole
 @legacy_specs.needs_stock
 @some_cases
 def test_goldens_are_fresh(case: Case) -> None:

@@ -99,9 +99,8 @@ def _stale(configure: Any) -> Any:
 
 
 def _one_of_each(sum_by_id: Any) -> Any:
-    def first(pairs: Any) -> Any:
-        ids = tf.concat([ids for ids, _ in pairs], 0)
-        gradients = tf.concat([g for _, g in pairs], 0)
+    def first(contributions: Any) -> Any:
+        ids, gradients, _ = update._joined(contributions).of_each_id()
         distinct, position = tf.unique(ids, out_idx=tf.int64)
         count = tf.size(distinct, out_type=tf.int64)
         places = tf.range(tf.size(ids, out_type=tf.int64))

@@ -18,6 +18,7 @@ from tf2_engine import tf_compat
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("version, warned", [("2.18.0", True), (tf.__version__, False)])
 def test_an_untested_tensorflow_is_named_once(version: str, warned: bool) -> None:
     """A TensorFlow that is not tested gets one warning that names it and those that are."""

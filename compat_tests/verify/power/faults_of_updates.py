@@ -277,7 +277,8 @@ def _last_wins(ids: Any, g: Any) -> Any:
 
 def _without_first_core(per_core: Any) -> Any:
     first, *others = per_core
-    return [[(ids, tf.zeros_like(g)) for ids, g in first], *others]
+    lost = [each._replace(gradients=tf.zeros_like(each.gradients)) for each in first]
+    return [lost, *others]
 
 
 def _core_by_core(right: Any) -> Any:

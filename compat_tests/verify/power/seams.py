@@ -93,10 +93,14 @@ def rate(table: str, change: Callable[[Any], Any]) -> Context:
 def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change(ids, gradients)` makes those of a table, per feature."""
 
+    def changed(contribution: update.Contribution) -> update.Contribution:
+        ids, gradients, _ = contribution.of_each_id()
+        return update.Contribution(*change(ids, gradients))
+
     def wrong(right: Any) -> Any:
         def update_table(of: Any, per_core: Any, lr: Any) -> Any:
             if of.plan.name == table:
-                per_core = [[change(*pair) for pair in core] for core in per_core]
+                per_core = [list(map(changed, core)) for core in per_core]
             return right(of, per_core, lr)
 
         return update_table

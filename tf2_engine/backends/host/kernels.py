@@ -16,6 +16,7 @@ from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.graph_mode import run_after
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.row_sums import add_rows
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
@@ -123,8 +124,7 @@ class TensorFlowKernels(KernelsOfPlan):
             contributions: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
             for feature, core, occurrences, gradient in pieces:
                 if feature.table is table:
-                    rows = row_gradients(feature, occurrences, gradient)
-                    contributions[core].append((occurrences.ids, rows))
+                    contributions[core].append(contribution(feature, occurrences, gradient))
             if any(contributions):
                 rate = rate_of(table, rates)
                 ops += update_table(self._tables[table.name], contributions, rate)
@@ -140,15 +140,30 @@ def rate_of(table: TablePlan, rates: Rates) -> Tensor:
 
 def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
     """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
-    return combine(feature, table.gather(PARAMETERS, of_core.ids), of_core)
+    if of_core.cell is None or of_core.gain is not None:
+        return combine(feature, table.gather(PARAMETERS, of_core.ids), of_core)
+    # Rows that are not multiplied need not be written down for each of their occurrences.
+    distinct, position = tf.unique(of_core.ids, out_idx=tf.int64)
+    rows = feature.table.activation(table.gather(PARAMETERS, distinct))
+    return _shaped(feature, add_rows(rows, position, of_core.cell, of_core.num_cells))
 
 
 def combine(feature: FeaturePlan, parameters: Tensor, of_core: Occurrences) -> Tensor:
     """Returns the activation of rows of parameters, one [dim] for each occurrence."""
-    rows = of_core.combine(feature.table.activation(parameters))
+    return _shaped(feature, of_core.combine(feature.table.activation(parameters)))
+
+
+def _shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
     sizes = [-1 if size is None else size for size in feature.output_shape]
-    activation = tf.reshape(rows, [*sizes, feature.table.dim])
+    activation = tf.reshape(cells, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
+
+
+def contribution(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Contribution:
+    """Returns what the gradient of one feature on one core contributes to its table's rows."""
+    if of_core.gain is not None:
+        return Contribution(of_core.ids, row_gradients(feature, of_core, gradient))
+    return Contribution(of_core.ids, tf.reshape(gradient, [-1, feature.table.dim]), of_core.cell)
 
 
 def row_gradients(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Tensor:

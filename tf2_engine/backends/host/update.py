@@ -8,17 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine.graph_mode import run_after
 from tf2_engine.optimizers import Optimizer
+from tf2_engine.row_sums import add_rows
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
-Contribution = tuple[Tensor, Tensor]
-"""ids [num_ids] int64 and their gradients [num_ids, dim] float32."""
+
+class Contribution(NamedTuple):
+    """Gradients of the rows of ids.
+
+    Attributes:
+        ids: [num_ids] int64.
+        gradients: [num_gradients, dim] float32.
+        gradient_of: [num_ids] int64, the gradient of each id; None where id i has gradient i.
+    """
+
+    ids: Tensor
+    gradients: Tensor
+    gradient_of: Tensor | None = None
+
+    def of_each_id(self) -> Contribution:
+        """Returns the same with a gradient for each id."""
+        if self.gradient_of is None:
+            return self
+        return Contribution(self.ids, tf.gather(self.gradients, self.gradient_of))
+
+
+Sums = tuple[Tensor, Tensor]
+"""Distinct ids [count] int64, and the sum of the gradients of each, [count, dim] float32."""
 
 
 def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Tensor) -> list[Op]:
@@ -54,12 +77,30 @@ def new_rows(
     return {PARAMETERS: w, **slots}
 
 
-def _sum_by_id(pairs: Sequence[Contribution]) -> Contribution:
-    ids = tf.concat([ids for ids, _ in pairs], 0) if len(pairs) > 1 else pairs[0][0]
-    gradients = tf.concat([g for _, g in pairs], 0) if len(pairs) > 1 else pairs[0][1]
+def _sum_by_id(contributions: Sequence[Contribution]) -> Sums:
+    """Returns the distinct ids, [count] int64, and the sum of the gradients of each."""
+    ids, gradients, gradient_of = _joined(contributions)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)
-    return distinct, tf.math.unsorted_segment_sum(gradients, position, count)
+    if gradient_of is None:
+        return distinct, tf.math.unsorted_segment_sum(gradients, position, count)
+    return distinct, add_rows(gradients, gradient_of, position, count)
+
+
+def _joined(contributions: Sequence[Contribution]) -> Contribution:
+    if len(contributions) == 1:
+        return contributions[0]
+    ids, gradients, gradient_of = zip(*contributions, strict=True)
+    all_ids, all_gradients = tf.concat(ids, 0), tf.concat(gradients, 0)
+    if not any(indices is not None for indices in gradient_of):
+        return Contribution(all_ids, all_gradients)
+    counts = [tf.shape(each, out_type=tf.int64)[0] for each in gradients]
+    starts = tf.cumsum(counts, exclusive=True)
+    indices = [
+        starts[i] + (tf.range(count) if of_each is None else of_each)
+        for i, (count, of_each) in enumerate(zip(counts, gradient_of, strict=True))
+    ]
+    return Contribution(all_ids, all_gradients, tf.concat(indices, 0))
 
 
 def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
@@ -68,7 +109,7 @@ def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
         return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
 
 
-def _update_core_by_core(table: Table, per_core: Sequence[Contribution], lr: Tensor) -> list[Op]:
+def _update_core_by_core(table: Table, per_core: Sequence[Sums], lr: Tensor) -> list[Op]:
     owner = [table.core_of(ids, len(per_core)) for ids, _ in per_core]
     pairs = [
         (ids, g, tf.equal(owners, core))

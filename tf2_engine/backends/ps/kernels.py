@@ -196,7 +196,7 @@ class ServerKernels(KernelSet):
             ids = unpack_ids(ids_message, len(here))
             gradients = unpack_rows(gradients_message, ids, dims)
             for contributions, *contribution in zip(by_table, ids, gradients, strict=True):
-                contributions.append([(contribution[0], contribution[1])])
+                contributions.append([Contribution(contribution[0], contribution[1])])
         ops: list[Op] = []
         for (table, part), contributions in zip(here, by_table, strict=True):
             ops += update_table(self._part(table, part), contributions, rate_of(table, rates))

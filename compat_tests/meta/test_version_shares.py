@@ -1,0 +1,44 @@
+"""The quick tier's division between versions of TensorFlow."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from compat_tests.support import version_shares
+
+SUITE = pathlib.Path(version_shares.__file__).parent.parent
+
+
+def test_what_is_shared_is_there() -> None:
+    """Every folder and file that is divided exists."""
+    assert [name for name in version_shares.SHARED if not (SUITE / name).exists()] == []
+
+
+def test_shares_are_of_a_size() -> None:
+    """Of many tests each version tries about a half; each is in exactly one share."""
+    names = [f"compat_tests/engine/test_x.py::test_y[{number}]" for number in range(1000)]
+    shares = [version_shares.share_of(name) for name in names]
+
+    assert set(shares) == set(range(version_shares.NUM_SHARES))
+    # Six standard deviations of a thousand fair choices.
+    assert abs(sum(shares) - 500) < 6 * 250**0.5
+
+
+@pytest.mark.parametrize(
+    "nodeid, shared",
+    [
+        ("compat_tests/engine/test_lookup.py::test_a", True),
+        ("compat_tests/verify/test_verify_power.py::test_a[b]", True),
+        ("compat_tests/verify/test_verify.py::test_a", False),
+        ("compat_tests/estimator/test_estimator.py::test_a[engine]", False),
+        ("compat_tests/convert/test_stock_checkpoints.py::test_a", False),
+        ("compat_tests/engine/test_lookup.py::test_a[stock]", False),
+        ("elsewhere/engine/test_lookup.py::test_a", False),
+    ],
+)
+def test_what_compares_with_stock_is_not_shared(nodeid: str, shared: bool) -> None:
+    """Nor is what is in no folder that is divided, whatever parameters are called."""
+    assert version_shares.is_shared(nodeid) == shared
+    assert version_shares.is_shared(f"/site/{nodeid}") == shared

@@ -35,8 +35,11 @@ def test_terms_are_added_in_their_order(
     row_of, into = rng.integers(ROWS, size=num_terms), rng.integers(COUNT - 1, size=num_terms)
 
     sums = tf.function(add_rows)(rows, row_of, into, tf.constant(COUNT, tf.int64))
+    of_each = tf.function(add_rows)(rows[row_of], None, into, tf.constant(COUNT, tf.int64))
 
-    np.testing.assert_array_equal(sums, _in_order(rows, row_of, into))
+    expected = _in_order(rows, row_of, into)
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(of_each, expected)
 
 
 @pytest.mark.parametrize("indexed", ["none", "first", "last", "all"])

@@ -82,9 +82,7 @@ def _sum_by_id(contributions: Sequence[Contribution]) -> Sums:
     ids, gradients, gradient_of = _joined(contributions)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)
-    if gradient_of is None:
-        return distinct, tf.math.unsorted_segment_sum(gradients, position, count)
-    return distinct, add_rows(gradients, gradient_of, position, count)
+    return distinct, add_rows(gradients, gradient_of, position, count, each_has_terms=True)
 
 
 def _joined(contributions: Sequence[Contribution]) -> Contribution:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator_bridge.migrate import spec_to_keras_rs
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec
@@ -22,13 +23,19 @@ REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
-def check(legacy: LegacySpec) -> None:
-    """Raises Untranslatable, which names all settings that SparseCores cannot honour."""
-    on_sparse_cores.check(legacy, REFUSED)
+TARGET = "sparsecore"
 
 
-def changes(legacy: LegacySpec) -> Iterator[dict[str, str]]:
+def check(legacy: LegacySpec, target: str) -> None:
+    """Raises Untranslatable, which names all settings that the target cannot honour."""
+    of_layer = spec_to_keras_rs.refusals(legacy) if target == spec_to_keras_rs.TARGET else ()
+    on_sparse_cores.check(legacy, REFUSED, of_layer)
+
+
+def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
     """Yields the fields of a `Change` for each setting that is otherwise on SparseCores."""
+    if target == spec_to_keras_rs.TARGET:
+        yield from spec_to_keras_rs.changes()
     for note in notes_of_spec(legacy):
         row = ROWS[note.rule]
         if row.sparse_core.outcome in ("ignored", "other") and note.rule not in _CARRIED:

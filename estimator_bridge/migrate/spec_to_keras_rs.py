@@ -1,7 +1,7 @@
-"""What `keras_rs.layers.DistributedEmbedding` cannot say of a spec, or has to be done beside it.
+"""What `keras_rs.layers.DistributedEmbedding` lacks of a spec, and what a program does beside it.
 
 On TensorFlow's backend the layer takes the FeatureConfigs of TPUEmbeddingV2, and makes one of
-them. Read at keras-rs 0.4.0.
+them. Read at, and tested with, keras-rs 0.4.0.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 
 TARGET = "keras_rs"
+LAYER = "DistributedEmbedding of keras_rs"
 
 _LACKED = "AdagradMomentumParameters"
 """The optimizer that TPUEmbeddingV2 has, and the layer does not."""
@@ -18,16 +19,30 @@ _LACKED = "AdagradMomentumParameters"
 _BY_HAND = (
     (
         "strategy",
-        "any",
+        "any, or none",
         "TPUStrategy",
-        "The layer takes these FeatureConfigs in the scope of a TPUStrategy with SparseCores "
-        "alone: a SoftTPUStrategy of tf2_engine on a CPU.",
+        "The layer takes these FeatureConfigs with the backend TensorFlow alone, and under a "
+        "TPUStrategy with SparseCores: on a CPU under a SoftTPUStrategy of tf2_engine.",
+    ),
+    (
+        "tables are made",
+        "by the first batch",
+        "layer.build(dict.fromkeys(tf2.feature_config, ())) in the strategy's scope",
+        "A first call in a tf.function, as that of fit, makes them in its graph, where nothing can "
+        "read or save them.",
     ),
     (
         "checkpoints",
         "tables and slots are variables of the model",
         "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)",
-        "The layer tracks neither: a checkpoint of the model alone, and its weights, lack them.",
+        "The layer tracks neither, so that a checkpoint of the model, save_weights and a .keras "
+        "file lack them; convert and inspect read the one that is written here.",
+    ),
+    (
+        "values of tables",
+        "variables of the estimator",
+        "checkpoints, and convert",
+        "layer.get_embedding_tables() fails for tables that share a stack.",
     ),
 )
 """Of each change what it is, before and after, and why."""
@@ -39,9 +54,8 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
         optimizer = table.optimizer or legacy.optimizer
         if optimizer is not None and optimizer.kind == _LACKED:
             yield (
-                f"table {table.name!r}: {_LACKED} (DistributedEmbedding of keras_rs has SGD, "
-                'Adagrad, Adam and FTRL): use another one, or target="sparsecore", for '
-                "TPUEmbeddingV2 itself"
+                f"table {table.name!r}: {_LACKED} (the layer has SGD, Adagrad, Adam and FTRL): "
+                'use another one, or target="sparsecore", for TPUEmbeddingV2 itself'
             )
 
 

@@ -16,6 +16,8 @@ from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
 from tf2_engine.types import Object
 
+TARGET = "sparsecore"
+
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
 """The rows of the catalogue without which a program would train to something else."""
 
@@ -23,13 +25,13 @@ REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
-TARGET = "sparsecore"
-
-
 def check(legacy: LegacySpec, target: str) -> None:
     """Raises Untranslatable, which names all settings that the target cannot honour."""
-    of_layer = spec_to_keras_rs.refusals(legacy) if target == spec_to_keras_rs.TARGET else ()
-    on_sparse_cores.check(legacy, REFUSED, of_layer)
+    if target == spec_to_keras_rs.TARGET:
+        name, besides = spec_to_keras_rs.LAYER, spec_to_keras_rs.refusals(legacy)
+        on_sparse_cores.check(legacy, REFUSED, besides, target=f"{name} on SparseCores")
+    else:
+        on_sparse_cores.check(legacy, REFUSED)
 
 
 def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:

@@ -31,11 +31,18 @@ KEPT = {
 """The rows that stock's class drops and this project does not."""
 
 
-def check(legacy: LegacySpec, rules: Sequence[str] = RAISING, besides: Iterable[str] = ()) -> None:
+def check(
+    legacy: LegacySpec,
+    rules: Sequence[str] = RAISING,
+    besides: Iterable[str] = (),
+    *,
+    target: str = "SparseCores",
+) -> None:
     """Raises Untranslatable, which names all settings of some rows that a spec has.
 
     Args:
         besides: lines of what is refused for other reasons.
+        target: the name, in the message, of the class or hardware that refuses.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
@@ -44,7 +51,7 @@ def check(legacy: LegacySpec, rules: Sequence[str] = RAISING, besides: Iterable[
     if reasons:
         lines = "\n".join(f"  {reason}" for reason in reasons)
         raise errors.Untranslatable(
-            f"SparseCores cannot honour these settings:\n{lines}\nChange them, or stay with the "
+            f"{target} cannot honour these settings:\n{lines}\nChange them, or stay with the "
             "host driver of tf2_engine and the arithmetic of the first generation."
         )
 

@@ -26,7 +26,7 @@ STEPS = 3
 
 ROUNDING = 1e-6
 """Sums of at most 24 gradients of the order of 1 are in another order on two cores: 24 * 2^-24 of
-them, and rows of the order of 1 round once in each of three steps."""
+them. Relative to the largest magnitude, or to 1: slots are sums of squares of up to 20."""
 
 OPTIMIZERS = {
     "Adagrad": parameters.AdagradParameters(0.125),
@@ -146,12 +146,12 @@ def trained_host(optimizer: Any) -> tuple[list[list[dict[str, Any]]], dict[str, 
 
 
 def assert_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Asserts that arrays are equal up to rounding, and are not all zeros."""
+    """Asserts that arrays are equal up to rounding."""
     assert ours.keys() == theirs.keys()
     for name, values in theirs.items():
-        assert np.abs(values).max() > 0, name
+        allowed = ROUNDING * max(1.0, float(np.abs(values).max()))
         np.testing.assert_allclose(
-            ours[name].reshape(values.shape), values, rtol=0, atol=ROUNDING, err_msg=name
+            ours[name].reshape(values.shape), values, rtol=0, atol=allowed, err_msg=name
         )
 
 
@@ -171,9 +171,17 @@ def test_the_layer_trains_what_the_host_trains(name: str, tmp_path: pathlib.Path
         ):
             assert_same(ours, theirs)
 
+    assert min(np.abs(tables[table] - 1.0).max() for table in "tu") > 0.1
     saved = layer.checkpoint.save(str(tmp_path / "saved"))
-    converted = convert.convert(saved, str(tmp_path / "converted"), to="object")
-    assert tables
+    convert.convert(saved, str(tmp_path / "converted"), to="object")
+    reader = tf.train.load_checkpoint(str(tmp_path / "converted"))
+    keys = [key for key in reader.get_variable_to_shape_map() if key.startswith("tables/")]
+    assert_same({_short(key): reader.get_tensor(key) for key in keys}, tables)
+
+
+def _short(key: str) -> str:
+    """Returns the name that `trained_host` has for the key of a checkpoint."""
+    return key.split("/")[1].replace(".S", "/")
 
 
 @pytest.mark.full

@@ -128,8 +128,8 @@ class Model:
             used = {*weight_keys, *prepare.columns}
             batch["rest"] = {key: value for key, value in features.items() if key not in used}
             batch = {**batch, "labels": labels} if labels is not None else batch
-            fills = mode == ModeKeys.PREDICT and self._size_on_tpu is not None
-            return padding.filled(batch, self._size_on_tpu) if fills else batch
+            size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
+            return batch if size is None else padding.filled(batch, size)
 
         dataset: Dataset = call(input_fn, self.arguments(mode))
         if not isinstance(dataset, tf.data.Dataset):

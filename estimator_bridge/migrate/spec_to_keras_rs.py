@@ -1,4 +1,4 @@
-"""What `keras_rs.layers.DistributedEmbedding` lacks of a spec, and what a program does beside it.
+"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and what a program does beside it.
 
 On TensorFlow's backend the layer takes the FeatureConfigs of TPUEmbeddingV2, and makes one of
 them. Read at, and tested with, keras-rs 0.4.0.

@@ -13,7 +13,7 @@ from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.preprocessing import sparse_core
-from tf2_engine.training import differentiation, dummies, padding
+from tf2_engine.training import differentiation, dummies, short_batches
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
@@ -129,7 +129,7 @@ class Model:
             batch["rest"] = {key: value for key, value in features.items() if key not in used}
             batch = {**batch, "labels": labels} if labels is not None else batch
             size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
-            return batch if size is None else padding.filled(batch, size)
+            return batch if size is None else short_batches.filled(batch, size)
 
         dataset: Dataset = call(input_fn, self.arguments(mode))
         if not isinstance(dataset, tf.data.Dataset):

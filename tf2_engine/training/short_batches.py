@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tf2_engine.types import Array, Nest, Tensor
 
-PRESENT = "padding/present"
+PRESENT = "short_batches/present"
 """The key, of a filled batch and of its predictions, of which samples are no padding."""
 
 

@@ -49,6 +49,13 @@ def test_a_batch_is_filled_and_its_predictions_are_cut() -> None:
     assert short_batches.cut({"net": np.arange(4)})["net"].tolist() == [0, 1, 2, 3]
 
 
+def test_a_batch_that_is_too_large_is_refused() -> None:
+    """The message has the size that the TPU is configured for, and the way out."""
+    batch = {"ids": {"word": tf.sparse.from_dense([[1], [2], [3]])}}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"of 2 samples, .* at most that"):
+        short_batches.filled(batch, 2)
+
+
 def model_fn(features: Any, mode: str) -> training.ModelSpec:
     """Predicts the sum of a row and of numbers, and the text of the sample."""
     net = tf.reduce_sum(features["word"], 1) + features["number"]

@@ -19,23 +19,31 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
 
     Args:
         batch: tensors of any kind, the samples first, and at "ids" SparseTensors.
+
+    Raises:
+        InvalidArgumentError: when it runs; the batch has more samples.
     """
-    samples = next(iter(batch["ids"].values())).dense_shape[0]
+    samples = tf.cast(next(iter(batch["ids"].values())).dense_shape[0], tf.int32)
+    fits = tf.debugging.assert_less_equal(
+        samples,
+        size,
+        f"A TPU is configured for batches of {size} samples, the `train_batch_size`, and one of "
+        "predictions has more. Give `predict_batch_size` at most that.",
+    )
+    with tf.control_dependencies([fits] if fits is not None else []):
+        missing = size - samples
 
     def fill(value: Nest) -> Nest:
         if isinstance(value, tf.SparseTensor):
-            shape = tf.concat([[tf.cast(size, tf.int64)], value.dense_shape[1:]], 0)
+            shape = tf.concat([[tf.cast(samples + missing, tf.int64)], value.dense_shape[1:]], 0)
             return tf.SparseTensor(value.indices, value.values, shape)
         if isinstance(value, tf.RaggedTensor):
-            missing = tf.cast(size - samples, value.row_splits.dtype)
-            splits = tf.concat([value.row_splits, tf.fill([missing], value.row_splits[-1])], 0)
+            splits = value.row_splits
+            splits = tf.concat([splits, tf.fill([missing], splits[-1])], 0)
             return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
-        return _fill_dense(value, size) if value.shape.rank else value
+        return _fill_dense(value, missing, size) if value.shape.rank else value
 
-    return {
-        **tf.nest.map_structure(fill, batch),
-        PRESENT: tf.range(size) < tf.cast(samples, tf.int32),
-    }
+    return {**tf.nest.map_structure(fill, batch), PRESENT: tf.range(size) < samples}
 
 
 def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
@@ -48,7 +56,6 @@ def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _fill_dense(value: Tensor, size: int) -> Tensor:
-    shape = tf.shape(value)
-    missing = tf.zeros(tf.concat([[size - shape[0]], shape[1:]], 0), value.dtype)
-    return tf.ensure_shape(tf.concat([value, missing], 0), [size, *value.shape[1:]])
+def _fill_dense(value: Tensor, missing: Tensor, size: int) -> Tensor:
+    zeros = tf.zeros(tf.concat([[missing], tf.shape(value)[1:]], 0), value.dtype)
+    return tf.ensure_shape(tf.concat([value, zeros], 0), [size, *value.shape[1:]])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import itertools
 import pathlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,24 +31,33 @@ tf.get_logger().propagate = True
 HAS_STOCK = importlib.util.find_spec("tensorflow_estimator") is not None
 """Whether stock's TPUEstimator is there to compare with: it is beside TensorFlow 2.15."""
 
-collect_ignore = [
-    "side_by_side.py",
-    "cluster/test_checkpoints_beside_stock.py",
-    "estimator/test_interchange_with_stock.py",
-    "estimator/test_side_by_side.py",
-    "estimator/test_side_by_side_errors.py",
-    "estimator/test_side_by_side_graph.py",
-    "estimator/test_software_tpu_estimator.py",
-    "estimator/test_stock_takes_ours.py",
-    "convert/test_stock_checkpoints.py",
-    "estimator/test_stock_differences.py",
-    "estimator/test_stock_estimator.py",
-]
-if HAS_STOCK:
-    collect_ignore = []
-if not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
-    # TensorFlow 2.15 has neither stock's class for SparseCores nor its ops.
-    collect_ignore += [
+HAS_SPARSE_CORES = hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2")
+"""Whether TensorFlow has stock's class for SparseCores and its ops: 2.21 has, 2.15 has not."""
+
+IN_REPOSITORY = (pathlib.Path(__file__).parent.parent / "examples").is_dir()
+"""Whether examples and documents are there, which are part of no package."""
+
+HAS_KERAS_RS = HAS_SPARSE_CORES and (
+    importlib.util.find_spec("keras_rs") is not None
+    # There `make envs` installs it, and without it its tests fail rather than vanish.
+    or (IN_REPOSITORY and sys.version_info >= (3, 11))
+)
+
+LEFT_OUT = {
+    "beside stock's TPUEstimator": (
+        *("cluster/test_checkpoints_beside_stock.py", "convert/test_stock_checkpoints.py"),
+        "estimator/test_interchange_with_stock.py",
+        "estimator/test_side_by_side.py",
+        "estimator/test_side_by_side_errors.py",
+        "estimator/test_side_by_side_graph.py",
+        "estimator/test_software_tpu_estimator.py",
+        "estimator/test_stock_differences.py",
+        "estimator/test_stock_estimator.py",
+        "estimator/test_stock_takes_ours.py",
+        "side_by_side.py",
+    )
+    * (not HAS_STOCK),
+    "of stock's TPUEmbeddingV2, which TensorFlow 2.21 has": (
         "convert/test_convert_sparsecore_beside_stock.py",
         "engine/test_sparsecore_layout_beside_stock.py",
         "sparsecore/test_bad_input.py",
@@ -59,14 +70,43 @@ if not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
         "sparsecore/test_soft_sparsecore.py",
         "sparsecore/test_stock_on_software.py",
         "translation/test_to_sparse_cores_beside_stock.py",
-    ]
-if not (pathlib.Path(__file__).parent.parent / "examples").is_dir():
-    # They and the documents are part of the repository, not of the packages.
-    collect_ignore += [
-        "project/test_api_reference.py",
-        "project/test_docs.py",
-        "run/test_examples.py",
-    ]
+    )
+    * (not HAS_SPARSE_CORES),
+    "of keras_rs, for TensorFlow 2.21 and Python 3.11 or newer": ("sparsecore/test_keras_rs.py",)
+    * (not HAS_KERAS_RS),
+    "of documents and examples, which are in the repository alone": (
+        *("project/test_api_reference.py", "project/test_docs.py", "run/test_examples.py"),
+    )
+    * (not IN_REPOSITORY),
+}
+"""Modules that cannot run here, by what they are tests of."""
+
+collect_ignore = list(itertools.chain(*LEFT_OUT.values()))
+
+
+class LeftOut(pytest.File):
+    """A module that cannot run here and is collected all the same, since it was asked for."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yields nothing."""
+        return iter(())
+
+
+def pytest_pycollect_makemodule(module_path: pathlib.Path, parent: Any) -> LeftOut | None:
+    """Imports no module that cannot run here; pytest ignores `collect_ignore` if it is named."""
+    return LeftOut.from_parent(parent, path=module_path) if _reason(module_path) else None
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Says of modules that were asked for by name why they have no tests."""
+    named = [pathlib.Path(each.split("::")[0]).resolve() for each in config.args]
+    return [f"{path.name}: no tests here, it is {_reason(path)}" for path in named if _reason(path)]
+
+
+def _reason(path: pathlib.Path) -> str:
+    folder = pathlib.Path(__file__).parent
+    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+    return next((reason for reason, names in LEFT_OUT.items() if name in names), "")
 
 
 def pytest_configure(config: pytest.Config) -> None:

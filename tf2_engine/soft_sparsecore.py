@@ -85,13 +85,18 @@ def num_waiting() -> int:
     return int(_library.software_sparsecore_waiting()) if _library is not None else 0
 
 
+def _as_the_hardware() -> bool:
+    """Returns whether ids outside of their tables are no errors, as in a process with a TPU."""
+    return _library is None or _out_of_range_ids == "hardware"
+
+
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
     """Tells the op that reads the ids of a feature how many rows the table has.
 
     The op itself knows only the place of the table among those that are stacked with it. Nothing
-    is told where ids are to be taken as the hardware takes them.
+    is told where ids are to be taken as the hardware takes them, or are for the hardware itself.
     """
-    if _out_of_range_ids == "hardware":
+    if _as_the_hardware():
         return
     of_feature = "a feature" if feature is None else f"feature {feature!r}"
     tf_compat.set_attributes(
@@ -106,9 +111,9 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 def as_int32(ids: Tensor) -> Tensor:
     """Returns ids as int32; those beyond become the least and the largest, outside of any table.
 
-    As the hardware takes them, they wrap around.
+    As the hardware takes them, and for the hardware itself, they wrap around.
     """
-    if ids.dtype != tf.int64 or _out_of_range_ids == "hardware":
+    if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
     return tf.cast(tf.clip_by_value(ids, tf.int32.min, tf.int32.max), tf.int32)
 

@@ -179,25 +179,46 @@ def test_an_example_is_written_if_it_is_the_legacy_one(name: str, tmp_path: path
     assert "arithmetic='sparsecore'" in (tmp_path / "train_sparsecore.py").read_text()
 
 
+ON_CORES = {
+    # A TPU takes batches of one size.
+    "movielens": (2, "--train_batch_size=60"),
+    # Of two cores each has a loss over its own batch, and its own averages: another model.
+    "two_tower": (1,),
+    "wide_and_deep": (2,),
+    "sequence": (2,),
+    "warm_start": (1,),
+}
+"""The cores of an example, and arguments besides; see above for the one that is refused."""
+
+
 @pytest.mark.full
 @pytest.mark.skipif(tf.__version__ < "2.21", reason="TensorFlow 2.15 has no ops of SparseCores")
-def test_it_trains_the_same_on_the_software_sparse_cores(tmp_path: pathlib.Path) -> None:
-    """Two cores of two SparseCores, a sequence among the features, and the host: one program.
+@pytest.mark.parametrize("name", ON_CORES)
+def test_an_example_trains_the_same_on_the_software_sparse_cores(
+    name: str, tmp_path: pathlib.Path
+) -> None:
+    """On a host, and on cores of two SparseCores, one program makes the same of one checkpoint.
 
     Cores sum the gradients of a row in another order than a host, a rounding of 2^-24 each.
     """
-    example = EXAMPLES["movielens"]
-    # A TPU takes batches of one size.
-    example = example._replace(arguments=(*example.arguments, "--train_batch_size=60"))
-    write_programs(tmp_path, "movielens", target="sparsecore")
+    cores, *arguments = ON_CORES[name]
+    example = EXAMPLES[name]._replace(last=12)
+    example = example._replace(arguments=(*example.arguments, *map(str, arguments)))
+    write_programs(tmp_path, name, target="sparsecore")
     trained(tmp_path, "train_tf2.py", "host", 2, example)
     shutil.copytree(tmp_path / "host", tmp_path / "cores")
-    host = trained(tmp_path, "train_tf2.py", "host", 12, example)
-    how = ("--cores=2", "--sparse_cores=2")
-    cores = trained(tmp_path, "train_tf2.py", "cores", 12, example, *how)
+    host = trained(tmp_path, "train_tf2.py", "host", example.last, example)
+    how = (f"--cores={cores}", "--sparse_cores=2")
+    on_cores = trained(tmp_path, "train_tf2.py", "cores", example.last, example, *how)
 
-    predictions = difference(host, cores)
-    apart = difference(*(contents(tmp_path / place) for place in ("host", "cores")))
-    print(f"\n  two cores: predictions {predictions:.1e}, states {apart:.1e}")  # noqa: T201
-    # Measured: 2.4e-7 and 6e-8; a row that is missing in a sum is 1e-2 and more.
+    predictions = difference(host, on_cores)
+    places = [[tmp_path / place / model for place in ("host", "cores")] for model in example.models]
+    apart = max(difference(*map(contents, pair)) for pair in places)
+    print(f"\n  {name}, {cores} cores: predictions {predictions:.1e}, states {apart:.1e}")  # noqa: T201
+    # A row that is missing in a sum is 1e-2 and more.
     assert max(predictions, apart) <= PREDICTIONS
+
+
+def test_every_example_is_on_cores_or_refused() -> None:
+    """A new example runs on SparseCores, or there is a test of what refuses it."""
+    assert set(EXAMPLES) == {*ON_CORES, "dict_config"}

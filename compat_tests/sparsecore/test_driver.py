@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests.support import sparse_cores
+from compat_tests.support import fake_tpu, sparse_cores
 from compat_tests.support.sparse_cores import RATE, Case, Engine, Stock, assert_same_bits
 from tf2_engine import EngineSpec, FeatureSpec, TableSpec, errors, soft_sparsecore
 from tf2_engine.backends import SparseCoreDriver, TpuDriver
@@ -48,8 +49,8 @@ def test_it_computes_the_bits_of_stock_with_every_setting(case: Case) -> None:
     assert_same_bits(results(Stock, case), results(Engine, case))
 
 
-def ops_of(model: Stock) -> list[tuple[str, dict[str, Any]]]:
-    """Returns the ops of SparseCores in a step, by core in order, with their attributes."""
+def ops_of(model: Stock) -> list[tuple[str, str, dict[str, Any]]]:
+    """Returns the ops of SparseCores in a step, by core in order, with devices and attributes."""
     ((ids, gradients),) = sparse_cores.batches(model.case)
     inputs = [batch.tensors for batch in ids]
     graph = model.step.get_concrete_function(
@@ -58,10 +59,22 @@ def ops_of(model: Stock) -> list[tuple[str, dict[str, Any]]]:
         model.distributed([{k: tf.constant(v) for k, v in g.items()} for g in gradients]),
     ).graph
     return [
-        (op.type, {a: repr(op.get_attr(a)) for a in op.node_def.attr if not a.startswith("_out")})
+        (op.type, op.device, {a: repr(op.get_attr(a)) for a in op.node_def.attr if is_settled(a)})
         for op in graph.get_operations()
         if op.type in soft_sparsecore.KERNELS
     ]
+
+
+def is_settled(attribute: str) -> bool:
+    """Returns whether an attribute is neither TensorFlow's guess of shapes nor a tracing's name."""
+    return not attribute.startswith(("_out", "_tpu_replicate"))
+
+
+def assert_same_ops(ours: list[Any], stocks: list[Any]) -> None:
+    """Asserts that ops are the same, in the same order, and have the same attributes."""
+    assert [name for name, _, _ in ours] == [name for name, _, _ in stocks]
+    for (name, *other), (_, *theirs) in zip(ours, stocks, strict=True):
+        assert other == theirs, name
 
 
 @pytest.mark.full
@@ -75,11 +88,31 @@ def ops_of(model: Stock) -> list[tuple[str, dict[str, Any]]]:
 )
 def test_it_makes_the_ops_of_stock(case: Case) -> None:
     """Every op of SparseCores is there as often, in the same order, with the same attributes."""
-    stock, ours = ops_of(Stock(case)), ops_of(Engine(case))
+    assert_same_ops(ops_of(Engine(case)), ops_of(Stock(case)))
 
-    assert [name for name, _ in ours] == [name for name, _ in stock]
-    for (name, arguments), (_, theirs) in zip(ours, stock, strict=True):
-        assert arguments == theirs, name
+
+def genuine(num_cores: int, *, sparse_cores: int, **_: Any) -> Any:
+    """Returns TensorFlow's own TPUStrategy, for a TPU with SparseCores that is not there."""
+    return fake_tpu.strategy(1, num_cores, job="localhost", sparse_cores=sparse_cores)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(Case(name, cores=2, sparse_cores=2, steps=1) for name in sparse_cores.OPTIMIZERS),
+        Case(cores=4, sparse_cores=4, stacked=False, steps=1),
+    ],
+    ids=str,
+)
+def test_it_makes_the_ops_of_stock_under_a_genuine_strategy(case: Case) -> None:
+    """TensorFlow's own strategy, for a topology that is not there, gets stock's ops from it."""
+    with mock.patch.object(sparse_cores, "SoftTPUStrategy", genuine):
+        ours, stocks = ops_of(Engine(case)), ops_of(Stock(case))
+
+    assert sum(name.startswith("XlaSparseDenseMatmul") for name, _, _ in ours) > 0
+    assert {"_xla_outside_compilation"} <= {name for _, _, each in ours for name in each}
+    assert_same_ops(ours, stocks)
 
 
 def engine(optimizer: Any = None, **feature: Any) -> tf2_engine.TPUEmbedding:

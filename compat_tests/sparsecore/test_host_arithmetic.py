@@ -208,6 +208,29 @@ def test_the_order_of_operations_is_that_of_the_op() -> None:
     assert (new.numpy() != old.numpy()).any()
 
 
+@ON_EITHER_OPS
+def test_a_step_of_a_table_has_that_order(native: bool) -> None:
+    """Adam and AdagradMomentum weigh a square last; 1 - beta is no power of two here."""
+    gradient = np.random.default_rng(1).normal(size=(8, 64)).astype(np.float32)
+    momentum = tf2_engine.AdagradMomentum(1.0, momentum=0.5, beta2=0.9, epsilon=0.125, exponent=2.0)
+    adam = tf2_engine.Adam(1.0, beta_2=0.9)
+    spec = EngineSpec(
+        (TableSpec("a", 8, 64, "sum", adam), TableSpec("m", 8, 64, "sum", momentum)),
+        tuple(FeatureSpec(name, name, output_shape=(8,)) for name in "am"),
+    )
+    driver = HostDriver(native, arithmetic="sparsecore")
+    embedding = tf2_engine.TPUEmbedding(spec, driver=driver)
+    embedding.enqueue(dict.fromkeys("am", tf.range(8, dtype=tf.int64)))
+    embedding.dequeue()
+    embedding.apply_gradients(dict.fromkeys("am", tf.constant(gradient)))
+
+    weighed = (np.float32(1) - np.float32(0.9)) * gradient * gradient
+    for table, slot in (("a", "velocities"), ("m", "accumulators")):
+        (rows,) = embedding.tables[table].variables[slot]
+        np.testing.assert_array_equal(rows, weighed, table)
+    assert (weighed != (np.float32(1) - np.float32(0.9)) * (gradient * gradient)).any()
+
+
 def test_ftrl_divides_by_zero() -> None:
     """A row with an accumulator and a gradient of zeros is NaN on SparseCores, 0 on the first."""
     optimizer = tf2_engine.FTRL(1.0)

@@ -9,10 +9,11 @@ import pytest
 from compat_tests.support.mutations import Mutation, assert_found
 
 _HERE = pathlib.Path(__file__).parent
-_STOCK, _ORDER, _WHOLE = (
+_STOCK, _ORDER, _WHOLE, _HOST = (
     "test_stock_on_software.py",
     "test_preprocessing.py",
     "test_soft_sparsecore.py",
+    "test_host_arithmetic.py",
 )
 _REFERENCE = "test_buffers_are_those_of_the_reference"
 _EVERY = "test_stock_trains_with_every_setting"
@@ -67,9 +68,9 @@ MUTATIONS = {
         f"{_STOCK}::test_stock_trains",
     ),
     "Adam's epsilon twice": Mutation(
-        "rules/sparsecore.h",
-        "std::sqrt(v + inside) + outside",
-        "std::sqrt(v + inside) + 2.0f * outside",
+        "rules/optimizers/adam.h",
+        "std::sqrt(v) + epsilon",
+        "std::sqrt(v) + 2.0f * epsilon",
         f"{_STOCK}::{_EVERY}[Adam, sum outside mean+sqrtn 2x2 weighted]",
     ),
     "FTRL without beta": Mutation(
@@ -79,10 +80,16 @@ MUTATIONS = {
         f"{_STOCK}::{_EVERY}[FTRL mean+sqrtn 2x2 weighted]",
     ),
     "momentum without Nesterov": Mutation(
-        "rules/sparsecore.h",
-        "(nesterov ? beta1 * m + scaled : m)",
+        "rules/optimizers/adagrad_momentum.h",
+        "(nesterov ? mu * m + s : m)",
         "m",
         f"{_STOCK}::{_EVERY}[AdagradMomentum mean+sqrtn 2x2 weighted]",
+    ),
+    "a square is rounded before it is weighted": Mutation(
+        "rules/rule.h",
+        "return rest * g * g;",
+        "return rest * (g * g);",
+        f"{_HOST}::test_a_step_of_a_table_has_that_order[native]",
     ),
     "ids are not looked at": Mutation(
         "software_sparsecore/occurrences.h",

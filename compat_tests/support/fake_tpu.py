@@ -18,12 +18,20 @@ import tensorflow as tf
 from tensorflow.python.tpu import tpu_embedding_v2
 from tensorflow.python.tpu.ops import tpu_ops
 
+from tf2_engine import tf_compat
+
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
     """A cluster resolver that answers TPUStrategy without a TPU."""
 
-    def __init__(self, metadata: Any) -> None:
-        self._metadata = metadata
+    def __init__(self, metadata: Any, sparse_cores: int = 0) -> None:
+        self._metadata, self._sparse_cores = metadata, sparse_cores
+
+    @property
+    def tpu_hardware_feature(self) -> Any:
+        if not self._sparse_cores:
+            return super().tpu_hardware_feature
+        return tf_compat.tpu_hardware(embedding_feature="V2", sparse_cores=self._sparse_cores)
 
     def get_tpu_system_metadata(self) -> Any:
         return self._metadata
@@ -42,6 +50,7 @@ def strategy(
     job: str = "worker",
     cores_per_replica: int | None = None,
     order: Callable[[list[Any]], list[Any]] = list,
+    sparse_cores: int = 0,
 ) -> Any:
     """Returns a TPUStrategy.
 
@@ -49,6 +58,7 @@ def strategy(
         job: with "localhost", the one host of a topology is the machine that runs the test.
         cores_per_replica: of a device assignment; None makes the strategy without one.
         order: in which the TPU names its devices.
+        sparse_cores: that it reports for each core; without any it reports nothing.
     """
     devices = []
     for task in range(num_hosts):
@@ -80,7 +90,9 @@ def strategy(
             computation_shape=[cores_per_replica, 1, 1, 1],
             num_replicas=num_cores // cores_per_replica,
         )
-    return tf.distribute.TPUStrategy(_Resolver(metadata), experimental_device_assignment=assignment)
+    return tf.distribute.TPUStrategy(
+        _Resolver(metadata, sparse_cores), experimental_device_assignment=assignment
+    )
 
 
 def distribute(strategy: Any, values: Sequence[Any]) -> Any:

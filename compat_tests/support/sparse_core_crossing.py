@@ -159,19 +159,6 @@ class StockOfGroup(Stock):
         for name in self.tables:
             self.write(name, "parameters", self.case.initial(name[0]))
 
-    def read(self, table: str) -> dict[str, Array]:
-        """Returns parameters and slots of a table, [rows, dim] each."""
-        places, dim = self.places(table), self.case.DIMS[table[0]]
-        stack = self.embedding.embedding_layouts[table].stacked_table_name
-        parts = {
-            name: [part.numpy() for part in variable.values]
-            for name, variable in self.embedding.variables[stack].items()
-        }
-        return {
-            name: np.stack([of_cores[place.core][place.row, :dim] for place in places])
-            for name, of_cores in parts.items()
-        }
-
     def places(self, table: str) -> list[sparsecore.Place]:
         """Returns where the rows of a table are: one optimizer and width make a stack."""
         base, number = table[0], int(table[1:])

@@ -301,7 +301,7 @@ class Stock:
         """Returns parameters and slots of a table, [rows, dim] each."""
         places = self.places(table)
         stack = self.embedding.embedding_layouts[table].stacked_table_name
-        dim = self.case.DIMS[table]
+        dim = self.case.DIMS[table[0]]  # The tables of a group end with a number.
         parts = {
             name: [part.numpy() for part in variable.values]
             for name, variable in self.embedding.variables[stack].items()

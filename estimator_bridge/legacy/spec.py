@@ -117,7 +117,8 @@ class EmbeddingConfigSpec(_Spec):
 
         Args:
             step: the global step, a variable or a callable; see `migrate.to_tf2`.
-            target, batch_size: "sparsecore", and the samples of each core, for TPUEmbeddingV2.
+            target, batch_size: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one
+                inside, and the samples of each core.
         """
         # Imported by name, when it is called: a spec depends on no layer above it.
         to_tf2 = importlib.import_module("estimator_bridge.migrate").to_tf2

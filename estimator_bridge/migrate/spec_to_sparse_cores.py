@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from estimator_bridge.migrate import spec_to_keras_rs
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec
@@ -15,6 +16,8 @@ from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.preprocessing.sparse_core import SparseCorePreprocessing
 from tf2_engine.types import Object
 
+TARGET = "sparsecore"
+
 REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient_limits")
 """The rows of the catalogue without which a program would train to something else."""
 
@@ -22,13 +25,19 @@ REFUSED = (*on_sparse_cores.RAISING, "adam_not_lazy", "weight_limits", "gradient
 _CARRIED = ("optimization_parameters", "partition_strategy", "sequence", "sparse_core")
 
 
-def check(legacy: LegacySpec) -> None:
-    """Raises Untranslatable, which names all settings that SparseCores cannot honour."""
-    on_sparse_cores.check(legacy, REFUSED)
+def check(legacy: LegacySpec, target: str) -> None:
+    """Raises Untranslatable, which names all settings that the target cannot honour."""
+    if target == spec_to_keras_rs.TARGET:
+        name, besides = spec_to_keras_rs.LAYER, spec_to_keras_rs.refusals(legacy)
+        on_sparse_cores.check(legacy, REFUSED, besides, target=f"{name} on SparseCores")
+    else:
+        on_sparse_cores.check(legacy, REFUSED)
 
 
-def changes(legacy: LegacySpec) -> Iterator[dict[str, str]]:
+def changes(legacy: LegacySpec, target: str) -> Iterator[dict[str, str]]:
     """Yields the fields of a `Change` for each setting that is otherwise on SparseCores."""
+    if target == spec_to_keras_rs.TARGET:
+        yield from spec_to_keras_rs.changes()
     for note in notes_of_spec(legacy):
         row = ROWS[note.rule]
         if row.sparse_core.outcome in ("ignored", "other") and note.rule not in _CARRIED:

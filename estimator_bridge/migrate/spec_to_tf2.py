@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import spec_to_sparse_cores
+from estimator_bridge.migrate import spec_to_keras_rs, spec_to_sparse_cores
 from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_ids
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
@@ -25,6 +25,7 @@ from tf2_engine.preprocessing import Preprocessing
 from tf2_engine.types import Object, TensorLike
 
 _NAMESPACE = "tf.tpu.experimental.embedding"
+_TARGETS = (spec_to_sparse_cores.TARGET, spec_to_keras_rs.TARGET)
 
 EFFECTS = {
     "form": "says the same in other words",
@@ -142,18 +143,20 @@ def to_tf2(
             arguments that returns it; None makes a variable where the spec needs one.
         quirks: see `EmbeddingConfigSpec`.
         target: "sparsecore" makes objects for stock's TPUEmbeddingV2, on TPUs with SparseCores:
-            FeatureConfigs with output shapes, ids with a row for each activation.
-        batch_size: the samples of each core, for that target.
+            FeatureConfigs with output shapes, ids with a row for each activation. "keras_rs"
+            makes them for `keras_rs.layers.DistributedEmbedding(tf2.feature_config, **tf2.options)`
+            on TensorFlow's backend, which has a TPUEmbeddingV2 inside.
+        batch_size: the samples of each core, for either target.
 
     Raises:
         Untranslatable, InvalidSpec, WrongType: as when the spec is used on a TPU; Untranslatable
-            also names all settings that SparseCores cannot honour, if they are the target.
+            also names all settings that the target cannot honour.
         InvalidInput: an unknown target, or it lacks the batch size.
     """
     legacy = read_spec(spec, quirks)
     if target is not None:
         _check_target(target, batch_size)
-        spec_to_sparse_cores.check(legacy)
+        spec_to_sparse_cores.check(legacy, target)
     multiplier = legacy.experimental_gradient_multiplier_fn
     functions = [multiplier, *(table.learning_rate_fn for table in legacy.tables)]
     if step is None and any(function is not None for function in functions):
@@ -195,26 +198,29 @@ def to_tf2(
     return (
         translated
         if batch_size is None or target is None
-        else _for_target(translated, legacy, batch_size)
+        else _for_target(translated, legacy, target, batch_size)
     )
 
 
 def _check_target(target: str, batch_size: int | None) -> None:
-    if target != "sparsecore":
-        raise errors.InvalidInput(f'`target` must be "sparsecore" or None, got {target!r}.')
+    if target not in _TARGETS:
+        names = ", ".join(map(repr, _TARGETS))
+        raise errors.InvalidInput(f"`target` must be {names} or None, got {target!r}.")
     if batch_size is None:
         raise errors.InvalidInput(
-            'target="sparsecore" needs the `batch_size` of a core: TPUEmbeddingV2 takes its shapes '
+            f"target={target!r} needs the `batch_size` of a core: TPUEmbeddingV2 takes its shapes "
             "from the FeatureConfigs."
         )
 
 
-def _for_target(general: TF2Embedding, legacy: LegacySpec, batch_size: int) -> TF2Embedding:
+def _for_target(
+    general: TF2Embedding, legacy: LegacySpec, target: str, batch_size: int
+) -> TF2Embedding:
     """Returns the objects for stock's TPUEmbeddingV2; the spec has passed its `check`."""
     preprocessing = functools.partial(spec_to_sparse_cores.preprocessing, legacy=legacy)
     of_ids = preprocessing(general.preprocessing_of_ids)
     assert of_ids is not None
-    changes = [Change(**each) for each in spec_to_sparse_cores.changes(legacy)]
+    changes = [Change(**each) for each in spec_to_sparse_cores.changes(legacy, target)]
     return dataclasses.replace(
         general,
         feature_config=spec_to_sparse_cores.feature_config(

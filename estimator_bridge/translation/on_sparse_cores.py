@@ -6,7 +6,7 @@ The words are those of the catalogue of settings.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.settings import render
@@ -31,15 +31,27 @@ KEPT = {
 """The rows that stock's class drops and this project does not."""
 
 
-def check(legacy: LegacySpec, rules: Sequence[str] = RAISING) -> None:
-    """Raises Untranslatable, which names all settings of some rows that a spec has."""
+def check(
+    legacy: LegacySpec,
+    rules: Sequence[str] = RAISING,
+    besides: Iterable[str] = (),
+    *,
+    target: str = "SparseCores",
+) -> None:
+    """Raises Untranslatable, which names all settings of some rows that a spec has.
+
+    Args:
+        besides: lines of what is refused for other reasons.
+        target: the name, in the message, of the class or hardware that refuses.
+    """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
         refused += [note for note in notes_of_spec(legacy) if note.rule == "clipping_limit"]
-    if refused:
-        lines = "\n".join(f"  {_refusal(note)}" for note in dict.fromkeys(refused))
+    reasons = [*map(_refusal, dict.fromkeys(refused)), *besides]
+    if reasons:
+        lines = "\n".join(f"  {reason}" for reason in reasons)
         raise errors.Untranslatable(
-            f"SparseCores cannot honour these settings:\n{lines}\nChange them, or stay with the "
+            f"{target} cannot honour these settings:\n{lines}\nChange them, or stay with the "
             "host driver of tf2_engine and the arithmetic of the first generation."
         )
 

@@ -13,7 +13,7 @@ from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
 from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.preprocessing import sparse_core
-from tf2_engine.training import differentiation, dummies
+from tf2_engine.training import differentiation, dummies, short_batches
 from tf2_engine.training.calls import call
 from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
@@ -76,7 +76,7 @@ class Model:
             self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
             # A TPU is configured for one size of batches; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
-            size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
+            self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
             engine_spec, driver = self.embedding.engine_spec, None
             if arithmetic == sparse_core_arithmetic.NAME:
                 driver = sparse_core_arithmetic.make_driver(sparse_core_limits)
@@ -113,7 +113,10 @@ class Model:
         return {"mode": mode, "params": {**self.params, **sizes}, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
-        """Returns distributed batches of ids, weights, lengths, the other features, and labels."""
+        """Returns distributed batches of ids, weights, lengths, the other features, and labels.
+
+        On a TPU those of predictions may be smaller than others: they are filled up.
+        """
         prepare, weight_keys = self.preprocessing()
 
         def prepared(features: Nest, labels: Nest = None) -> Batch:
@@ -124,7 +127,9 @@ class Model:
             batch["weights"] = {key: each for key, each in weights.items() if each is not None}
             used = {*weight_keys, *prepare.columns}
             batch["rest"] = {key: value for key, value in features.items() if key not in used}
-            return {**batch, "labels": labels} if labels is not None else batch
+            batch = {**batch, "labels": labels} if labels is not None else batch
+            size = self._size_on_tpu if mode == ModeKeys.PREDICT else None
+            return batch if size is None else short_batches.filled(batch, size)
 
         dataset: Dataset = call(input_fn, self.arguments(mode))
         if not isinstance(dataset, tf.data.Dataset):

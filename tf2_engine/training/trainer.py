@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tf2_engine import checkpoint_names, declared, errors, forks, interruptions, log, tf_compat
 from tf2_engine.summaries.events import EventFile
+from tf2_engine.training import short_batches
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.loop import Loop
@@ -292,6 +293,7 @@ class Trainer:
                 raise interrupt.with_traceback(None) from None
             if batch is None:
                 return
+            batch = short_batches.cut(batch)
             kept = {key: batch[key] for key in predict_keys} if predict_keys else batch
             if not yield_single_examples:
                 yield kept
@@ -409,6 +411,8 @@ class Trainer:
         if mode == ModeKeys.PREDICT:
             predictions = spec.predictions
             named = predictions if isinstance(predictions, dict) else {"output": predictions}
+            if short_batches.PRESENT in batch:
+                named = {**named, short_batches.PRESENT: batch[short_batches.PRESENT]}
             return {**outputs, "result": named}
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])

@@ -72,6 +72,15 @@ struct Same {
   float operator()(float x) const { return x; }
 };
 
+// (1 - beta) * g^2, the new part of a moving average of squares: embedding hardware of the first
+// generation rounds the square first, SparseCores the product with 1 - beta.
+struct SquareFirst {
+  float operator()(float rest, float g) const { return rest * (g * g); }
+};
+struct SquareLast {
+  float operator()(float rest, float g) const { return rest * g * g; }
+};
+
 // Returns a weight after the proximal step of its L1 and L2 terms; see `shrink` in Python.
 inline float Shrink(float w, float eta, float l1, float l2) {
   const float left = AtLeast(std::fabs(w) - eta * l1, 0.0f);

@@ -1,6 +1,6 @@
 // The rules of the five optimizers that SparseCores have, each operation rounded and in the order in
-// which TensorFlow's lowering of the ops has it. They differ from rules/optimizers/ in that order:
-// (1 - beta) * g is first here, and FTRL divides by zero. Plain C++17, no TensorFlow.
+// which TensorFlow's lowering of the ops has it. They differ from rules/optimizers/ in that order
+// (SquareLast; the sum in FTRL's divisor), and FTRL divides by zero. Plain C++17, no TensorFlow.
 //
 // A rule is the one of rules/optimizers/ with the same settings, and a rule of its own:
 //
@@ -15,7 +15,6 @@
 #define TF2_ENGINE_NATIVE_RULES_SPARSECORE_H_
 
 #include <array>
-#include <cmath>
 #include <type_traits>
 #include <variant>
 
@@ -55,26 +54,7 @@ struct AdagradMomentum : estimator_bridge::AdagradMomentum {
     read("epsilon", &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const {
-    const float power = -1.0f / exponent;
-    if (power == -0.5f) {
-      Run(lr, step, InverseRoot());
-    } else {
-      Run(lr, step, Power(power));
-    }
-  }
-
- private:
-  template <class Scale>
-  void Run(float lr, const Step<2>& step, Scale scale) const {
-    step.Run([lr, scale, nesterov = use_nesterov, beta1 = momentum, beta2 = beta2,
-              rest = 1.0f - beta2, epsilon = epsilon](float& w, float& a, float& m, float g) {
-      a = beta2 == 1.0f ? a + g * g : beta2 * a + rest * g * g;
-      const float scaled = scale(a + epsilon) * g;
-      m = beta1 * m + scaled;
-      w = w - lr * (nesterov ? beta1 * m + scaled : m);
-    });
-  }
+  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareLast()); }
 };
 
 struct Adam : estimator_bridge::Adam {
@@ -89,15 +69,7 @@ struct Adam : estimator_bridge::Adam {
     read("epsilon", &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const {
-    const float inside = sum_inside_sqrt ? epsilon * epsilon : 0.0f;
-    step.Run([lr, beta1 = beta1, rest1 = 1.0f - beta1, beta2 = beta2, rest2 = 1.0f - beta2, inside,
-              outside = sum_inside_sqrt ? 0.0f : epsilon](float& w, float& m, float& v, float g) {
-      m = beta1 * m + rest1 * g;
-      v = beta2 * v + rest2 * g * g;
-      w = w - lr * m / (std::sqrt(v + inside) + outside);
-    });
-  }
+  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareLast()); }
 };
 
 struct Ftrl : estimator_bridge::Ftrl {

@@ -29,22 +29,26 @@ struct AdagradMomentum : Rule {
     read(5, &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const {
+  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareFirst()); }
+
+ protected:
+  template <class Square>
+  void UpdateBy(float lr, const Step<2>& step, Square square) const {
     const float power = -1.0f / exponent;
     if (power == -0.5f) {
-      Run(lr, step, InverseRoot());
+      Run(lr, step, square, InverseRoot());
     } else {
-      Run(lr, step, Power(power));
+      Run(lr, step, square, Power(power));
     }
   }
 
  private:
-  template <class Scale>
-  void Run(float lr, const Step<2>& step, Scale scale) const {
-    step.Run([lr, scale, mu = momentum, nesterov = use_nesterov, sums = beta2 == 1.0f,
+  template <class Square, class Scale>
+  void Run(float lr, const Step<2>& step, Square square, Scale scale) const {
+    step.Run([lr, square, scale, mu = momentum, nesterov = use_nesterov, sums = beta2 == 1.0f,
               beta2 = beta2, rest = 1.0f - beta2,
               epsilon = epsilon](float& w, float& a, float& m, float g) {
-      a = sums ? a + g * g : beta2 * a + rest * (g * g);
+      a = sums ? a + g * g : beta2 * a + square(rest, g);
       const float s = g * scale(a + epsilon);
       m = mu * m + s;
       w = w - lr * (nesterov ? mu * m + s : m);

@@ -32,20 +32,24 @@ struct Adam : Rule {
 
   bool updates_all_rows() const { return non_lazy; }
 
-  void Update(float lr, const Step<2>& step) const {
+  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareFirst()); }
+
+ protected:
+  template <class Square>
+  void UpdateBy(float lr, const Step<2>& step, Square square) const {
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     if (sum_inside_sqrt) {
-      step.Run([lr, beta1 = beta1, rest1, beta2 = beta2, rest2,
+      step.Run([lr, square, beta1 = beta1, rest1, beta2 = beta2, rest2,
                 squared = epsilon * epsilon](float& w, float& m, float& v, float g) {
         m = beta1 * m + rest1 * g;
-        v = beta2 * v + rest2 * (g * g);
+        v = beta2 * v + square(rest2, g);
         w = w - lr * m / std::sqrt(v + squared);
       });
     } else {
-      step.Run([lr, beta1 = beta1, rest1, beta2 = beta2, rest2,
+      step.Run([lr, square, beta1 = beta1, rest1, beta2 = beta2, rest2,
                 epsilon = epsilon](float& w, float& m, float& v, float g) {
         m = beta1 * m + rest1 * g;
-        v = beta2 * v + rest2 * (g * g);
+        v = beta2 * v + square(rest2, g);
         w = w - lr * m / (std::sqrt(v) + epsilon);
       });
     }

@@ -1,0 +1,72 @@
+"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and what a program does beside it.
+
+On TensorFlow's backend the layer takes the FeatureConfigs of TPUEmbeddingV2, and makes one of
+them. Read at, and tested with, keras-rs 0.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
+
+TARGET = "keras_rs"
+LAYER = "DistributedEmbedding of keras_rs"
+
+_LACKED = "AdagradMomentumParameters"
+"""The optimizer that TPUEmbeddingV2 has, and the layer does not."""
+
+_BY_HAND = (
+    (
+        "strategy",
+        "any, or none",
+        "TPUStrategy",
+        "The layer takes these FeatureConfigs with the backend TensorFlow alone, and under a "
+        "TPUStrategy with SparseCores: on a CPU under a SoftTPUStrategy of tf2_engine.",
+    ),
+    (
+        "tables are made",
+        "by the first batch",
+        "layer.build(dict.fromkeys(tf2.feature_config, ())) in the strategy's scope",
+        "A first call in a tf.function, as that of fit, makes them in its graph, where nothing can "
+        "read or save them.",
+    ),
+    (
+        "checkpoints",
+        "tables and slots are variables of the model",
+        "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)",
+        "The layer tracks neither, so that a checkpoint of the model, save_weights and a .keras "
+        "file lack them; convert and inspect read the one that is written here.",
+    ),
+    (
+        "values of tables",
+        "variables of the estimator",
+        "checkpoints, and convert",
+        "layer.get_embedding_tables() fails for tables that share a stack.",
+    ),
+)
+"""Of each change what it is, before and after, and why."""
+
+
+def refusals(legacy: LegacySpec) -> Iterator[str]:
+    """Yields a line for each table whose optimizer the layer refuses."""
+    for table in legacy.tables:
+        optimizer = table.optimizer or legacy.optimizer
+        if optimizer is not None and optimizer.kind == _LACKED:
+            yield (
+                f"table {table.name!r}: {_LACKED} (the layer has SGD, Adagrad, Adam and FTRL): "
+                'use another one, or target="sparsecore", for TPUEmbeddingV2 itself'
+            )
+
+
+def changes() -> Iterator[dict[str, str]]:
+    """Yields the fields of a `Change` for what a program does beside the layer."""
+    for setting, was, now, why in _BY_HAND:
+        yield {
+            "where": str(SPEC),
+            "setting": setting,
+            "was": was,
+            "now": now,
+            "why": why,
+            "effect": "by hand",
+        }

@@ -10,7 +10,6 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -33,15 +32,6 @@ MEGABYTE = 1_000_000
 TRAINING, RESTORING, CHIEF = 100 * MEGABYTE, 128 * MEGABYTE, 50 * MEGABYTE
 """The bytes that servers may take beside their parts, and a chief more than for a small table."""
 PATIENCE = 900
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
 
 
 def resident(pid: int, field: str) -> int:

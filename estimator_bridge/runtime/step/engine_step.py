@@ -297,7 +297,7 @@ def _step(
     step = step_of_specs(mode, specs[:1] if broadcast else specs, on_engine=True)
     step = dataclasses.replace(step, input_hooks=tuple(input_hooks))
     if mode == ModeKeys.EVAL and len(specs) > 1:
-        loss = sum_in_order([spec.loss for spec in specs]) / len(specs)
+        loss = sum_in_order([tf.convert_to_tensor(spec.loss) for spec in specs]) / len(specs)
         step = dataclasses.replace(step, loss=loss)
     if mode == ModeKeys.PREDICT and len(specs) > 1:
         predictions = join_cores(

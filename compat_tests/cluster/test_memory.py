@@ -19,12 +19,13 @@ from compat_tests.support.nursery import Nursery
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
 SERVE = """
 from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.runtime import task_software
 from estimator_bridge.runtime.tasks import cluster_of
 
 cluster = cluster_of(RunConfig())
 cluster.target()
 print("SERVING", flush=True)
-cluster.serve()
+task_software.serve(cluster)
 """
 SERVERS = 4
 ROW_BYTES = 64 * 4

@@ -86,7 +86,12 @@ def test_figures_of_26_tables(
 
 @pytest.mark.parametrize(
     "wire, gradients",
-    [("occurrences", 60 * (8 + 16)), ("cells", 20 * 16 + 60 * 20), ("summed", 30 * (8 + 16))],
+    [
+        ("occurrences", 60 * (8 + 16)),
+        ("cells", 20 * 16 + 60 * 20),
+        ("smallest", 60 * (8 + 16)),
+        ("summed", 30 * (8 + 16)),
+    ],
 )
 def test_bytes_of_each_form(wire: Wire, gradients: float) -> None:
     """One table of dim 4 on one server: 60 ids of 30 rows, in 20 activations."""

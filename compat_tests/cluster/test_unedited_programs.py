@@ -128,6 +128,8 @@ def test_a_program_trains_as_alone(
     # Each parameter server has written its rows itself.
     files = list((tmp_path / "model").glob(f"model.ckpt-{STEPS}.data-*"))
     assert len(files) >= jobs["ps"]
+    count = 1 + sum(jobs.values())
+    assert f"Native ops are on {count} of {count} tasks." in tasks.log("chief", 0)
 
 
 def start_five(

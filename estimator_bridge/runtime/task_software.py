@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.tasks import Cluster
+from tf2_engine import log
 from tf2_engine.native import loading, source_digest
 
 _NAME = "estimator_bridge/software"  # of what a task says
@@ -67,6 +68,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
             )
         if software.has_native_ops:
             devices.add(device)
+    log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(others))
     return frozenset(devices)
 
 
@@ -81,7 +83,8 @@ def _say(key: str, software: Software) -> None:
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[Software]:
     """Returns what each of the tasks runs, in their order."""
-    answers: dict[str, Software] = {}
+    cluster.target()  # one thread starts the server
+    answers: dict[str, Software | Exception] = {}
 
     def ask(device: str) -> None:
         while device not in answers:
@@ -89,6 +92,8 @@ def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[Softw
                 answers[device] = _answer(cluster, device)
             except (tf.errors.UnavailableError, tf.errors.AbortedError):
                 time.sleep(0.5)  # it ends just now, or starts
+            except Exception as error:  # for the thread that waits
+                answers[device] = error
 
     threads = [threading.Thread(target=ask, args=(device,), daemon=True) for _, _, device in others]
     for thread in threads:
@@ -96,7 +101,13 @@ def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[Softw
     for thread in threads:
         while thread.is_alive():
             thread.join(1.0)  # in turns, so that signals are handled
-    return [answers[device] for _, _, device in others]
+    return [_of(answers[device]) for _, _, device in others]
+
+
+def _of(answer: Software | Exception) -> Software:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _answer(cluster: Cluster, device: str) -> Software:

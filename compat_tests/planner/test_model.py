@@ -116,6 +116,18 @@ def test_an_activation_goes_to_every_server_it_has_ids_of() -> None:
     assert table.gradients == pytest.approx([30 * 16 + 40 * 20] * 2)
 
 
+def test_features_of_a_table_have_activations_of_their_own() -> None:
+    """Of two servers an activation of one id touches one, and one of three ids nearly both."""
+    job = even_job(1, 4, 40, 40, rows=1000)
+    of_features = ((10.0, 10.0), (10.0, 30.0))
+    table = dataclasses.replace(job.tables[0], cells=20.0, features=of_features)
+    job = dataclasses.replace(job, tables=(table,))
+    placement = place_tables(job.sizes, 2, layout="div", whole_up_to=0)
+    (traffic,) = core_traffic(job, placement, wire="cells").tables.values()
+    touched = 10 * 0.5 + 10 * (1 - 0.5**3)
+    assert traffic.gradients == pytest.approx([touched * 16 + 20 * 20] * 2)
+
+
 def test_rows_are_updated_once_for_all_cores() -> None:
     """Cores that draw a row with 1/2 each update it with 3/4; its slot with it."""
     job = even_job(1, 4, 50, 50, rows=100)

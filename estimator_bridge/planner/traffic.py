@@ -147,8 +147,8 @@ def _table_traffic(
 def _cells(table: TableLoad, occurrences: Array) -> Array:
     """Returns how many cells have an id on each server; ids of a cell are taken as independent."""
     total = float(occurrences.sum())
-    if not total or not table.cells:
-        return np.zeros_like(occurrences)
-    ids_of_a_cell = total / table.cells
-    touched: Array = table.cells * (1 - (1 - occurrences / total) ** ids_of_a_cell)
+    touched: Array = np.zeros_like(occurrences)
+    for cells, ids in table.features or ((table.cells, total),):
+        if total and cells:
+            touched += cells * (1 - (1 - occurrences / total) ** (ids / cells))
     return np.minimum(touched, occurrences)

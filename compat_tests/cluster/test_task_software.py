@@ -72,6 +72,6 @@ def test_a_task_of_another_version_is_refused(
 def test_a_process_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without native ops it says so; what it says survives JSON."""
     monkeypatch.setenv("ESTIMATOR_BRIDGE_NATIVE", "0")
-    own = task_software.of_this_process()
-    assert (own.tensorflow, own.has_native_ops) == (tf.version.VERSION, False)
-    assert Software(*json.loads(json.dumps(own))) == own
+    here = task_software.of_this_process()
+    assert (here.tensorflow, here.has_native_ops) == (tf.version.VERSION, False)
+    assert Software(*json.loads(json.dumps(here))) == here

@@ -1,4 +1,4 @@
-"""What each task of a cluster runs: versions, which must be equal, and whether it has native ops.
+"""Versions of the tasks of a cluster, which must be equal, and whether these have the native ops.
 
 A task that serves loads the native ops before its server listens, and says what it has. The chief
 asks when it builds a step: a graph that has a native op on a task without it would be refused.
@@ -40,7 +40,7 @@ def serve(cluster: Cluster) -> None:
 
 
 def of_this_process() -> Software:
-    """Returns what this process runs; compiles the native ops if they are to be used."""
+    """Returns the software of this process; compiles the native ops if they are to be used."""
     has_native_ops = loading.host_ops() is not None
     return Software(tf.version.VERSION, source_digest(), has_native_ops)
 
@@ -53,17 +53,17 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
     Raises:
         InvalidInput: a task runs another version of the package, or of TensorFlow.
     """
-    own = of_this_process()
-    if not own.has_native_ops:
+    here = of_this_process()
+    if not here.has_native_ops:
         return frozenset()
     others = cluster.others()
     devices = {cluster.own}
     for (name, address, device), software in zip(others, _ask(cluster, others), strict=True):
-        if software[:2] != own[:2]:
+        if software[:2] != here[:2]:
             raise errors.InvalidInput(
                 f"The task {name} at {address} has TensorFlow {software.tensorflow} and native "
-                f"sources {software.native_sources}, but the chief {own.tensorflow} and "
-                f"{own.native_sources}. Install the same versions of TensorFlow and of "
+                f"sources {software.native_sources}, but the chief {here.tensorflow} and "
+                f"{here.native_sources}. Install the same versions of TensorFlow and of "
                 "estimator-bridge in all tasks."
             )
         if software.has_native_ops:
@@ -82,7 +82,7 @@ def _say(key: str, software: Software) -> None:
 
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[Software]:
-    """Returns what each of the tasks runs, in their order."""
+    """Returns the software of each of the tasks, in their order."""
     cluster.target()  # one thread starts the server
     answers: dict[str, Software | Exception] = {}
 
@@ -112,6 +112,6 @@ def _of(answer: Software | Exception) -> Software:
 
 def _answer(cluster: Cluster, device: str) -> Software:
     with tf.Graph().as_default(), tf.device(device):
-        (said,) = tf.raw_ops.StagePeek(index=0, dtypes=[tf.string], shared_name=_NAME)
+        (text,) = tf.raw_ops.StagePeek(index=0, dtypes=[tf.string], shared_name=_NAME)
         with cluster.session(device) as session:
-            return Software(*json.loads(session.run(said)))
+            return Software(*json.loads(session.run(text)))

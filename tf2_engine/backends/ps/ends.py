@@ -1,4 +1,4 @@
-"""The two ends of a step of tables on parameter servers: what a core does, and what a server."""
+"""The two ends of a step of tables on parameter servers: the core's and the server's."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Asked(abc.ABC):
 
 
 class CoreEnd(abc.ABC):
-    """What a core does; its ops are made on the core's device.
+    """The part of a step that a core computes, with ops on its device.
 
     Args:
         plan: of the engine. The tables have a placement.
@@ -85,7 +85,7 @@ class CoreEnd(abc.ABC):
 
 
 class ServerEnd(abc.ABC):
-    """What a server does; its ops are made on the server's device.
+    """The part of a step that a server computes, with ops on its device.
 
     Args:
         tables: the variables, by name of the table, of which those of the server are used.

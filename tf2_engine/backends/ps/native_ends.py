@@ -35,7 +35,7 @@ _ROW_BITS = 40
 
 
 class NativeCoreEnd(CoreEnd):
-    """What a core does, on native ops.
+    """A core's part of a step, on native ops.
 
     Args:
         ops: from `native.loading`.
@@ -152,7 +152,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """What a server does, on native ops; tables whose rule these lack are updated by TensorFlow's.
+    """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
 
     Args:
         wire: the form of the gradients that come.

@@ -42,7 +42,7 @@ _MORE_BYTES = 12
 
 
 class PlainCoreEnd(CoreEnd):
-    """What a core does, on TensorFlow's ops."""
+    """A core's part of a step, on TensorFlow's ops."""
 
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         super().__init__(plan, servers)
@@ -129,7 +129,7 @@ class _PlainAsked(Asked):
 
 
 class PlainServerEnd(ServerEnd):
-    """What a server does, on TensorFlow's ops.
+    """A server's part of a step, on TensorFlow's ops.
 
     Args:
         wire: the form of the gradients that come.

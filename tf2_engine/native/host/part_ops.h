@@ -250,10 +250,10 @@ class ServeOp : public tensorflow::OpKernel {
       const Task& task = tasks[t];
       const int64_t dim = dims_[task.table], count = task.end - task.begin;
       std::vector<int64_t> rows(static_cast<size_t>(count));
-      const int64_t missing =
-          parts_[task.table].SetRows(request.ids(task.table) + task.begin, count, rows.data());
-      if (missing >= 0) {
-        results[t] = errors::InvalidArgument("This server does not hold row ", missing, ".");
+      const int64_t* ids = request.ids(task.table) + task.begin;
+      const int64_t known = parts_[task.table].SetRows(ids, count, rows.data());
+      if (known < count) {
+        results[t] = errors::InvalidArgument("This server does not hold row ", ids[known], ".");
         return;
       }
       const float* from = data[task.table];
@@ -615,11 +615,10 @@ class ReceiveOp : public TableUpdateOp {
         const TableGradients& of_table = message.table(number_of_[t]);
         Sent sent;
         sent.rows.resize(static_cast<size_t>(of_table.count));
-        const int64_t missing =
-            parts_[t].SetRows(of_table.ids, of_table.count, sent.rows.data());
-        OP_REQUIRES(context, missing < 0,
-                    errors::InvalidArgument(names_[t], ": this server does not hold row ", missing,
-                                            "."));
+        const int64_t known = parts_[t].SetRows(of_table.ids, of_table.count, sent.rows.data());
+        OP_REQUIRES(context, known == of_table.count,
+                    errors::InvalidArgument(names_[t], ": this server does not hold row ",
+                                            of_table.ids[known], "."));
         sent.piece.ids = sent.rows.data();
         sent.piece.count = of_table.count;
         sent.piece.cell = of_table.cells;

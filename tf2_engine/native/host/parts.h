@@ -30,13 +30,13 @@ struct TablePart {
     return first[range] + (row - start[range]) * step;
   }
 
-  // Sets the rows of ids; returns the first id that is not in this part, or -1.
+  // Sets the rows of ids; returns the position of the first that is not in this part, or `count`.
   int64_t SetRows(const int64_t* ids, int64_t count, int64_t* into) const {
     for (int64_t i = 0; i < count; ++i) {
       into[i] = Row(ids[i]);
-      if (into[i] < 0) return ids[i];
+      if (into[i] < 0) return i;
     }
-    return -1;
+    return count;
   }
 };
 

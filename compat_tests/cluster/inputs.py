@@ -96,7 +96,7 @@ KINDS: dict[str, tuple[Callable[..., tf.data.Dataset], int]] = {
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """Returns a model whose moving average is updated whatever the other cores do."""
+    """Returns a linear model with a moving average of the activations, which core 0 updates."""
     tf.identity(features["process"][0], "process")
     net = tf.compat.v1.feature_column.input_layer(features, [videos])
     average = v1.get_variable("average", [8], trainable=False, initializer=v1.zeros_initializer())

@@ -16,6 +16,7 @@ from estimator_bridge import estimator as est
 from estimator_bridge.hooks.input_pipeline import CheckpointInputPipelineHook
 from estimator_bridge.legacy import parameters
 
+tf.get_logger().setLevel("INFO")
 model_dir, steps, cores = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 BATCH, SAMPLES = 16, 96
 fc, embedding = tf.feature_column, tf.compat.v1.tpu.experimental

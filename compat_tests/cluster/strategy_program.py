@@ -26,7 +26,7 @@ import tf2_engine
 from compat_tests.cases.optimizers import initial_weights
 from compat_tests.engine.test_conformance import arguments_of, spec_of
 from compat_tests.engine.test_parameter_servers import combinations, rows_of
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.local_cluster import free_ports, start_tasks
 from tf2_engine import SGD, Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import StrategyPsDriver
 
@@ -35,7 +35,6 @@ Values = dict[tuple[str, str], np.ndarray]
 
 ROWS, OTHER_ROWS, BATCH, STEPS = 53, 11, 8, 4
 EMB = tf.tpu.experimental.embedding
-_RUNNING: list[object] = []  # a server that is collected would end
 
 
 def connect(workers: int, servers: int) -> Any:
@@ -55,13 +54,7 @@ def start_servers(**counts: int) -> dict[str, list[str]]:
     """Starts tasks of jobs in this process; returns their addresses."""
     addresses = iter(f"127.0.0.1:{port}" for port in free_ports(sum(counts.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, count in counts.items()}
-    # They share a pool of threads, in which the functions of workers wait for servers.
-    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4 * sum(counts.values()))
-    _RUNNING.extend(
-        tf.distribute.Server(cluster, job_name=job, task_index=index, config=config)
-        for job, tasks in cluster.items()
-        for index in range(len(tasks))
-    )
+    start_tasks(cluster, *cluster)
     return cluster
 
 

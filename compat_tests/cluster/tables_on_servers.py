@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import Array
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
@@ -30,7 +30,6 @@ LARGE, SMALL = (30_001, 5), (53, 4)
 number of them divides its rows. The second is whole on one of them."""
 TABLES = tuple(f"input_layer/{key}_embedding/embedding_weights" for key in ("videos", "countries"))
 fc = tf.feature_column
-_RUNNING: list[object] = []  # a server that is collected would end
 
 
 def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> None:
@@ -47,11 +46,7 @@ def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> 
     counts = {"chief": 1, "ps": servers} | ({"worker": workers} if workers else {})
     ports = iter(free_ports(sum(counts.values())))
     cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()}
-    _RUNNING.extend(
-        tf.distribute.Server(cluster, job_name=job, task_index=index)
-        for job in ("ps", "worker")
-        for index in range(counts.get(job, 0))
-    )
+    start_tasks(cluster, "ps", "worker")
     config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 
@@ -74,9 +69,11 @@ def spec(**options: Any) -> Any:
 def estimator(folder: pathlib.Path, **options: Any) -> Any:
     """Returns an estimator with a small dense model on the tables.
 
-    The `options` are the `layout` of its tables, and those of the embedding spec.
+    The `options` are the `layout` of its tables, the number of `cores`, which share a batch of at
+    least eight samples, and those of the embedding spec.
     """
-    layout = options.pop("layout", None)
+    layout, cores = options.pop("layout", None), options.pop("cores", CORES)
+    batch = -(-BATCH // cores) * cores
     of_spec = spec(**options)
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
@@ -92,13 +89,13 @@ def estimator(folder: pathlib.Path, **options: Any) -> Any:
         tf_random_seed=1,
         save_checkpoints_steps=100,
         log_step_count_steps=None,
-        tpu_config=est.tpu.TPUConfig(num_shards=CORES, iterations_per_loop=1),
+        tpu_config=est.tpu.TPUConfig(num_shards=cores, iterations_per_loop=1),
     )
     return est.tpu.TPUEstimator(
         model_fn,
         config=config,
-        train_batch_size=BATCH,
-        eval_batch_size=BATCH,
+        train_batch_size=batch,
+        eval_batch_size=batch,
         embedding_config_spec=of_spec,
         layout=layout,
     )

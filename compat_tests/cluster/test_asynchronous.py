@@ -6,7 +6,6 @@ import functools
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,26 +13,14 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.support.cluster_tasks import ClusterTasks, Command
+from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery
 
 PROGRAM = pathlib.Path(__file__).with_name("asynchronous.py")
-SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
 STEPS = 200
-PATIENCE = 600
-"""Seconds for a run of half a minute: the machine may be busy with other things."""
 
 pytestmark = pytest.mark.full
 KINDS = ("plain", "strategy", "tpu", "canned")
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    started = Nursery("estimator_bridge.estimator", environment=environment)
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")

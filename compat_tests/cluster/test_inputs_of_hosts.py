@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.cluster.test_unedited_programs import PATIENCE, SERVE
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery
 from estimator_bridge.runtime.estimator import host_counts
 
 PROGRAM = pathlib.Path(__file__).with_name("inputs.py")
 KINDS = ("the same", "per core", "in Python", "ending")
-ROUNDING = 1e-6
-"""Far more than the roundings of six steps, and far less than the values of other samples change.
-
-The gradients of the model are summed over four cores by AddN, which begins with whichever term it
-can overwrite, and so rounds otherwise; all values are below 4, where a rounding is 2.4e-7.
-"""
 COUNTS = {"chief": 1, "worker": 2, "ps": 2}
 
 
@@ -44,15 +37,6 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
 def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of one process that reads as two hosts."""
     folder = tmp_path_factory.mktemp("alone")
@@ -68,29 +52,21 @@ class OnCluster(Run):
     def __init__(
         self, nursery: Nursery, folder: pathlib.Path, environment: Mapping[str, str]
     ) -> None:
-        ports = iter(free_ports(sum(COUNTS.values())))
-        addresses = {
-            job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in COUNTS.items()
-        }
         (folder / "serve.py").write_text(SERVE)
-        tasks = {}
-        for job, index in [(job, i) for job, count in COUNTS.items() for i in range(count)]:
-            place = {"cluster": addresses, "task": {"type": job, "index": index}}
-            program = PROGRAM if job == "chief" else folder / "serve.py"
-            arguments = [folder / "model"] if job == "chief" else []
-            options = {"TF_CONFIG": json.dumps(place), **environment}
-            log = folder / f"{job}{index}.log"
-            tasks[job, index] = nursery.start(program, arguments, log, options)
-        assert tasks["chief", 0].wait(PATIENCE) == 0, tasks["chief", 0].tail()
-        for name, task in tasks.items():
-            assert task.wait(60) == 0, (name, task.tail())
+
+        def command(job: str, number: int) -> Command:
+            return (PROGRAM, [folder / "model"]) if job == "chief" else (folder / "serve.py", [])
+
+        tasks = ClusterTasks(nursery, folder, command, environment)
+        tasks.start_all(**COUNTS)
+        tasks.wait(PATIENCE)
         super().__init__(folder, "chief0.log")
-        self.workers = [tasks["worker", index].pid for index in range(COUNTS["worker"])]
+        self.workers = [tasks.running["worker", index].pid for index in range(COUNTS["worker"])]
 
 
 @pytest.fixture(scope="module")
 def cluster(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> OnCluster:
-    """The run of a cluster whose workers read, whatever the input_fn asks for."""
+    """A cluster on which each worker reads its own input, also where the input_fn ignores hosts."""
     environment = {host_counts.VARIABLE: "2"}
     return OnCluster(nursery, tmp_path_factory.mktemp("cluster"), environment)
 
@@ -112,16 +88,15 @@ def test_workers_read_as_the_hosts_of_one_process(
     """All variables and the evaluation are equal, and each host has read for itself.
 
     In the order of its own where the order is random, and with the end of the data of one host.
-    (`test_a_program_trains_as_alone` has two cores, and is equal to the bit.)
     """
     one, other = alone.variables(kind), cluster.variables(kind)
     assert sorted(one) == sorted(other)
     for name, value in one.items():
-        np.testing.assert_allclose(other[name], value, rtol=0, atol=ROUNDING, err_msg=name)
+        np.testing.assert_array_equal(other[name], value, name)
     assert one["global_step"] == (3 if kind == "ending" else 6)
     of_one, of_other = alone.results[kind], cluster.results[kind]
     if kind == "per core":
-        assert of_other["loss"] == pytest.approx(of_one["loss"], rel=0, abs=ROUNDING)
+        assert of_other["loss"] == of_one["loss"]
     chief = of_other["process"]
     first, second = (chief, chief) if kind == "in Python" else cluster.workers
     assert of_other["processes"] == [first, first, second, second]
@@ -168,8 +143,7 @@ def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: path
 
 
 def assert_equal(one: Run, other: Run, kind: str) -> None:
-    """Asserts that the variables of a training are equal, but for rounding."""
+    """Asserts that the variables of a training are equal to the bit."""
     of_other = other.variables(kind)
     for name, value in one.variables(kind).items():
-        where = f"{kind}: {name}"
-        np.testing.assert_allclose(of_other[name], value, rtol=0, atol=ROUNDING, err_msg=where)
+        np.testing.assert_array_equal(of_other[name], value, f"{kind}: {name}")

@@ -10,7 +10,6 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -20,12 +19,13 @@ from compat_tests.support.nursery import Nursery
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
 SERVE = """
 from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.runtime import task_software
 from estimator_bridge.runtime.tasks import cluster_of
 
 cluster = cluster_of(RunConfig())
 cluster.target()
 print("SERVING", flush=True)
-cluster.serve()
+task_software.serve(cluster)
 """
 SERVERS = 4
 ROW_BYTES = 64 * 4
@@ -33,15 +33,6 @@ MEGABYTE = 1_000_000
 TRAINING, RESTORING, CHIEF = 100 * MEGABYTE, 128 * MEGABYTE, 50 * MEGABYTE
 """The bytes that servers may take beside their parts, and a chief more than for a small table."""
 PATIENCE = 900
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
 
 
 def resident(pid: int, field: str) -> int:

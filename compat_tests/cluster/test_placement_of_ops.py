@@ -12,7 +12,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime import task_software, tasks
 from estimator_bridge.runtime.step.model_step import new_graph
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}
@@ -25,6 +25,16 @@ def set_task(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, workers_train: None)
     config = {"cluster": CLUSTER, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
+
+
+def have_native_ops(patch: pytest.MonkeyPatch, *jobs: str) -> None:
+    """Lets the chief believe that all tasks of some jobs have the native ops."""
+
+    def native_devices(cluster: tasks.Cluster) -> frozenset[str]:
+        devices = (*cluster.workers, *cluster.servers)
+        return frozenset(device for device in devices if device.startswith(jobs))
+
+    patch.setattr(task_software, "native_devices", native_devices)
 
 
 def make(folder: pathlib.Path, **options: Any) -> Any:
@@ -68,12 +78,24 @@ def input_fn(params: Any) -> Any:
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["", "pipelined"])
+GRAPHS: dict[str, tuple[bool, tuple[str, ...]]] = {
+    "plain": (False, ()),
+    "pipelined": (True, ()),
+    "native": (False, ("/job:",)),
+    "native, pipelined": (True, ("/job:",)),
+    "native servers": (False, ("/job:ps",)),
+}
+"""Whether an update is pending, and the jobs that have native ops."""
+
+
+@pytest.fixture(scope="module", params=GRAPHS)
 def graph(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Any:
     """The graph of a training step; no task of the cluster runs."""
-    of_spec = {"pipeline_execution_with_tensor_core": request.param}
+    is_pipelined, native = GRAPHS[request.param]
+    of_spec = {"pipeline_execution_with_tensor_core": is_pipelined}
     with pytest.MonkeyPatch.context() as patch:
         set_task(patch)
+        have_native_ops(patch, *native)
         job = make(tmp_path_factory.mktemp("job"), of_spec=of_spec)._job(
             "train", input_fn, None, None
         )

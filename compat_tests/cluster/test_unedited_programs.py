@@ -11,36 +11,24 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.support.local_cluster import free_ports
+from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery, Task
 from estimator_bridge.runtime import watchdog
 
 PROGRAM = pathlib.Path(__file__).with_name("program.py")
-SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
 STEPS = 30
 SAVED_EVERY, LOOP = 10, 5
 """Steps, in the program: those between two checkpoints, and those that hooks see as one."""
 RECOVERY = 30
 """Seconds from the start of a killed task to the end of the next loop, on a machine of its own."""
-PATIENCE = 600
-"""Seconds for a run of a minute: the machine may be busy with other things."""
 
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    """Starts tasks."""
-    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
-    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")
@@ -52,65 +40,37 @@ def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> pathlib
     return folder
 
 
-class Tasks:
+class Tasks(ClusterTasks):
     """The tasks of a cluster; each runs the program, or `estimator-bridge serve`."""
 
     def __init__(
         self,
         nursery: Nursery,
         folder: pathlib.Path,
-        steps: int,
         environment: Mapping[str, str] | None = None,
         **counts: int,
     ) -> None:
-        self._environment = environment or {}
-        ports = iter(free_ports(sum(counts.values())))
-        self._cluster = {
-            job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()
-        }
-        self._nursery, self.folder, self._steps = nursery, folder, steps
-        self.running: dict[tuple[str, int], Task] = {}
         (folder / "serve.py").write_text(SERVE)
-        for job, count in counts.items():
-            for index in range(count):
-                self.start(job, index)
 
-    def start(self, job: str, index: int) -> None:
-        """Starts a task, at its address."""
-        place = {"type": job, "index": index}
-        config = json.dumps({"cluster": self._cluster, "task": place})
-        environment = {"TF_CONFIG": config, **self._environment}
-        serves = job == "ps" and index == 0  # the others run the program itself
-        program = self.folder / "serve.py" if serves else PROGRAM
-        arguments = [] if serves else [self.folder / "model", self._steps, 2]
-        log = self.folder / f"{job}{index}.log"
-        self.running[job, index] = self._nursery.start(program, arguments, log, environment)
+        def command(job: str, number: int) -> Command:
+            if (job, number) == ("ps", 0):  # the others run the program itself
+                return folder / "serve.py", []
+            return PROGRAM, [folder / "model", STEPS, 2]
 
-    def wait(self) -> None:
-        """Waits until all tasks have ended, all with 0."""
-        chief = self.running["chief", 0]
-        assert chief.wait(PATIENCE) == 0, chief.tail()
-        for name, task in self.running.items():
-            assert task.wait(60) == 0, (name, task.tail())
+        super().__init__(nursery, folder, command, environment)
+        self.start_all(**counts)
 
     def wait_for_step(self, step: int) -> None:
         """Waits until the chief says that a step is done."""
-        self._wait_until(lambda: step in steps_of(self.folder / "chief0.log"))
+        self.wait_until(lambda: step in steps_of(self.folder / "chief0.log"), PATIENCE)
 
     def wait_for_loop_after(self, count: int) -> None:
         """Waits until the chief has said of more loops than so many that they are done."""
-        self._wait_until(lambda: len(steps_of(self.folder / "chief0.log")) > count)
+        self.wait_until(lambda: len(steps_of(self.folder / "chief0.log")) > count, PATIENCE)
 
     def wait_for_file(self, start: str) -> None:
         """Waits until the model_dir has a file whose name starts so."""
-        self._wait_until(lambda: any((self.folder / "model").glob(f"{start}*")))
-
-    def _wait_until(self, condition: Callable[[], bool]) -> None:
-        chief, end = self.running["chief", 0], time.monotonic() + PATIENCE
-        while not condition():
-            assert chief.poll() is None, chief.tail()
-            assert time.monotonic() < end, chief.tail()
-            time.sleep(0.002)
+        self.wait_until(lambda: any((self.folder / "model").glob(f"{start}*")), PATIENCE)
 
 
 def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
@@ -162,12 +122,14 @@ def test_a_program_trains_as_alone(
 ) -> None:
     """All variables, metrics and predictions are those of one process, and every task ends."""
     begin_as(alone, tmp_path)
-    tasks = Tasks(nursery, tmp_path, STEPS, chief=1, **jobs)
-    tasks.wait()
+    tasks = Tasks(nursery, tmp_path, chief=1, **jobs)
+    tasks.wait(PATIENCE)
     assert_same(alone, tmp_path)
     # Each parameter server has written its rows itself.
     files = list((tmp_path / "model").glob(f"model.ckpt-{STEPS}.data-*"))
     assert len(files) >= jobs["ps"]
+    count = 1 + sum(jobs.values())
+    assert f"Native ops are on {count} of {count} tasks." in tasks.log("chief", 0)
 
 
 def start_five(
@@ -178,7 +140,7 @@ def start_five(
 ) -> Tasks:
     """Starts a chief, two workers and two parameter servers."""
     begin_as(alone, folder)
-    return Tasks(nursery, folder, STEPS, environment, chief=1, worker=2, ps=2)
+    return Tasks(nursery, folder, environment, chief=1, worker=2, ps=2)
 
 
 @pytest.mark.parametrize("job, index", [("ps", 0), ("ps", 1), ("worker", 1), ("chief", 0)])
@@ -190,7 +152,7 @@ def test_a_killed_task_comes_back(
     tasks.wait_for_step(10)
     tasks.running[job, index].kill()
     tasks.start(job, index)
-    tasks.wait()
+    tasks.wait(PATIENCE)
     assert_same(alone, tmp_path)
 
 
@@ -226,7 +188,7 @@ def test_twenty_faults(
     tasks.start(job, index)
     tasks.wait_for_loop_after(before)
     recovery = time.monotonic() - start
-    tasks.wait()
+    tasks.wait(PATIENCE)
     assert_same(alone, tmp_path)
     assert most_steps_lost(tmp_path / "chief0.log") <= SAVED_EVERY
     sys.stdout.write(f"{job} {index}, {turn}, saves={saves}: recovered in {recovery:.1f} s\n")
@@ -241,7 +203,7 @@ def test_a_frozen_server_is_waited_for(
     tasks.wait_for_step(15)
     with frozen(tasks.running["ps", 1]):
         time.sleep(20)
-    tasks.wait()
+    tasks.wait(PATIENCE)
     assert_same(alone, tmp_path)
     assert most_steps_lost(tmp_path / "chief0.log") == 0
 
@@ -267,7 +229,7 @@ def test_a_lost_server_ends_the_chief(
     if is_started_again:
         tasks.start("ps", 1)
     tasks.start("chief", 0)
-    tasks.wait()
+    tasks.wait(PATIENCE)
     assert_same(alone, tmp_path)
 
 

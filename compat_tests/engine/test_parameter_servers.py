@@ -8,7 +8,7 @@ import functools
 import itertools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from compat_tests.support import local_cluster
 from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.backends import HostDriver, PsDriver
 from tf2_engine.backends.host import profile
+from tf2_engine.backends.ps.messages import WIRES, Wire
 from tf2_engine.placement import LAYOUTS, Layout
 from tf2_engine.quantization import Quantization
 from tf2_engine.tables import Table
@@ -154,17 +155,37 @@ def of_one_process(group: Group) -> list[Any]:
     return train(Runner("graph"), group, HostDriver(native=False))
 
 
-def check(group: Group, workers: int, servers: int, **settings: Any) -> None:
-    """Asserts that a cluster trains as one process with as many cores."""
+NATIVE: dict[str, Callable[[str], bool]] = {
+    "plain": lambda device: False,
+    "native": lambda device: True,
+    "native cores": lambda device: "worker" in device,
+    "native servers": lambda device: "ps" in device,
+    "one native server": lambda device: "ps/task:1" in device,
+}
+"""Which tasks have the native ops, by device."""
+
+
+def on_cluster(group: Group, workers: int, servers: int, ends: str, **settings: Any) -> list[Any]:
+    """Returns what a cluster finds; native ops are where `ends` says."""
     cluster = local_cluster.start(2, 5)
-    driver = PsDriver(cluster.workers[:workers], cluster.servers[:servers], **settings)
-    actual = train(local_cluster.ClusterRunner(cluster.target), group, driver)
+    places = cluster.workers[:workers], cluster.servers[:servers]
+    native = [device for device in itertools.chain(*places) if NATIVE[ends](device)]
+    driver = PsDriver(*places, native=lambda: native, **settings)
+    steps = train(local_cluster.ClusterRunner(cluster.target), group, driver)
+    assert ("native ops" in repr(driver)) == bool(native)
+    return steps
+
+
+def check(group: Group, workers: int, servers: int, ends: str = "plain", **settings: Any) -> None:
+    """Asserts that a cluster trains as one process with as many cores."""
+    actual = on_cluster(group, workers, servers, ends, **settings)
     assert_same(actual, of_one_process(group), group)
 
 
-def test_a_cluster_trains_as_one_process() -> None:
+@pytest.mark.parametrize("ends", ["plain", "native"])
+def test_a_cluster_trains_as_one_process(ends: str) -> None:
     """Two workers with a core each, two servers: accumulation on and off, in octaves."""
-    check(combinations(2, kinds=["Adagrad"]), 2, 2, layout="octaves", whole_up_to=0)
+    check(combinations(2, kinds=["Adagrad"]), 2, 2, ends, layout="octaves", whole_up_to=0)
 
 
 CLUSTERS = ((1, 1, 1), (1, 2, 2), (2, 2, 3), (2, 4, 5))
@@ -180,7 +201,8 @@ def part_of(layout: Layout, turn: int) -> Group:
 @pytest.mark.full
 @pytest.mark.parametrize("turn", range(len(CLUSTERS)))
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_optimizer_trains_as_in_one_process(layout: Layout, turn: int) -> None:
+@pytest.mark.parametrize("ends", ["plain", "native"])
+def test_every_optimizer_trains_as_in_one_process(ends: str, layout: Layout, turn: int) -> None:
     """Every optimizer, with accumulation and without, trains on every cluster, in every layout.
 
     Not the product of all, of which most time goes into graphs of some ten thousand ops: each pair
@@ -188,7 +210,38 @@ def test_every_optimizer_trains_as_in_one_process(layout: Layout, turn: int) -> 
     says. Cases of an optimizer and kinds of inputs take turns.
     """
     workers, _, servers = CLUSTERS[turn]
-    check(part_of(layout, turn), workers, servers, layout=layout, whole_up_to=0)
+    check(part_of(layout, turn), workers, servers, ends, layout=layout, whole_up_to=0)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("wire", [*WIRES[:3]])
+@pytest.mark.parametrize("ends", NATIVE)
+def test_tasks_with_native_ops_and_without_understand_each_other(ends: str, wire: Wire) -> None:
+    """Numbers are those of one process, whichever tasks have them, in each form of gradients.
+
+    Some optimizers have no native rule, or look up no rows, and some inputs several ids of a cell.
+    """
+    group = combinations(2, 3, kinds=["SGD", "Adam", "FrequencyEstimator"])
+    check(group, 2, 3, ends, layout="mod", whole_up_to=0, wire=wire)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ends", ["plain", "native"])
+@pytest.mark.parametrize("cores", [1, 2])
+def test_summed_gradients_differ_by_roundings(cores: int, ends: str) -> None:
+    """Sums of one core, and updates core by core, are equal to the bit; others nearly so.
+
+    A sum of a few tens of gradients, of which each is below 10, is off by some units of 1e-6.
+    """
+    group = combinations(cores, 1, kinds=["SGD"])
+    actual = on_cluster(group, cores, 2, ends, layout="div", whole_up_to=0, wire="summed")
+    expected = of_one_process(group)
+    exact = [cores == 1 or one.accumulation == "per core" for one in group]
+    for one, other in zip(actual, expected, strict=True):
+        for (table, kind), rows in other[1].items():
+            if exact[int(table.removeprefix("table"))]:
+                np.testing.assert_array_equal(one[1][table, kind], rows)
+            np.testing.assert_allclose(one[1][table, kind], rows, rtol=0, atol=1e-5)
 
 
 def test_every_optimizer_meets_every_cluster_and_layout() -> None:

@@ -61,7 +61,7 @@ def test_gradients_of_several_features_are_summed_by_id(indexed: str) -> None:
     ids = np.concatenate([each.ids for each in expanded])
     gradients = np.concatenate([each.gradients for each in expanded])
 
-    distinct, sums = update._sum_by_id(contributions)
+    distinct, sums = update.sum_by_id(contributions)
 
     assert sorted(distinct.numpy()) == sorted(set(ids))
     expected = _in_order(gradients, np.arange(len(ids)), ids)

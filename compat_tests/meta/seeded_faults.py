@@ -135,7 +135,7 @@ FAULTS = {
     "stale activation": Fault(
         HostDriver, "configure", _stale, "engine/test_pipelining.py", "without_pipelining"
     ),
-    "dropped duplicate": Fault(update, "_sum_by_id", _one_of_each, _ALL, f"{_STEPS} and SGD"),
+    "dropped duplicate": Fault(update, "sum_by_id", _one_of_each, _ALL, f"{_STEPS} and SGD"),
 }
 
 

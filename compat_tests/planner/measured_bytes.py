@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ from compat_tests.support import local_cluster
 from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job, TableLoad
 from estimator_bridge.planner.row_loads import sampled_load
-from estimator_bridge.planner.traffic import core_traffic, step_bytes
+from estimator_bridge.planner.traffic import Wire, core_traffic, step_bytes
 from tf2_engine import Adagrad, TPUEmbedding
 from tf2_engine.backends import PsDriver
 from tf2_engine.placement import Layout, TableSize, place_tables
@@ -37,6 +37,8 @@ class Case(NamedTuple):
     workers: int
     servers: int
     layout: Layout
+    wire: Wire = "smallest"
+    native: bool = False
 
 
 CASES = (
@@ -48,7 +50,17 @@ CASES = (
     Case(
         {"big": (100_001, 64), "small": (503, 8)},
         {"one": ("big", 1), "many": ("big", 5), "other": ("small", 1)},
-        *(1024, 2, 2, "octaves"),
+        *(1024, 2, 2, "octaves", "smallest", True),
+    ),
+    Case(
+        {"big": (20_001, 64)},
+        {"one": ("big", 1), "many": ("big", 20)},
+        *(128, 2, 2, "div", "cells", True),
+    ),
+    Case(
+        {"big": (20_001, 64), "small": (503, 8)},
+        {"many": ("big", 20), "other": ("small", 1)},
+        *(128, 2, 2, "div", "summed", True),
     ),
     Case(
         {f"t{i}": (20_000, 16) for i in range(4)},
@@ -58,8 +70,16 @@ CASES = (
 )
 
 
-def planned_and_measured(case: Case) -> tuple[float, float]:
-    """Returns the bytes of a step, as planned from its ids and as counted."""
+class Bytes(NamedTuple):
+    """The bytes of a step: as planned from its ids, as counted, and the most that it may send."""
+
+    planned: float
+    measured: float
+    bound: float
+
+
+def bytes_of(case: Case) -> Bytes:
+    """Returns the bytes of a step of a case."""
     random = np.random.default_rng(0)
     ids = [{name: _draw(random, case, name) for name in case.features} for _ in range(case.workers)]
     loads = []
@@ -70,11 +90,24 @@ def planned_and_measured(case: Case) -> tuple[float, float]:
             for of_worker in ids
             for step in range(WARM, WARM + STEPS)
         ]
-        loads.append(TableLoad(TableSize(table, rows, dim, 2), sampled_load(rows, steps), 0.0))
+        samples = float(case.samples)
+        load = sampled_load(rows, steps)
+        of_users = tuple((samples, samples * case.features[name][1]) for name in users)
+        size = TableSize(table, rows, dim, 2)
+        loads.append(TableLoad(size, load, samples * len(users), features=of_users))
     job = Job("a case", tuple(loads), case.samples, "drawn")
     placement = place_tables(job.sizes, case.servers, layout=case.layout)
-    traffic = core_traffic(job, placement)
-    return step_bytes(traffic, case.workers, Coefficients()), _measure(case, ids)
+    traffic = core_traffic(job, placement, wire=case.wire)
+    planned = step_bytes(traffic, case.workers, Coefficients())
+    tensors = float(traffic.tensors.sum())
+    bound = case.workers * (1.05 * traffic.payload + 700 * tensors) + 5000
+    return Bytes(planned, _measure(case, ids), bound)
+
+
+def _ends(case: Case, cluster: local_cluster.LocalCluster) -> dict[str, Any]:
+    """Returns the settings of a driver that are about the exchange between cores and servers."""
+    devices = (*cluster.workers, *cluster.servers) if case.native else ()
+    return {"wire": case.wire, "native": lambda: devices}
 
 
 def _draw(random: np.random.Generator, case: Case, feature: str) -> Array:
@@ -95,7 +128,9 @@ def _measure(case: Case, ids: list[dict[str, Array]]) -> float:
             name: emb.FeatureConfig(tables[table], name=name)
             for name, (table, _) in case.features.items()
         }
-        driver = PsDriver(cluster.workers, cluster.servers, layout=case.layout)
+        driver = PsDriver(
+            cluster.workers, cluster.servers, layout=case.layout, **_ends(case, cluster)
+        )
         engine = TPUEmbedding(features, driver=driver, num_cores=case.workers)
         inputs, initializers, gradients = [], [], []
         for device, of_worker in zip(cluster.workers, ids, strict=True):
@@ -133,6 +168,6 @@ def _loopback() -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"RESULT {json.dumps([planned_and_measured(case) for case in CASES])}\n")
+    sys.stdout.write(f"RESULT {json.dumps([bytes_of(case) for case in CASES])}\n")
     sys.stdout.flush()
     os._exit(0)  # The servers never end.

@@ -8,14 +8,17 @@ import sys
 
 import pytest
 
+from compat_tests.planner.measured_bytes import CASES, Bytes
 from compat_tests.support.paths import ROOT
 
 
 @pytest.mark.full
 def test_bytes_are_planned_as_they_are_measured() -> None:
-    """Three trainings on parameter servers send what was planned for them, within 10 %.
+    """Trainings on parameter servers send what was planned for them, within 10 %.
 
-    The headers of a tensor depend on names and on the version of TensorFlow.
+    In each form of gradients, on native ops and TensorFlow's. The headers of a tensor depend on
+    names and on the version of TensorFlow. Beside the payload there are 700 bytes for each tensor,
+    a twentieth for packets, and 5 KB for the calls of a step, at most.
     """
     program = [sys.executable, "-m", "compat_tests.planner.measured_bytes"]
     ran = subprocess.run(
@@ -30,9 +33,11 @@ def test_bytes_are_planned_as_they_are_measured() -> None:
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     (line,) = (each for each in ran.stdout.splitlines() if each.startswith("RESULT "))
-    results = json.loads(line.removeprefix("RESULT "))
+    results = [Bytes(*case) for case in json.loads(line.removeprefix("RESULT "))]
+    sys.stdout.write(f"{results}\n")
 
-    assert len(results) == 3
-    for planned, measured in results:
+    assert len(results) == len(CASES)
+    for of_case in results:
         # The page promises 10 %: names of ops and resent packets are not in the model.
-        assert planned == pytest.approx(measured, rel=0.1), results
+        assert of_case.planned == pytest.approx(of_case.measured, rel=0.1), results
+        assert of_case.measured <= of_case.bound, results

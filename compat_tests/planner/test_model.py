@@ -86,7 +86,12 @@ def test_figures_of_26_tables(
 
 @pytest.mark.parametrize(
     "wire, gradients",
-    [("occurrences", 60 * (8 + 16)), ("cells", 20 * 16 + 60 * 20), ("summed", 30 * (8 + 16))],
+    [
+        ("occurrences", 60 * (8 + 16)),
+        ("cells", 20 * 16 + 60 * 20),
+        ("smallest", 60 * (8 + 16)),
+        ("summed", 30 * (8 + 16)),
+    ],
 )
 def test_bytes_of_each_form(wire: Wire, gradients: float) -> None:
     """One table of dim 4 on one server: 60 ids of 30 rows, in 20 activations."""
@@ -109,6 +114,18 @@ def test_an_activation_goes_to_every_server_it_has_ids_of() -> None:
     (table,) = core_traffic(job, placement, wire="cells").tables.values()
 
     assert table.gradients == pytest.approx([30 * 16 + 40 * 20] * 2)
+
+
+def test_features_of_a_table_have_activations_of_their_own() -> None:
+    """Of two servers an activation of one id touches one, and one of three ids nearly both."""
+    job = even_job(1, 4, 40, 40, rows=1000)
+    of_features = ((10.0, 10.0), (10.0, 30.0))
+    table = dataclasses.replace(job.tables[0], cells=20.0, features=of_features)
+    job = dataclasses.replace(job, tables=(table,))
+    placement = place_tables(job.sizes, 2, layout="div", whole_up_to=0)
+    (traffic,) = core_traffic(job, placement, wire="cells").tables.values()
+    touched = 10 * 0.5 + 10 * (1 - 0.5**3)
+    assert traffic.gradients == pytest.approx([touched * 16 + 20 * 20] * 2)
 
 
 def test_rows_are_updated_once_for_all_cores() -> None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import pathlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from compat_tests.support.local_cluster import free_ports
 from compat_tests.support.nursery import Nursery, Task
+
+SERVE = "import sys; from estimator_bridge.cli.main import main; sys.exit(main(['serve']))"
+"""A program that does as `estimator-bridge serve`."""
+
+PATIENCE = 600
+"""Seconds for a run of a minute: the machine may be busy with other things."""
 
 Command = tuple[pathlib.Path, Sequence[Any]]
 """A program and its arguments."""
@@ -19,15 +25,21 @@ class ClusterTasks:
     """Processes by job and number; an evaluator has no address, as it is no part of the cluster."""
 
     def __init__(
-        self, nursery: Nursery, folder: pathlib.Path, command: Callable[[str, int], Command]
+        self,
+        nursery: Nursery,
+        folder: pathlib.Path,
+        command: Callable[[str, int], Command],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Starts nothing yet.
 
         Args:
             folder: has the logs, by job and number.
             command: returns what a task of a job and number runs.
+            environment: variables of all tasks, besides TF_CONFIG.
         """
-        self._nursery, self._folder, self._command = nursery, folder, command
+        self._environment = environment or {}
+        self._nursery, self.folder, self._command = nursery, folder, command
         self._cluster: dict[str, list[str]] = {}
         self.running: dict[tuple[str, int], Task] = {}
 
@@ -49,14 +61,14 @@ class ClusterTasks:
         """Starts a task, at its address."""
         config = {"cluster": self._cluster, "task": {"type": job, "index": number}}
         program, arguments = self._command(job, number)
-        log = self._folder / f"{job}{number}.log"
+        log = self.folder / f"{job}{number}.log"
         self.running[job, number] = self._nursery.start(
-            program, arguments, log, {"TF_CONFIG": json.dumps(config)}
+            program, arguments, log, {"TF_CONFIG": json.dumps(config), **self._environment}
         )
 
     def log(self, job: str, number: int) -> str:
         """Returns what a task has printed."""
-        return (self._folder / f"{job}{number}.log").read_text(errors="replace")
+        return (self.folder / f"{job}{number}.log").read_text(errors="replace")
 
     def wait(self, seconds: float, *jobs: str) -> None:
         """Waits until all tasks of the jobs, or of all, have ended with 0; none may fail."""
@@ -78,7 +90,7 @@ class ClusterTasks:
             chief = self.running["chief", 0]
             assert chief.poll() is None, chief.tail()
             assert time.monotonic() < end, chief.tail()
-            time.sleep(0.05)
+            time.sleep(0.01)  # a test kills a task in the midst of what it has waited for
 
     def kill(self) -> None:
         """Ends all tasks that still run."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import socket
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -25,17 +26,29 @@ def start(num_workers: int, num_servers: int) -> LocalCluster:
     counts = {"chief": 1, "worker": num_workers, "ps": num_servers}
     ports = iter(free_ports(sum(counts.values())))
     spec = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items() if n}
-    servers = [
-        tf.distribute.Server(spec, job_name=job, task_index=index)
-        for job, addresses in spec.items()
-        for index in range(len(addresses))
-    ]
-    _RUNNING.extend(servers)
+    servers = start_tasks(spec, *spec)
     workers, parameter_servers = (
         tuple(f"/job:{job}/task:{i}/device:CPU:0" for i in range(counts[job]))
         for job in ("worker", "ps")
     )
     return LocalCluster(servers[0].target, workers, parameter_servers)
+
+
+def start_tasks(spec: Mapping[str, Sequence[str]], *jobs: str) -> list[Any]:
+    """Starts the servers of the tasks of some jobs, and returns them; they run until the end.
+
+    They share the threads of this process: with fewer than may wait for each other they would do so
+    for ever.
+    """
+    threads = 4 * sum(map(len, spec.values()))
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=threads)
+    servers = [
+        tf.distribute.Server(spec, job_name=job, task_index=index, config=config)
+        for job in jobs
+        for index in range(len(spec.get(job, ())))
+    ]
+    _RUNNING.extend(servers)
+    return servers
 
 
 def free_ports(count: int) -> list[int]:

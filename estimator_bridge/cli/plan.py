@@ -24,7 +24,7 @@ _SECONDS = 10.0
 _SECONDS_OF_CALIBRATION = 60.0
 
 _LAYOUTS = ("div", "mod", "octaves")
-_WIRES = ("occurrences", "cells", "summed")
+_WIRES = ("smallest", "occurrences", "cells", "summed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--model_ms", type=float, default=0.0, metavar="MS", help=model)
     layout = "how rows of large tables are spread over parameter servers (div)"
     add("--layout", choices=_LAYOUTS, default="div", help=layout)
-    wire = "the form of gradients: for each id (default), for each activation, or for each row"
-    add("--wire", choices=_WIRES, default="occurrences", help=wire)
+    wire = "the form of gradients, as for `run` (smallest)"
+    add("--wire", choices=_WIRES, default="smallest", help=wire)
     sample = "look at N batches of the program's training data (default: 0, a Zipf law)"
     add("--sample", type=int, default=0, metavar="N", help=sample)
     ids = "without a sample: ids of each feature in a sample (1), or FEATURE=N,FEATURE=N"

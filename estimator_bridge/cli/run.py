@@ -19,6 +19,9 @@ ARITHMETICS = ("tpu", "sparsecore")
 LAYOUTS = ("div", "octaves")
 """Those of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
 
+WIRES = ("smallest", "occurrences", "cells", "summed")
+"""Those of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -43,6 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "ones (octaves)"
     )
     add("--layout", choices=LAYOUTS, default="div", help=layout)
+    wire = (
+        "the form of gradients on their way to parameter servers: for each id (occurrences), for "
+        "each activation (cells), the smaller of these (smallest, default), or for each row and "
+        "core (summed), with numbers that differ by roundings"
+    )
+    add("--wire", choices=WIRES, default="smallest", help=wire)
     program_arguments.configure(parser)
     cores = (
         "the cores of the TPU that TPUEstimator(use_tpu=True) emulates, where the program sets no "
@@ -106,6 +115,8 @@ def _refusal(options: argparse.Namespace) -> str | None:
         return f"--input_hosts {options.input_hosts}: stock's estimator has one here. Leave it out."
     if options.stock and options.layout != "div":
         return f"--layout {options.layout}: stock's estimator has no such layout. Leave it out."
+    if options.stock and options.wire != "smallest":
+        return f"--wire {options.wire}: stock's estimator has no tables on servers. Leave it out."
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
     if options.arithmetic != "tpu" and other is not None:
         return (
@@ -157,6 +168,7 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     host_counts.set_default_hosts(options.input_hosts)
     devices.set_default_arithmetic(options.arithmetic)
     devices.set_default_layout(options.layout)
+    devices.set_default_wire(options.wire)
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:
         stack.enter_context(software_tpu.bridge_on_software_tpu())

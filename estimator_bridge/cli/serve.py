@@ -17,6 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Serves; returns 0 when the chief has ended."""
     from estimator_bridge.legacy.base_run_config import RunConfig
+    from estimator_bridge.runtime import task_software
     from estimator_bridge.runtime.tasks import cluster_of
 
     cluster = cluster_of(RunConfig())
@@ -25,5 +26,5 @@ def execute(options: argparse.Namespace) -> int:
             'TF_CONFIG makes this process no "ps" and no "worker" of a cluster with parameter '
             "servers. `serve` is for these; run the program itself in the chief and evaluator."
         )
-    cluster.serve()
+    task_software.serve(cluster)
     return 0

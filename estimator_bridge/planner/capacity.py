@@ -46,7 +46,7 @@ class Options:
     """
 
     layout: Layout = "div"
-    wire: Wire = "occurrences"
+    wire: Wire = "smallest"
     fused: bool = True
     chief_reads: bool = False
 

@@ -20,8 +20,8 @@ class Coefficients:
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
     loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. Nodes were
     fitted to three graphs of the driver. Updates are from the figures of docs/benchmarks.md:
-    parameter servers run TensorFlow's ops, one process alone the native ones. `--calibrate`
-    measures a machine's own.
+    that of parameter servers is of TensorFlow's ops, which take longer than the native ones, that
+    of one process of the native ones. `--calibrate` measures a machine's own.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.

@@ -17,12 +17,15 @@ class TableLoad:
         load: which rows are looked up.
         cells: activations [dim] that the lookups of the core are combined to.
         slots: names of the slots.
+        features: for each feature its activations, and the ids that these are combined of;
+            without, every activation has as many ids as the others.
     """
 
     size: TableSize
     load: RowLoad
     cells: float
     slots: tuple[str, ...] = ()
+    features: tuple[tuple[float, float], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,20 +63,19 @@ def job_of_spec(
     samples, legacy = batch_size // cores, read_spec(spec)
     _check_features(assumed, legacy.features)
     loads: dict[str, RowLoad] = {}
-    cells: dict[str, float] = defaultdict(float)
-    ids: dict[str, float] = defaultdict(float)
+    features: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for feature in legacy.features:
         positions = samples * (feature.max_sequence_length or 1)
-        cells[feature.table] += positions
         of_each = assumed.ids.get(feature.key, assumed.ids.get(None, 1))
-        ids[feature.table] += positions * of_each
+        features[feature.table].append((positions, positions * of_each))
     for table in legacy.tables:
-        loads[table.name] = zipf_load(table.vocabulary_size, ids[table.name], assumed.zipf)
+        ids = sum(count for _, count in features[table.name])
+        loads[table.name] = zipf_load(table.vocabulary_size, ids, assumed.zipf)
     source = (
         f"assumed: ids follow a Zipf law with exponent {assumed.zipf}, the first rows of a table "
         "most often (--sample looks at the program's data)"
     )
-    return PlannedJob(Job(subject, _tables(spec, loads, cells), samples, source), cores)
+    return PlannedJob(Job(subject, _tables(spec, loads, features), samples, source), cores)
 
 
 def job_of_program(
@@ -140,7 +139,7 @@ def _sampled(
     from estimator_bridge.audit.sampling import lookups_of_batches
 
     ids: dict[str, list[Array]] = defaultdict(list)
-    cells: dict[str, float] = defaultdict(float)
+    totals: dict[str, dict[str, Array]] = defaultdict(dict)  # cells and ids by table and feature
     batches = 0
     for per_core in lookups_of_batches(
         training["self"], training["input_fn"], read_spec(spec), cores, sample
@@ -150,26 +149,38 @@ def _sampled(
             by_table: dict[str, list[Array]] = defaultdict(list)
             for lookup in of_core:
                 by_table[lookup.table].append(lookup.ids)
-                cells[lookup.table] += lookup.num_cells
+                counts = np.array([lookup.num_cells, len(lookup.ids)], float)
+                of_table = totals[lookup.table]
+                of_table[lookup.feature] = of_table.get(lookup.feature, 0.0) + counts
             for name, parts in by_table.items():
                 ids[name].append(np.concatenate(parts))
     if not batches:
         raise errors.InvalidInput(f"{job.subject}: its input has no batch to look at.")
     steps = batches * cores
     loads = {size.name: sampled_load(size.rows, ids[size.name]) for size in job.sizes}
-    tables = _tables(spec, loads, {name: count / steps for name, count in cells.items()})
+    features = {
+        name: [
+            (float(cells), float(count))
+            for cells, count in (each / steps for each in of_table.values())
+        ]
+        for name, of_table in totals.items()
+    }
+    tables = _tables(spec, loads, features)
     return dataclasses.replace(job, tables=tables, source=f"a sample of {batches} of its batches")
 
 
 def _tables(
-    spec: Object, loads: Mapping[str, RowLoad], cells: Mapping[str, float]
+    spec: Object,
+    loads: Mapping[str, RowLoad],
+    features: Mapping[str, Sequence[tuple[float, float]]],
 ) -> tuple[TableLoad, ...]:
     return tuple(
         TableLoad(
             TableSize(table.name, table.rows, table.dim, 1 + len(table.slots)),
             loads[table.name],
-            cells.get(table.name, 0.0),
+            sum(cells for cells, _ in features.get(table.name, ())),
             table.slots,
+            tuple(features.get(table.name, ())),
         )
         for table in audit_spec(spec).tables
     )

@@ -12,10 +12,11 @@ from estimator_bridge.planner.job import Job, TableLoad
 from tf2_engine.placement import FLOAT_BYTES, Placement, TablePlacement
 from tf2_engine.types import Array
 
-Wire: TypeAlias = Literal["occurrences", "cells", "summed"]
-"""The form of gradients on their way to a parameter server.
+Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
+"""The form of gradients on their way to a parameter server; those of the driver of tables on these.
 
-* "occurrences": a gradient for each id; what the driver of parameter servers sends.
+* "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
+* "occurrences": a gradient for each id.
 * "cells": a gradient for each activation, once to each server, and for each id its activation.
 * "summed": a gradient for each distinct row. Sums are then associated by core, so that numbers are
   not those of one process to the bit.
@@ -69,7 +70,7 @@ class CoreTraffic:
 
 
 def core_traffic(
-    job: Job, placement: Placement, *, wire: Wire = "occurrences", fused: bool = True
+    job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
 ) -> CoreTraffic:
     """Returns the traffic of one core of a job in a step.
 
@@ -132,9 +133,12 @@ def _table_traffic(
     load, row = table.load, FLOAT_BYTES * table.size.dim
     distinct = on_servers(placed, load.rows, load.distinct, num_servers)
     occurrences = on_servers(placed, load.rows, load.occurrences, num_servers)
+    by_id: Array = occurrences * (_ID_BYTES + row)
+    by_cell: Array = _cells(table, occurrences) * row + occurrences * _CELL_OF_ID_BYTES
     gradients: dict[Wire, Array] = {
-        "occurrences": occurrences * (_ID_BYTES + row),
-        "cells": _cells(table, occurrences) * row + occurrences * _CELL_OF_ID_BYTES,
+        "smallest": np.minimum(by_id, by_cell),
+        "occurrences": by_id,
+        "cells": by_cell,
         "summed": distinct * (_ID_BYTES + row),
     }
     return TableTraffic(distinct * _ID_BYTES, distinct * row, gradients[wire])
@@ -143,8 +147,8 @@ def _table_traffic(
 def _cells(table: TableLoad, occurrences: Array) -> Array:
     """Returns how many cells have an id on each server; ids of a cell are taken as independent."""
     total = float(occurrences.sum())
-    if not total or not table.cells:
-        return np.zeros_like(occurrences)
-    ids_of_a_cell = total / table.cells
-    touched: Array = table.cells * (1 - (1 - occurrences / total) ** ids_of_a_cell)
+    touched: Array = np.zeros_like(occurrences)
+    for cells, ids in table.features or ((table.cells, total),):
+        if total and cells:
+            touched += cells * (1 - (1 - occurrences / total) ** (ids / cells))
     return np.minimum(touched, occurrences)

@@ -125,7 +125,7 @@ class Cluster:
         Args:
             train_yourself: called when the chief says that workers train by themselves.
         """
-        with tf.Graph().as_default(), self._session(self.own) as session:
+        with tf.Graph().as_default(), self.session(self.own) as session:
             message = _queue(self.own, _END).dequeue()
             while session.run(message) == _TRAIN_YOURSELF:
                 if train_yourself is not None:
@@ -168,7 +168,7 @@ class Cluster:
         """Returns the workers that have left, once the expected ones have, or after a time."""
         left: set[int] = set()
         end = time.monotonic() + seconds
-        with tf.Graph().as_default(), self._session(self.own) as session:
+        with tf.Graph().as_default(), self.session(self.own) as session:
             queue = _queue(self.own, _LEFT)
             size, number = queue.size(), queue.dequeue()
             while True:
@@ -191,14 +191,15 @@ class Cluster:
 
     def _put(self, device: str, name: str, number: int, patience_ms: int = _PATIENCE_MS) -> None:
         try:
-            with tf.Graph().as_default(), self._session(device) as session:
+            with tf.Graph().as_default(), self.session(device) as session:
                 options = tf.RunOptions(timeout_in_ms=patience_ms)
                 session.run(_queue(device, name).enqueue(number), options=options)
         except tf.errors.OpError as error:
             what = "that workers train" if number == _TRAIN_YOURSELF else "of the end"
             log.warning("%s did not hear %s: %s", device, what, error.message)
 
-    def _session(self, device: str) -> tf.Session:
+    def session(self, device: str) -> tf.Session:
+        """Returns a session that sees this task and that of a device alone."""
         # Without the filter a session waits for every task of the cluster.
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own)])
         return tf.Session(self.target(), config=config)

@@ -8,6 +8,7 @@ kept, `prebuilt` for what fits, and `loading` for when it is used.
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import re
 
@@ -22,3 +23,11 @@ RULES = frozenset(
     )
 )
 """The optimizers that have a rule in C++, by their field in the proto."""
+
+
+def source_digest() -> str:
+    """Returns a digest of the sources: processes that exchange messages must have the same ones."""
+    digest = hashlib.sha256()
+    for path in sorted(path for kind in ("*.h", "*.cc") for path in SOURCES.rglob(kind)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -23,6 +23,11 @@ from tf2_engine.types import Object
 SETTING = "ESTIMATOR_BRIDGE_NATIVE"
 SOURCE = "host/host_ops.cc"
 
+_OPS = (
+    *("Occurrences", "Lookup", "Update"),
+    *("Route", "Serve", "Combine", "Send", "Receive"),  # of tables on parameter servers
+)
+
 _VALUES = {"auto": None, "0": False, "1": True}
 
 _log = log.PlainLogger(__name__)
@@ -87,8 +92,8 @@ def _load() -> Loaded:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         return Loaded(None, f"they cannot be loaded (`estimator-bridge build-native`): {error}")
     # Gradients end at activations, as they do on a TPU.
-    for name in ("Tf2EngineOccurrences", "Tf2EngineLookup", "Tf2EngineUpdate"):
-        tf.no_gradient(name)
+    for name in _OPS:
+        tf.no_gradient(f"Tf2Engine{name}")
     return Loaded(ops, str(path))
 
 

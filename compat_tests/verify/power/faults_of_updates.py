@@ -285,7 +285,7 @@ def _core_by_core(right: Any) -> Any:
     def update_table(of: Any, per_core: Any, lr: Any) -> Any:
         if of.plan.name != "users":
             return right(of, per_core, lr)
-        sums = [seams.update._sum_by_id(core) for core in per_core]
+        sums = [seams.update.sum_by_id(core) for core in per_core]
         return seams.update._update_core_by_core(of, sums, lr)
 
     return update_table

@@ -16,7 +16,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime import task_software, tasks
 from estimator_bridge.runtime.estimator import estimator_arguments
 from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
@@ -381,7 +381,7 @@ class Estimator:
         if self._cluster is None or self._cluster.is_chief:
             return
         if self._cluster.is_server or self._is_in_graph():
-            self._cluster.serve()
+            task_software.serve(self._cluster)
             raise SystemExit(0)
 
     def _join_cluster(self) -> WorkerEnd | None:

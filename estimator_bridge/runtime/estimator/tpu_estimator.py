@@ -15,6 +15,7 @@ from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
 from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime import task_software
 from estimator_bridge.runtime.estimator import (
     core_counts,
     estimator_arguments,
@@ -45,6 +46,7 @@ from tf2_engine import log, soft_tpu
 from tf2_engine.arguments import typed
 from tf2_engine.backends import PsDriver
 from tf2_engine.backends.host.driver import Arithmetic
+from tf2_engine.backends.ps.messages import Wire
 from tf2_engine.placement import Layout, workers_of_cores
 from tf2_engine.types import Nest, Object
 
@@ -90,6 +92,9 @@ class TPUEstimator(Estimator):
             in contiguous parts, or "octaves", evenly also where the first rows are the frequent
             ones. No number depends on it, but initial values. None is "div", unless `run --layout`
             says otherwise; without parameter servers it has no effect.
+        wire: the form of gradients on their way to parameter servers: "occurrences", "cells",
+            "smallest", either of these, or "summed", whose numbers differ by roundings; see
+            docs/clusters.md. None is "smallest", unless `run --wire` says otherwise.
 
     Raises:
         InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
@@ -120,12 +125,14 @@ class TPUEstimator(Estimator):
         engine: devices.Engine | None = None,
         arithmetic: Arithmetic | None = None,
         layout: Layout | None = None,
+        wire: Wire | None = None,
     ) -> None:
         _check_arguments(config, params, export_saved_model_api_version, embedding_config_spec)
         self._use_tpu = use_tpu
         self._layout = devices.layout_of(
             layout, getattr(embedding_config_spec, "partition_strategy", "div")
         )
+        self._wire = devices.wire_of(wire)
         self._engine = devices.engine_of(engine, arithmetic)
         super().__init__(model_fn, model_dir, config, params, warm_start_from)
         self._eval_on_tpu = eval_on_tpu
@@ -206,7 +213,14 @@ class TPUEstimator(Estimator):
             workers = self._core_workers(self._cluster, mode)
             # With "mod" each server saves its part: checkpoints have the order of rows that the
             # spec asks for.
-            return PsDriver(workers, self._cluster.servers, layout=self._layout)
+            native = functools.partial(task_software.native_devices, self._cluster)
+            return PsDriver(
+                workers,
+                self._cluster.servers,
+                layout=self._layout,
+                wire=self._wire,
+                native=native,
+            )
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.step.activation_proxy import placeholder
+from estimator_bridge.runtime.step.ordered_sum import sum_in_order
 from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Object, Tensor, TensorLike, Variable
 
@@ -83,7 +84,7 @@ class CoreTracer:
             )
         for sums in zip(*self._sums, strict=True):
             for group in sums[0][2]:
-                total = tf.add_n([sums[core][0] for core in group])
+                total = sum_in_order([sums[core][0] for core in group])
                 for core in group:
                     tf_compat.rewire(sums[core][1], total)
 

@@ -14,6 +14,7 @@ from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.backends.interface import Driver
+from tf2_engine.backends.ps.messages import WIRES, Wire
 from tf2_engine.placement import Layout
 from tf2_engine.plan import Shape
 from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
@@ -27,6 +28,7 @@ PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 _default: str = HOST
 _default_arithmetic: Arithmetic = "tpu"
 _default_layout: Layout = "div"
+_default_wire: Wire = "smallest"
 
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 """How rows of large tables may be spread over parameter servers; a spec may ask for "mod"."""
@@ -54,6 +56,25 @@ def set_default_layout(layout: Layout) -> None:
     """Sets how TPUEstimators that are made without a layout spread rows over parameter servers."""
     global _default_layout
     _default_layout = layout
+
+
+def set_default_wire(wire: Wire) -> None:
+    """Sets the form of gradients of TPUEstimators that are made without one."""
+    global _default_wire
+    _default_wire = wire
+
+
+def wire_of(wire: Wire | None) -> Wire:
+    """Returns the form in which gradients go to parameter servers; None is the default one.
+
+    Raises:
+        InvalidInput: there is no such form.
+    """
+    chosen = _default_wire if wire is None else wire
+    if chosen not in WIRES:
+        names = ", ".join(map(repr, WIRES))
+        raise errors.InvalidInput(f"`wire` must be one of {names}, got {chosen!r}.")
+    return chosen
 
 
 def layout_of(layout: Layout | None, strategy: str) -> Layout:

@@ -35,6 +35,7 @@ from estimator_bridge.runtime.step.devices import (
 )
 from estimator_bridge.runtime.step.host_functions import join_cores
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
+from estimator_bridge.runtime.step.ordered_sum import sum_in_order
 from estimator_bridge.runtime.step.table_variables import table_factory, variable_names
 from estimator_bridge.runtime.step.tables_of_step import TablesOfStep, keep
 from estimator_bridge.settings import render
@@ -296,7 +297,7 @@ def _step(
     step = step_of_specs(mode, specs[:1] if broadcast else specs, on_engine=True)
     step = dataclasses.replace(step, input_hooks=tuple(input_hooks))
     if mode == ModeKeys.EVAL and len(specs) > 1:
-        loss = tf.add_n([spec.loss for spec in specs]) / len(specs)
+        loss = sum_in_order([tf.convert_to_tensor(spec.loss) for spec in specs]) / len(specs)
         step = dataclasses.replace(step, loss=loss)
     if mode == ModeKeys.PREDICT and len(specs) > 1:
         predictions = join_cores(

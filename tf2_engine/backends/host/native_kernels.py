@@ -31,9 +31,18 @@ def supports(table: TablePlan) -> bool:
     They do not update rows that are in no batch (Adam with lazy_adam=False), nor look up values
     that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
     """
+    return looks_up_rows(table) and has_native_rule(table)
+
+
+def looks_up_rows(table: TablePlan) -> bool:
+    """Returns whether the activations of a table are its rows, as the native ops combine them."""
+    return table.optimizer.looks_up_rows and table.quantization is None
+
+
+def has_native_rule(table: TablePlan) -> bool:
+    """Returns whether the native ops can update a table."""
     optimizer = table.optimizer
-    looks_up_rows = optimizer.looks_up_rows and table.quantization is None
-    return optimizer.proto_field in RULES and looks_up_rows and not optimizer.updates_all_rows
+    return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
 
 class NativeKernels(KernelsOfPlan):

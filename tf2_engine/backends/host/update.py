@@ -53,11 +53,11 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: T
     shows; the order beyond two cores is not public).
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
-        ids, total = _sum_by_id([pair for core in per_core for pair in core])
+        ids, total = sum_by_id([pair for core in per_core for pair in core])
         if table.plan.optimizer.updates_all_rows:
             return _update_all_rows(table, ids, total, lr)
         return _update_rows(table, ids, total, lr)
-    return _update_core_by_core(table, [_sum_by_id(core) for core in per_core], lr)
+    return _update_core_by_core(table, [sum_by_id(core) for core in per_core], lr)
 
 
 def new_rows(
@@ -77,8 +77,8 @@ def new_rows(
     return {PARAMETERS: w, **slots}
 
 
-def _sum_by_id(contributions: Sequence[Contribution]) -> Sums:
-    """Returns the distinct ids, [count] int64, and the sum of the gradients of each."""
+def sum_by_id(contributions: Sequence[Contribution]) -> Sums:
+    """Returns the distinct ids and the sum of the gradients of each, in order of occurrence."""
     ids, gradients, gradient_of = _joined(contributions)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)

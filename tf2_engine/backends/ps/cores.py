@@ -17,9 +17,13 @@ from tf2_engine.types import Initializer, Variable
 
 
 class ServerCores(HostCores):
-    """Cores of which parameter servers, `servers`, hold the tables."""
+    """Cores of which parameter servers, `servers`, hold the tables.
+
+    The `devices` are those of the cores, where they are known.
+    """
 
     servers: Servers
+    devices: tuple[str, ...] = ()
 
 
 class PsCores(ServerCores):

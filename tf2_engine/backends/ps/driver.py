@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from tf2_engine import errors
 from tf2_engine.backends.host.driver import HostDriver
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.ps.cores import PsCores
 from tf2_engine.backends.ps.kernels import ServerKernels
+from tf2_engine.backends.ps.messages import WIRES, Wire
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout, Servers
 from tf2_engine.plan import Plan
+
+NativeTasks: TypeAlias = Callable[[], Collection[str]]
+"""Returns the devices of the tasks that have the native ops."""
 
 
 class PsDriver(HostDriver):
@@ -28,11 +33,17 @@ class PsDriver(HostDriver):
         servers: the devices of the parameter servers.
         layout: how rows of large tables are spread over them; see `placement`.
         whole_up_to: tables of so many bytes, slots included, are whole on one of them.
+        wire: the form of gradients on their way to the servers; see `messages`. With "summed",
+            the smallest where batches repeat rows, sums are associated by core: numbers may then
+            differ by roundings, but not of one core, nor without gradient accumulation.
+        native: returns the devices of the tasks that have the native ops, among those of `workers`
+            and `servers`; called when the engine is configured. The others are on TensorFlow's ops,
+            and so are all without it. The numbers are the same.
 
     With pipelining the update that is pending waits on the workers, each core's part on its own.
 
-    Raises InvalidSpec without workers or servers. An engine raises it under a strategy, and outside
-    of a `tf.Graph`.
+    Raises InvalidSpec without workers or servers, and for another form of gradients. An engine
+    raises it under a strategy, and outside of a `tf.Graph`.
     """
 
     def __init__(
@@ -42,20 +53,30 @@ class PsDriver(HostDriver):
         *,
         layout: Layout = "div",
         whole_up_to: int = SMALL_TABLE_BYTES,
+        wire: Wire = "smallest",
+        native: NativeTasks | None = None,
     ) -> None:
         super().__init__(native=False)
         for name, devices in (("workers", workers), ("servers", servers)):
             if not devices:
                 raise errors.InvalidSpec(f"`{name}` must name at least one device, got none.")
+        if wire not in WIRES:
+            names = ", ".join(map(repr, WIRES))
+            raise errors.InvalidSpec(f"`wire` must be one of {names}, got {wire!r}.")
         self._workers = tuple(workers)
         self.servers = Servers(tuple(servers), layout, whole_up_to)
+        self._wire: Wire = wire
+        self._tasks = native
         self._cores: PsCores | None = None
 
     def __repr__(self) -> str:
         return (
             f"<PsDriver {len(self._tables)} tables, {len(self._workers)} workers, "
-            f"{len(self.servers.devices)} servers, {self.servers.layout}>"
+            f"{len(self.servers.devices)} servers, {self.servers.layout}, {self._kernels_name()}>"
         )
+
+    def _kernels_name(self) -> str:
+        return self._configured.kernels.name if self._configured else ServerKernels.name
 
     def cores(self, count: int | None, hosts: int | None) -> PsCores:
         self._cores = PsCores(count, hosts, self._workers, self.servers)
@@ -63,4 +84,5 @@ class PsDriver(HostDriver):
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
-        return ServerKernels(plan, self._tables, self._cores)
+        native = frozenset() if self._tasks is None else frozenset(self._tasks())
+        return ServerKernels(plan, self._tables, self._cores, wire=self._wire, native=native)

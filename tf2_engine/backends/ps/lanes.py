@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf2_engine import tf_compat
-from tf2_engine.backends.ps.kernels import Message, Messages
+from tf2_engine.backends.ps.messages import Message, Messages
 from tf2_engine.graph_mode import run_after
 from tf2_engine.types import Op, Tensor, Variable
 

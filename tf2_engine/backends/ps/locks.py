@@ -13,9 +13,11 @@ import tensorflow as tf
 
 from tf2_engine.backends.interface import Rates
 from tf2_engine.backends.ps.cores import ServerCores
-from tf2_engine.backends.ps.kernels import Message, ServerKernels
+from tf2_engine.backends.ps.ends import PartOfTable
+from tf2_engine.backends.ps.kernels import ServerKernels
+from tf2_engine.backends.ps.messages import Message
 from tf2_engine.graph_mode import run_after
-from tf2_engine.plan import Plan, TablePlan
+from tf2_engine.plan import Plan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op
 
@@ -51,7 +53,7 @@ class LockedKernels(ServerKernels):
     def _update_on(
         self,
         server: int,
-        here: Sequence[tuple[TablePlan, int]],
+        here: Sequence[PartOfTable],
         messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:

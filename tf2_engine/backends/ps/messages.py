@@ -1,15 +1,52 @@
 """Messages between a core and a server: one tensor holds what is meant for several tables.
 
 A tensor that crosses from task to task has some 650 bytes around it, and wants a call of its own.
+So a core and a server exchange four in a step, for all tables: ids of the rows that are wanted, and
+these rows; then a pair of vectors with gradients (`pack_gradients`). Those of a table have one of
+these forms, which the message tells:
+
+* occurrences: a gradient for each id.
+* cells: a gradient for each cell, once, and for each id its cell and its gain. Where several ids of
+  a server share a cell this is smaller; the server multiplies as the core would.
+* summed: a gradient for each distinct row, the sum over the core. In form it is occurrences.
+
+Native ops read and write the same; see native/host/parts.h.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import tensorflow as tf
 
+from tf2_engine.backends.host.update import Contribution
 from tf2_engine.types import Tensor
+
+Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
+"""The form of gradients; "smallest" is occurrences or cells, whichever has fewer bytes."""
+
+WIRES: tuple[Wire, ...] = get_args(Wire)
+
+Message: TypeAlias = tuple[Tensor, Tensor]
+"""The gradients of one core for one server: integers, [num] int64, and floats, [num] float32."""
+
+Messages: TypeAlias = dict[int, Message]
+"""The gradients of one core, by the number of the server that they are for."""
+
+
+class TableGradients(NamedTuple):
+    """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
+
+    There is a row for each id; or for each cell, if `num_cells` is above 0: then there are a cell
+    and a gain of each id, [num_ids] int64 and float32.
+    """
+
+    ids: Tensor
+    rows: Tensor
+    cells: Tensor | None = None
+    gains: Tensor | None = None
+    num_cells: Tensor | int = 0
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
@@ -38,3 +75,55 @@ def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> 
     sizes = [tf.size(each, out_type=tf.int64) * dim for each, dim in zip(ids, dims, strict=True)]
     flat = [message] if len(ids) == 1 else tf.split(message, tf.stack(sizes), num=len(ids))
     return [tf.reshape(each, [-1, dim]) for each, dim in zip(flat, dims, strict=True)]
+
+
+def pack_gradients(tables: Sequence[TableGradients]) -> Message:
+    """Returns the gradients of several tables as one message.
+
+    Its integers are, for each table, the number of ids and that of cells, and then for each its ids
+    and cells. Its floats are for each table the gains and the rows.
+    """
+    sizes: list[Tensor | int] = []
+    numbers: list[Tensor] = []
+    floats: list[Tensor] = []
+    for of_table in tables:
+        sizes.append(tf.size(of_table.ids, out_type=tf.int64))
+        sizes.append(of_table.num_cells)
+        numbers += [each for each in (of_table.ids, of_table.cells) if each is not None]
+        floats += [each for each in (of_table.gains, of_table.rows) if each is not None]
+    return tf.concat(
+        [tf.stack([tf.cast(size, tf.int64) for size in sizes]), *numbers], 0
+    ), pack_rows(floats)
+
+
+def unpack_gradients(
+    message: Message, dims: Sequence[int], *, may_have_cells: bool
+) -> list[Contribution]:
+    """Returns the ids of each table, and a gradient for each id.
+
+    Without cells, as is known where the graph is made, rows are not copied.
+    """
+    numbers, floats = message
+    header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])
+    counts, num_cells = tf.unstack(header, axis=1)
+    has_cells = tf.cast(num_cells > 0, tf.int64)
+    gains = counts * has_cells
+    rows = (num_cells + counts * (1 - has_cells)) * tf.constant(list(dims), tf.int64)
+    parts = tf.split(numbers[2 * len(dims) :], _flat(counts, gains), num=2 * len(dims))
+    of_floats = tf.split(floats, _flat(gains, rows), num=2 * len(dims))
+    contributions = []
+    for table, dim in enumerate(dims):
+        ids, of_rows = parts[2 * table], tf.reshape(of_floats[2 * table + 1], [-1, dim])
+        if may_have_cells:
+            cells, gain = parts[2 * table + 1], of_floats[2 * table]
+            # Without cells each id has a row of its own, and a gain of one.
+            cell = tf.concat([cells, tf.range(gains[table], counts[table])], 0)
+            ones = tf.ones([counts[table] - gains[table]], tf.float32)
+            of_rows = tf.concat([gain, ones], 0)[:, None] * tf.gather(of_rows, cell)
+        contributions.append(Contribution(ids, of_rows))
+    return contributions
+
+
+def _flat(one: Tensor, other: Tensor) -> Tensor:
+    """Returns the elements of two vectors in turns."""
+    return tf.reshape(tf.stack([one, other], 1), [-1])

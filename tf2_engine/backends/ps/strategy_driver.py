@@ -11,9 +11,10 @@ from tf2_engine.backends.host.batch_queue import BatchQueues
 from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
-from tf2_engine.backends.ps.kernels import Messages, ServerKernels
+from tf2_engine.backends.ps.kernels import ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
 from tf2_engine.backends.ps.locks import LockedKernels
+from tf2_engine.backends.ps.messages import Messages
 from tf2_engine.backends.ps.strategy_cores import StrategyCores
 from tf2_engine.backends.ps.traced_queues import TracedQueues
 from tf2_engine.graph_mode import run_if, to_run

@@ -9,6 +9,7 @@
 
 #include "host/lookup_op.h"
 #include "host/occurrences_op.h"
+#include "host/part_ops.h"
 #include "host/update_op.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
@@ -18,6 +19,33 @@ namespace estimator_bridge {
 namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
+
+// Sets the shapes of activations of pieces, from `sizes`, `dims` and `table_of`.
+absl::Status ActivationShapes(InferenceContext* c) {
+  std::vector<tensorflow::PartialTensorShape> sizes;
+  std::vector<int64_t> dims, table_of;
+  TF_RETURN_IF_ERROR(c->GetAttr("sizes", &sizes));
+  TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
+  TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    if (static_cast<size_t>(i) >= sizes.size() || static_cast<size_t>(i) >= table_of.size() ||
+        table_of[i] < 0 || static_cast<size_t>(table_of[i]) >= dims.size()) {
+      return errors::InvalidArgument("sizes, dims and table_of do not fit the pieces.");
+    }
+    tensorflow::shape_inference::ShapeHandle shape;
+    TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(sizes[i], &shape));
+    TF_RETURN_IF_ERROR(c->Concatenate(shape, c->Vector(dims[table_of[i]]), &shape));
+    c->set_output(i, shape);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Vectors(InferenceContext* c) {
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    c->set_output(i, c->Vector(InferenceContext::kUnknownDim));
+  }
+  return absl::OkStatus();
+}
 
 // The features of one core, read. Per feature, as attributes:
 //   kinds: "dense", "sparse" or "ragged".
@@ -88,24 +116,7 @@ REGISTER_OP("Tf2EngineLookup")
     .Attr("sizes: list(shape)")
     .Attr("where: list(string)")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext* c) {
-      std::vector<tensorflow::PartialTensorShape> sizes;
-      std::vector<int64_t> dims, table_of;
-      TF_RETURN_IF_ERROR(c->GetAttr("sizes", &sizes));
-      TF_RETURN_IF_ERROR(c->GetAttr("dims", &dims));
-      TF_RETURN_IF_ERROR(c->GetAttr("table_of", &table_of));
-      for (int i = 0; i < c->num_outputs(); ++i) {
-        if (static_cast<size_t>(i) >= sizes.size() || static_cast<size_t>(i) >= table_of.size() ||
-            table_of[i] < 0 || static_cast<size_t>(table_of[i]) >= dims.size()) {
-          return errors::InvalidArgument("sizes, dims and table_of do not fit the pieces.");
-        }
-        tensorflow::shape_inference::ShapeHandle shape;
-        TF_RETURN_IF_ERROR(c->MakeShapeFromPartialTensorShape(sizes[i], &shape));
-        TF_RETURN_IF_ERROR(c->Concatenate(shape, c->Vector(dims[table_of[i]]), &shape));
-        c->set_output(i, shape);
-      }
-      return absl::OkStatus();
-    });
+    .SetShapeFn(ActivationShapes);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU), LookupOp);
 
 // One step of several tables. `variables` holds, table by table, the shards of the parameters and
@@ -135,6 +146,114 @@ REGISTER_OP("Tf2EngineUpdate")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
+
+// Tables in parts on servers; see parts.h for the messages. Routes and parts, as attributes: per
+// table range_counts, and in_turns or steps; per range firsts, and servers or starts. A route has
+// the numbers of servers among those that hold rows at all.
+//
+// On a core, of its pieces: what it asks each server for, and where in the answers its rows will be.
+// tables_on: how many tables each server has a part of.
+REGISTER_OP("Tf2EngineRoute")
+    .Input("ids: num_pieces * int64")
+    .Output("positions: num_pieces * int64")
+    .Output("requests: num_servers * int64")
+    .Attr("num_pieces: int >= 1")
+    .Attr("num_servers: int >= 1")
+    .Attr("rows: list(int)")
+    .Attr("tables_on: list(int)")
+    .Attr("range_counts: list(int)")
+    .Attr("firsts: list(int)")
+    .Attr("servers: list(int)")
+    .Attr("in_turns: list(bool)")
+    .Attr("table_of: list(int)")
+    .Attr("where: list(string)")
+    .SetShapeFn(Vectors);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineRoute").Device(tensorflow::DEVICE_CPU), RouteOp);
+
+// On a server: the rows of parameters that a core has asked for.
+REGISTER_OP("Tf2EngineServe")
+    .Input("parameters: num_tables * resource")
+    .Input("request: int64")
+    .Output("answer: float")
+    .Attr("num_tables: int >= 1")
+    .Attr("rows: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("range_counts: list(int)")
+    .Attr("firsts: list(int)")
+    .Attr("starts: list(int)")
+    .Attr("steps: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(Vectors);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineServe").Device(tensorflow::DEVICE_CPU), ServeOp);
+
+// On a core: activations from the answers. `ids` are positions of Tf2EngineRoute, num_shards counts
+// servers, and `holds` says, table by table, which of them have a part.
+REGISTER_OP("Tf2EngineCombine")
+    .Input("requests: num_shards * int64")
+    .Input("answers: num_shards * float")
+    .Input("ids: num_pieces * int64")
+    .Input("cells: num_pieces * int64")
+    .Input("gains: num_pieces * float")
+    .Input("num_cells: num_pieces * int64")
+    .Output("activations: num_pieces * float")
+    .Attr("num_pieces: int >= 1")
+    .Attr("num_shards: int >= 1")
+    .Attr("holds: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("table_of: list(int)")
+    .Attr("sizes: list(shape)")
+    .Attr("where: list(string)")
+    .SetShapeFn(ActivationShapes);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineCombine").Device(tensorflow::DEVICE_CPU), CombineOp);
+
+// On a core: the gradients of its pieces, as messages to the servers.
+REGISTER_OP("Tf2EngineSend")
+    .Input("ids: num_pieces * int64")
+    .Input("cells: num_pieces * int64")
+    .Input("gains: num_pieces * float")
+    .Input("gradients: num_pieces * float")
+    .Output("numbers: num_servers * int64")
+    .Output("floats: num_servers * float")
+    .Attr("num_pieces: int >= 1")
+    .Attr("num_servers: int >= 1")
+    .Attr("wire: {'occurrences', 'cells', 'smallest', 'summed'}")
+    .Attr("rows: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("range_counts: list(int)")
+    .Attr("firsts: list(int)")
+    .Attr("servers: list(int)")
+    .Attr("in_turns: list(bool)")
+    .Attr("table_of: list(int)")
+    .Attr("where: list(string)")
+    .SetShapeFn(Vectors);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineSend").Device(tensorflow::DEVICE_CPU), SendOp);
+
+// On a server: a step of some of the tables whose gradients all cores sent. sent_dims: of all tables
+// in the messages; numbers_in_message: which of them these are. The rest is as for Tf2EngineUpdate.
+REGISTER_OP("Tf2EngineReceive")
+    .Input("variables: num_variables * resource")
+    .Input("numbers: num_cores * int64")
+    .Input("floats: num_cores * float")
+    .Input("rates: num_tables * float")
+    .Attr("num_variables: int >= 1")
+    .Attr("num_tables: int >= 1")
+    .Attr("num_cores: int >= 1")
+    .Attr("num_shards: int = 1")
+    .Attr("strategy: {'div'} = 'div'")
+    .Attr("arithmetic: {'tpu'} = 'tpu'")
+    .Attr("rows: list(int)")
+    .Attr("dims: list(int)")
+    .Attr("optimizers: list(string)")
+    .Attr("sent_dims: list(int)")
+    .Attr("numbers_in_message: list(int)")
+    .Attr("names: list(string)")
+    .Attr("range_counts: list(int)")
+    .Attr("firsts: list(int)")
+    .Attr("starts: list(int)")
+    .Attr("steps: list(int)")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
+REGISTER_KERNEL_BUILDER(Name("Tf2EngineReceive").Device(tensorflow::DEVICE_CPU), ReceiveOp);
 
 }  // namespace
 }  // namespace estimator_bridge

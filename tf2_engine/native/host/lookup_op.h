@@ -4,6 +4,7 @@
 #define TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,26 +44,20 @@ struct TableRows {
   int64_t dim, ahead;
 };
 
-class LookupOp : public tensorflow::OpKernel {
+// Sums the rows of pieces; where the rows are is for a class to say that inherits.
+class SumOp : public tensorflow::OpKernel {
  public:
-  explicit LookupOp(OpKernelConstruction* context) : OpKernel(context) {
-    std::string strategy;
-    std::vector<int64_t> rows;
+  explicit SumOp(OpKernelConstruction* context) : OpKernel(context) {
     int num_pieces;
     OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
     OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
-    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
-    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("sizes", &sizes_));
     OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
-    const size_t tables = rows.size(), pieces = static_cast<size_t>(num_pieces);
-    OP_REQUIRES(context,
-                num_shards_ >= 1 && static_cast<size_t>(num_variables_) == tables * num_shards_ &&
-                    dims_.size() == tables,
-                errors::InvalidArgument("There must be one variable per table and shard."));
+    const size_t tables = dims_.size(), pieces = static_cast<size_t>(num_pieces);
+    OP_REQUIRES(context, num_shards_ >= 1,
+                errors::InvalidArgument("There must be at least one shard."));
     OP_REQUIRES(context,
                 table_of_.size() == pieces && sizes_.size() == pieces && where_.size() == pieces,
                 errors::InvalidArgument("table_of, sizes and where must have one entry per piece."));
@@ -70,33 +65,27 @@ class LookupOp : public tensorflow::OpKernel {
       OP_REQUIRES(context, table >= 0 && static_cast<size_t>(table) < tables,
                   errors::InvalidArgument("There is no table ", table, "."));
     }
-    for (size_t i = 0; i < tables; ++i) {
-      OP_REQUIRES(context, rows[i] >= 1 && dims_[i] >= 1,
-                  errors::InvalidArgument("rows and dims must be positive."));
-      placements_.emplace_back(rows[i], num_shards_, strategy == "mod");
-      rows_.push_back(rows[i]);
+    for (const int64_t dim : dims_) {
+      OP_REQUIRES(context, dim >= 1, errors::InvalidArgument("dims must be positive."));
     }
   }
 
-  void Compute(OpKernelContext* context) override {
+ protected:
+  // Checks that some ids of a piece of a table are of rows that there are.
+  using CheckRows = std::function<absl::Status(int64_t table, const int64_t* ids, int64_t count,
+                                               const std::string& where)>;
+
+  int64_t num_tables() const { return static_cast<int64_t>(dims_.size()); }
+
+  // Writes the activations. The rows of a table are in `shards`, `num_shards` of them for each
+  // table, where its placement finds them.
+  void Sum(OpKernelContext* context, const std::vector<float*>& shards,
+           const std::vector<Placement>& placements, const CheckRows& check) {
     tensorflow::OpInputList ids, cells, gains, num_cells;
     OP_REQUIRES_OK(context, context->input_list("ids", &ids));
     OP_REQUIRES_OK(context, context->input_list("cells", &cells));
     OP_REQUIRES_OK(context, context->input_list("gains", &gains));
     OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
-    LockedVariables variables(LockedVariables::Access::kRead);
-    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
-    std::vector<float*> shards(num_variables_);
-    std::vector<int64_t> elements(num_variables_);
-    for (int i = 0; i < num_variables_; ++i) {
-      const int64_t table = i / num_shards_;
-      int64_t dim = dims_[table];
-      OP_REQUIRES_OK(context,
-                     variables.Rows(context, i, placements_[table].RowsOf(i % num_shards_), &dim,
-                                    &shards[i]));
-      elements[i] = placements_[table].RowsOf(i % num_shards_) * dim;
-    }
-    huge_.See(context, shards, elements);
     const int count = static_cast<int>(table_of_.size());
     std::vector<Job> jobs(count);
     int64_t total = 0;
@@ -124,11 +113,13 @@ class LookupOp : public tensorflow::OpKernel {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
-      results[t] = job.piece.Check(task.begin, task.end, rows_[table], task.first, task.last,
-                                   where_[task.job]);
+      const Piece& piece = job.piece;
+      const std::string& where = where_[task.job];
+      results[t] = check(table, piece.ids + task.begin, task.end - task.begin, where);
+      results[t].Update(piece.CheckCells(task.begin, task.end, task.first, task.last, where));
       if (!results[t].ok()) return;
       float* const* own = shards.data() + table * num_shards_;
-      const Placement& placement = placements_[table];
+      const Placement& placement = placements[table];
       num_shards_ == 1 ? Run<true>(job, task, own, placement)
                        : Run<false>(job, task, own, placement);
     });
@@ -270,13 +261,57 @@ class LookupOp : public tensorflow::OpKernel {
     if (count > 0) std::memset(from, 0, static_cast<size_t>(count) * sizeof(float));
   }
 
-  int num_variables_ = 0;
-  int64_t num_shards_ = 1;
-  std::vector<Placement> placements_;
-  std::vector<int64_t> rows_, dims_, table_of_;
+  std::vector<int64_t> table_of_;
   std::vector<tensorflow::PartialTensorShape> sizes_;
   std::vector<std::string> where_;
   KeptTensors kept_;
+
+ protected:
+  int64_t num_shards_ = 1;
+  std::vector<int64_t> dims_;
+};
+
+// Looks rows up in variables.
+class LookupOp : public SumOp {
+ public:
+  explicit LookupOp(OpKernelConstruction* context) : SumOp(context) {
+    std::string strategy;
+    OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
+    OP_REQUIRES_OK(context, context->GetAttr("strategy", &strategy));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
+    OP_REQUIRES(context,
+                num_variables_ == num_tables() * num_shards_ && rows_.size() == dims_.size(),
+                errors::InvalidArgument("There must be one variable per table and shard."));
+    for (const int64_t rows : rows_) {
+      OP_REQUIRES(context, rows >= 1, errors::InvalidArgument("rows must be positive."));
+      placements_.emplace_back(rows, num_shards_, strategy == "mod");
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    LockedVariables variables(LockedVariables::Access::kRead);
+    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
+    std::vector<float*> shards(num_variables_);
+    std::vector<int64_t> elements(num_variables_);
+    for (int i = 0; i < num_variables_; ++i) {
+      const int64_t table = i / num_shards_;
+      int64_t dim = dims_[table];
+      OP_REQUIRES_OK(context,
+                     variables.Rows(context, i, placements_[table].RowsOf(i % num_shards_), &dim,
+                                    &shards[i]));
+      elements[i] = placements_[table].RowsOf(i % num_shards_) * dim;
+    }
+    huge_.See(context, shards, elements);
+    Sum(context, shards, placements_,
+        [this](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
+          return CheckIds(ids, count, rows_[table], where);
+        });
+  }
+
+ private:
+  int num_variables_ = 0;
+  std::vector<Placement> placements_;
+  std::vector<int64_t> rows_;
   HugeTables huge_;
 };
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/parts.h"
 #include "host/rows.h"
 #include "host/sums.h"
 #include "host/variables.h"
@@ -26,14 +27,14 @@ constexpr int64_t kUpdateChunk = 4096;
 // Rows that are summed first and updated then: what the optimizer wants is looked up once for them.
 constexpr int64_t kUpdateTogether = 8;
 
-class UpdateOp : public tensorflow::OpKernel {
+// Applies gradients to tables; what was sent is for a class to say that inherits.
+class TableUpdateOp : public tensorflow::OpKernel {
  public:
-  explicit UpdateOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit TableUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string strategy, arithmetic;
     std::vector<tensorflow::tstring> optimizers;
-    std::vector<int64_t> rows, dims, table_of;
-    int num_pieces, num_tables;
-    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
+    std::vector<int64_t> rows, dims;
+    int num_tables;
     OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables));
     OP_REQUIRES_OK(context, context->GetAttr("num_variables", &num_variables_));
     OP_REQUIRES_OK(context, context->GetAttr("num_shards", &num_shards_));
@@ -43,18 +44,10 @@ class UpdateOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("rows", &rows));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims));
     OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of));
-    OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
-    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
     const size_t tables = static_cast<size_t>(num_tables);
-    const size_t pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context,
                 rows.size() == tables && dims.size() == tables && optimizers.size() == tables,
                 errors::InvalidArgument("rows, dims and optimizers must have one entry per table."));
-    OP_REQUIRES(context,
-                table_of.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
-                errors::InvalidArgument(
-                    "table_of, core_of and where must have one entry per piece."));
     OP_REQUIRES(context, num_shards_ >= 1 && num_cores_ >= 1 && num_cores_ % num_shards_ == 0,
                 errors::InvalidArgument(num_cores_, " cores cannot be spread over ", num_shards_,
                                         " shards."));
@@ -86,52 +79,61 @@ class UpdateOp : public tensorflow::OpKernel {
     OP_REQUIRES(context, first == num_variables_,
                 errors::InvalidArgument("The optimizers need ", first, " variables, there are ",
                                         num_variables_, "."));
-    int64_t core = 0;
-    for (size_t i = 0; i < pieces; ++i) {
-      OP_REQUIRES(context, table_of[i] >= 0 && static_cast<size_t>(table_of[i]) < tables,
-                  errors::InvalidArgument("There is no table ", table_of[i], "."));
-      OP_REQUIRES(context, core_of_[i] >= core && core_of_[i] < num_cores_,
-                  errors::InvalidArgument("Pieces must be in order of their cores."));
-      core = core_of_[i];
-      tables_[table_of[i]].pieces.push_back(static_cast<int>(i));
-    }
   }
 
-  void Compute(OpKernelContext* context) override {
-    tensorflow::OpInputList ids, cells, gains, gradients, rates;
-    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
-    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
-    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
-    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+ protected:
+  struct TableOf {
+    Optimizer optimizer;
+    int64_t rows, dim;
+    int64_t first;  // its first variable: shards of the parameters, then of each slot
+    int num_slots;
+    Placement placement;
+    bool by_core;  // whether each core's sum is applied by itself
+    const TablePart* part = nullptr;  // of a server, which holds a part of the table; else null
+  };
+  // What one feature on one core sent back.
+  struct Sent {
+    Piece piece;
+    const float* gradient = nullptr;
+    int64_t num_cells = 0;
+    int64_t core = 0;
+    const std::string* where = nullptr;
+    int64_t first = 0;       // the number of its first occurrence in the table's
+    int64_t first_cell = 0;  // of its first cell in the table's
+    std::vector<int64_t> rows;   // of the occurrences, where those of the piece are kept here
+    std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
+  };
+  struct Job {
+    std::vector<Sent> sent;
+    int64_t count = 0, num_cells = 0;
+    GainsOf gains = GainsOf::kNone;
+    float rate = 0.0f;
+    Grouping* order;
+
+    // Adds what was sent, in order of the cores.
+    void Add(Sent one) {
+      one.first = count;
+      one.first_cell = num_cells;
+      count += one.piece.count;
+      num_cells += one.num_cells;
+      gains = Joined(gains, one.piece.gains);
+      sent.push_back(std::move(one));
+    }
+  };
+
+  // Applies the jobs of all tables.
+  void Apply(OpKernelContext* context, std::vector<Job>* to_apply) {
+    std::vector<Job>& jobs = *to_apply;
+    tensorflow::OpInputList rates;
     OP_REQUIRES_OK(context, context->input_list("rates", &rates));
     const int64_t num_tables = static_cast<int64_t>(tables_.size());
     std::vector<Grouping> orders = TakeOrders();
-    std::vector<Job> jobs(tables_.size());
     int64_t total = 0;
     for (int64_t t = 0; t < num_tables; ++t) {
       OP_REQUIRES(context, rates[t].NumElements() == 1,
                   errors::InvalidArgument("A learning rate must be one number."));
       jobs[t].order = &orders[t];
       jobs[t].rate = rates[t].flat<float>()(0);
-      for (const int i : tables_[t].pieces) {
-        Sent sent;
-        OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
-        sent.gradient = gradients[i].flat<float>().data();
-        const int64_t size = gradients[i].NumElements();
-        OP_REQUIRES(context, size % tables_[t].dim == 0,
-                    errors::InvalidArgument(where_[i], ": a gradient of shape ",
-                                            gradients[i].shape().DebugString(),
-                                            " has no rows of ", tables_[t].dim, "."));
-        sent.num_cells = size / tables_[t].dim;
-        OP_REQUIRES_OK(context, sent.piece.CheckNumCells(sent.num_cells, where_[i]));
-        sent.first = jobs[t].count;
-        sent.first_cell = jobs[t].num_cells;
-        sent.core = core_of_[i];
-        jobs[t].count += sent.piece.count;
-        jobs[t].num_cells += sent.num_cells;
-        jobs[t].gains = Joined(jobs[t].gains, sent.piece.gains);
-        jobs[t].sent.push_back(sent);
-      }
       total += jobs[t].count;
     }
     // All is checked before anything is written.
@@ -171,32 +173,6 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
  private:
-  struct TableOf {
-    Optimizer optimizer;
-    int64_t rows, dim;
-    int64_t first;  // its first variable: shards of the parameters, then of each slot
-    int num_slots;
-    Placement placement;
-    bool by_core;  // whether each core's sum is applied by itself
-    std::vector<int> pieces;
-  };
-  // What one feature on one core sent back.
-  struct Sent {
-    Piece piece;
-    const float* gradient;
-    int64_t num_cells;
-    int64_t first;       // the number of its first occurrence in the table's
-    int64_t first_cell;  // of its first cell in the table's
-    int64_t core;
-    std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
-  };
-  struct Job {
-    std::vector<Sent> sent;
-    int64_t count = 0, num_cells = 0;
-    GainsOf gains = GainsOf::kNone;
-    float rate = 0.0f;
-    Grouping* order;
-  };
   // A part of the sorted occurrences; all of a row are in one.
   struct Task {
     int64_t table, begin, end;
@@ -266,10 +242,10 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   absl::Status Sort(const TableOf& table, Job* job) const {
-    for (size_t i = 0; i < job->sent.size(); ++i) {
-      const Sent& sent = job->sent[i];
-      TF_RETURN_IF_ERROR(sent.piece.Check(0, sent.piece.count, table.rows, 0, sent.num_cells,
-                                          where_[table.pieces[i]]));
+    for (const Sent& sent : job->sent) {
+      const int64_t count = sent.piece.count;
+      TF_RETURN_IF_ERROR(CheckIds(sent.piece.ids, count, table.rows, *sent.where));
+      TF_RETURN_IF_ERROR(sent.piece.CheckCells(0, count, 0, sent.num_cells, *sent.where));
     }
     const bool of_ids = job->gains == GainsOf::kIds;
     job->order->Reset(table.rows, job->count, of_ids ? job->count : job->num_cells);
@@ -368,7 +344,8 @@ class UpdateOp : public tensorflow::OpKernel {
       } else {
         // The core that owns the row comes first, then the others in order.
         const int64_t per_shard = num_cores_ / num_shards_;
-        const int64_t owner = shard * per_shard + row % per_shard;
+        const int64_t owner = table.part == nullptr ? shard * per_shard + row % per_shard
+                                                    : table.part->Id(row) % num_cores_;
         for (const bool owners : {true, false}) {
           for (int64_t from = begin; from < end;) {
             const int64_t core = gradients.Core(from);
@@ -394,14 +371,74 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   int num_variables_ = 0;
-  int64_t num_shards_ = 1, num_cores_ = 1;
   bool on_sparse_cores_ = false;
-  std::vector<TableOf> tables_;
-  std::vector<int64_t> core_of_;
-  std::vector<std::string> where_;
   tensorflow::mutex mutex_;
   std::vector<Grouping> orders_;
   HugeTables huge_;
+
+ protected:
+  int64_t num_shards_ = 1, num_cores_ = 1;
+  std::vector<TableOf> tables_;
+};
+
+// Applies the gradients of features of all cores.
+class UpdateOp : public TableUpdateOp {
+ public:
+  explicit UpdateOp(OpKernelConstruction* context) : TableUpdateOp(context) {
+    std::vector<int64_t> table_of;
+    int num_pieces;
+    OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
+    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of));
+    OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
+    const size_t pieces = static_cast<size_t>(num_pieces);
+    OP_REQUIRES(context,
+                table_of.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
+                errors::InvalidArgument(
+                    "table_of, core_of and where must have one entry per piece."));
+    pieces_of_.resize(tables_.size());
+    int64_t core = 0;
+    for (size_t i = 0; i < pieces; ++i) {
+      OP_REQUIRES(context, table_of[i] >= 0 && static_cast<size_t>(table_of[i]) < tables_.size(),
+                  errors::InvalidArgument("There is no table ", table_of[i], "."));
+      OP_REQUIRES(context, core_of_[i] >= core && core_of_[i] < num_cores_,
+                  errors::InvalidArgument("Pieces must be in order of their cores."));
+      core = core_of_[i];
+      pieces_of_[table_of[i]].push_back(static_cast<int>(i));
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList ids, cells, gains, gradients;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    std::vector<Job> jobs(tables_.size());
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      for (const int i : pieces_of_[t]) {
+        Sent sent;
+        OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
+        sent.gradient = gradients[i].flat<float>().data();
+        const int64_t size = gradients[i].NumElements();
+        OP_REQUIRES(context, size % tables_[t].dim == 0,
+                    errors::InvalidArgument(where_[i], ": a gradient of shape ",
+                                            gradients[i].shape().DebugString(),
+                                            " has no rows of ", tables_[t].dim, "."));
+        sent.num_cells = size / tables_[t].dim;
+        OP_REQUIRES_OK(context, sent.piece.CheckNumCells(sent.num_cells, where_[i]));
+        sent.core = core_of_[i];
+        sent.where = &where_[i];
+        jobs[t].Add(std::move(sent));
+      }
+    }
+    Apply(context, &jobs);
+  }
+
+ private:
+  std::vector<std::vector<int>> pieces_of_;  // of each table
+  std::vector<int64_t> core_of_;
+  std::vector<std::string> where_;
 };
 
 }  // namespace estimator_bridge

@@ -34,6 +34,15 @@ class Placement {
   Placement(int64_t rows, int64_t num_shards, bool mod)
       : num_shards_(num_shards), mod_(mod), quotient_(rows / num_shards), extra_(rows % num_shards) {}
 
+  // The placement of numbers that have the shard in their upper bits, and the row in the lower ones.
+  static Placement OfPositions(int64_t num_shards) {
+    Placement placement;
+    placement.num_shards_ = num_shards;
+    placement.of_positions_ = true;
+    return placement;
+  }
+  static int64_t Position(int64_t shard, int64_t row) { return shard << kRowBits | row; }
+
   int64_t num_shards() const { return num_shards_; }
   int64_t RowsOf(int64_t shard) const { return quotient_ + (shard < extra_ ? 1 : 0); }
 
@@ -42,6 +51,9 @@ class Placement {
     if (num_shards_ == 1) {
       *shard = 0;
       *row = id;
+    } else if (of_positions_) {
+      *shard = id >> kRowBits;
+      *row = id & ((int64_t{1} << kRowBits) - 1);
     } else if (mod_) {
       *shard = id % num_shards_;
       *row = id / num_shards_;
@@ -56,8 +68,10 @@ class Placement {
   }
 
  private:
+  static constexpr int kRowBits = 40;
+
   int64_t num_shards_ = 1;
-  bool mod_ = false;
+  bool of_positions_ = false, mod_ = false;
   int64_t quotient_ = 0;
   int64_t extra_ = 0;
 };
@@ -262,6 +276,14 @@ inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit
   });
 }
 
+// Checks that ids are rows of a table.
+inline absl::Status CheckIds(const int64_t* ids, int64_t count, int64_t rows,
+                             const std::string& where) {
+  if (AllBelow(ids, count, rows)) return absl::OkStatus();
+  return errors::InvalidArgument(where, ": an id lies outside the table, which has rows 0 to ",
+                                 rows - 1, ". The id: ", FirstOutside(ids, count, rows));
+}
+
 // What the gains of a piece belong to, if it has any.
 enum class GainsOf { kNone, kIds, kCells };
 
@@ -308,15 +330,10 @@ struct Piece {
     return absl::OkStatus();
   }
 
-  // Checks that the ids from `begin` to `end` are rows, and that these occurrences belong to cells
-  // from `first` to `last`; see `CheckNumCells` where there are splits.
-  absl::Status Check(int64_t begin, int64_t end, int64_t rows, int64_t first, int64_t last,
-                     const std::string& where) const {
-    if (!AllBelow(ids + begin, end - begin, rows)) {
-      return errors::InvalidArgument(where, ": an id lies outside the table, which has rows 0 to ",
-                                     rows - 1, ". The id: ",
-                                     FirstOutside(ids + begin, end - begin, rows));
-    }
+  // Checks that the occurrences from `begin` to `end` belong to cells from `first` to `last`; see
+  // `CheckNumCells` where there are splits.
+  absl::Status CheckCells(int64_t begin, int64_t end, int64_t first, int64_t last,
+                          const std::string& where) const {
     if (splits != nullptr) return absl::OkStatus();
     if (cell == nullptr ? begin < first || end > last
                         : !AllWithin(cell + begin, end - begin, first, last)) {

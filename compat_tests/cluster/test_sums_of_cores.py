@@ -1,0 +1,73 @@
+"""Sums over cores round in the order of the cores, in one process and on a cluster."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cluster.tables_on_servers import assert_equal, copied, train, values_of
+from compat_tests.conftest import Array
+from compat_tests.support import local_cluster
+from estimator_bridge.runtime.step.core_tracing import CoreTracer
+
+v1 = tf.compat.v1
+NUMBERS = (3, 4, 8, 9)
+"""AddN adds up to eight terms at once; of nine the first one is a sum by itself."""
+SIZE, SCALE = 1000, np.float32(1.1)
+
+
+def terms_of(count: int) -> list[Array]:
+    """Returns terms of which nearly every sum depends on the order."""
+    random = np.random.default_rng(count)
+    return [random.normal(size=SIZE).astype(np.float32) for _ in range(count)]
+
+
+def totals(terms: list[Array], overwritable: int, target: str, workers: tuple[str, ...]) -> Any:
+    """Returns the sums of all cores, of which one term alone may be overwritten.
+
+    One core adds a term of its own to the sum, which graph optimisation would put among the others.
+    """
+    with tf.Graph().as_default(), v1.Session(target) as session:
+        tracer, fed, sums = CoreTracer(len(terms)), [], []
+        for core in range(len(terms)):
+            with tracer.core(core), tf.device(workers[core % len(workers)]):
+                fed.append(v1.placeholder(tf.float32, [SIZE]))
+                term = fed[core] * SCALE if core == overwritable else fed[core]
+                total = v1.tpu.cross_replica_sum(term)
+                sums.append(total + fed[core] if core == 1 else total)
+        tracer.join()
+        return session.run(sums, dict(zip(fed, terms, strict=True)))
+
+
+def in_order(terms: list[Array], overwritable: int) -> list[Array]:
+    """Returns the sums of all cores as numpy adds them."""
+    scaled = [term * SCALE if core == overwritable else term for core, term in enumerate(terms)]
+    total = functools.reduce(np.add, scaled)
+    return [total + terms[1] if core == 1 else total for core in range(len(terms))]
+
+
+@pytest.mark.parametrize("count", NUMBERS)
+def test_cores_are_summed_in_their_order(count: int) -> None:
+    """To the bit, whichever term can be overwritten, in one process and over two workers."""
+    cluster, terms = local_cluster.start(2, 5), terms_of(count)
+    for overwritable in (0, count - 1):
+        expected = in_order(terms, overwritable)
+        for place in (("", ("/device:CPU:0",)), (cluster.target, cluster.workers)):
+            np.testing.assert_array_equal(totals(terms, overwritable, *place), expected)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cores, workers", [(3, 3), (4, 2), (8, 2), (9, 3)])
+def test_any_number_of_cores_trains_as_in_one_process(
+    cores: int, workers: int, tmp_path: pathlib.Path
+) -> None:
+    """Variables of the model, too, are equal to the bit."""
+    first = train(tmp_path / "first", 0, 1, cores=cores)
+    alone = train(copied(first, tmp_path / "alone"), 0, 7, cores=cores)
+    other = train(copied(first, tmp_path / "other"), 2, 7, workers=workers, cores=cores)
+    assert_equal(values_of(other), values_of(alone))

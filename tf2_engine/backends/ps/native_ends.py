@@ -1,0 +1,247 @@
+"""Both ends of what cores and servers exchange, on native ops: one for all tables, not some twenty.
+
+They read and write the messages of TensorFlow's ops, so that each task may have its own kind; the
+numbers are the same. See native/host/part_ops.h.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of
+from tf2_engine.backends.host.native_kernels import NativeKernels, has_native_rule, looks_up_rows
+from tf2_engine.backends.interface import Rates
+from tf2_engine.backends.ps.ends import (
+    Asked,
+    CoreEnd,
+    PartOfTable,
+    ServerEnd,
+    placement_of,
+    tables_of,
+)
+from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
+from tf2_engine.backends.ps.plain_ends import PlainServerEnd
+from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.config_proto import optimizer_proto
+from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.tables import PARAMETERS, Table
+from tf2_engine.types import Object, Op, Tensor
+
+_ROW_BITS = 40
+"""The bits of a position that are the row in an answer; those above are the server."""
+
+
+class NativeCoreEnd(CoreEnd):
+    """A core's part of a step, on native ops.
+
+    Args:
+        ops: from `native.loading`.
+    """
+
+    def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
+        super().__init__(plan, servers)
+        self._wire, self._ops = wire, ops
+        self._reading = NativeKernels(ops, plan, {}, "tpu")
+
+    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        return self._reading.occurrences(pieces)
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        if looks_up_rows(feature.table):
+            return occurrences.compact()
+        return occurrences.explicit()
+
+    def keeps_splits(self, feature: FeaturePlan) -> bool:
+        return looks_up_rows(feature.table)
+
+    def ask(self, pieces: Sequence[Read]) -> Asked:
+        features = [piece.feature for piece in pieces]
+        tables = tables_of(self._plan, features)
+        return _NativeAsked(self._ops, pieces, tables, self._on_servers(features))
+
+    def send(self, pieces: Sequence[Sent]) -> Messages:
+        features = [piece.feature for piece in pieces]
+        tables, here = tables_of(self._plan, features), self._on_servers(features)
+        compact = [piece.occurrences.compact() for piece in pieces]
+        sent = self._ops.tf2_engine_send(
+            ids=[each.ids for each in compact],
+            cells=[each.cell for each in compact],
+            gains=[each.gain for each in compact],
+            gradients=[piece.gradient for piece in pieces],
+            wire=self._wire,
+            dims=[table.dim for table in tables],
+            num_servers=len(here),
+            **_places(tables, pieces),
+            **_routes(tables, list(here)),
+        )
+        return dict(zip(here, zip(sent.numbers, sent.floats, strict=True), strict=True))
+
+
+class _NativeAsked(Asked):
+    def __init__(
+        self,
+        ops: Object,
+        pieces: Sequence[Read],
+        tables: Sequence[TablePlan],
+        here: Mapping[int, Sequence[PartOfTable]],
+    ) -> None:
+        self._ops, self._pieces, self._tables, self._here = ops, pieces, tables, here
+        routed = ops.tf2_engine_route(
+            ids=[piece.occurrences.ids for piece in pieces],
+            num_servers=len(here),
+            tables_on=[len(parts) for parts in here.values()],
+            **_places(tables, pieces),
+            **_routes(tables, list(here)),
+        )
+        self._positions = list(routed.positions)
+        self.requests = dict(zip(here, routed.requests, strict=True))
+
+    def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
+        fused = [n for n, p in enumerate(self._pieces) if looks_up_rows(p.feature.table)]
+        activations = dict(zip(fused, self._combined(fused, answers), strict=True))
+        for number, (feature, _, occurrences) in enumerate(self._pieces):
+            if number not in activations:
+                rows = self._rows(feature.table, answers, self._positions[number])
+                plain = occurrences if occurrences.splits is None else occurrences.explicit()
+                activations[number] = combine(feature, rows, plain)
+        return [activations[number] for number in range(len(self._pieces))]
+
+    def _combined(self, numbers: Sequence[int], answers: Mapping[int, Tensor]) -> list[Tensor]:
+        if not numbers:
+            return []
+        pieces = [self._pieces[number] for number in numbers]
+        compact = [piece.occurrences.compact() for piece in pieces]
+        places = _places(self._tables, pieces)
+        activations: list[Tensor] = self._ops.tf2_engine_combine(
+            requests=list(self.requests.values()),
+            answers=[answers[server] for server in self._here],
+            ids=[self._positions[number] for number in numbers],
+            cells=[each.cell for each in compact],
+            gains=[each.gain for each in compact],
+            num_cells=[each.num_cells for each in compact],
+            holds=[
+                int(server in placement_of(table).servers)
+                for table, server in itertools.product(self._tables, self._here)
+            ],
+            dims=[table.dim for table in self._tables],
+            sizes=[list(piece.feature.output_shape) for piece in pieces],
+            table_of=places["table_of"],
+            where=places["where"],
+        )
+        return activations
+
+    def _rows(self, table: TablePlan, answers: Mapping[int, Tensor], positions: Tensor) -> Tensor:
+        """Returns the parameters at positions, [number of them, dim]."""
+        rows = []
+        for server, parts in self._here.items():
+            names = [each.table.name for each in parts]
+            if table.name in names:
+                ids = unpack_ids(self.requests[server], len(parts))
+                dims = [each.table.dim for each in parts]
+                of_server = unpack_rows(answers[server], ids, dims)
+                rows.append(of_server[names.index(table.name)])
+            else:
+                rows.append(tf.zeros([0, table.dim]))
+        sizes = tf.stack([tf.shape(each, out_type=tf.int64)[0] for each in rows])
+        server = tf.bitwise.right_shift(positions, tf.constant(_ROW_BITS, tf.int64))
+        first = tf.gather(tf.cumsum(sizes, exclusive=True), server)
+        return tf.gather(tf.concat(rows, 0), first + positions % (1 << _ROW_BITS))
+
+
+class NativeServerEnd(ServerEnd):
+    """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
+
+    Args:
+        wire: the form of the gradients that come.
+        ops: from `native.loading`.
+    """
+
+    def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
+        super().__init__(tables)
+        self._ops, self._plain = ops, PlainServerEnd(tables, wire)
+
+    def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
+        variables = [each.of(self._tables).variables[PARAMETERS][0] for each in here]
+        return self._ops.tf2_engine_serve(
+            parameters=[variable.handle for variable in variables],
+            request=request,
+            dims=[table.dim for table, _ in here],
+            **_parts(here),
+        )
+
+    def update(
+        self, here: Sequence[PartOfTable], messages: Sequence[Message], rates: Rates
+    ) -> list[Op]:
+        fused = [each for each in here if has_native_rule(each.table)]
+        plain = {each.table.name for each in here if each not in fused}
+        ops: list[Op] = []
+        if plain:
+            ops += self._plain.update_some(here, messages, rates, plain)
+        if fused:
+            ops.append(self._receive(here, fused, messages, rates))
+        return ops
+
+    def _receive(
+        self,
+        here: Sequence[PartOfTable],
+        fused: Sequence[PartOfTable],
+        messages: Sequence[Message],
+        rates: Rates,
+    ) -> Op:
+        variables = [
+            each.of(self._tables).variables[name][0]
+            for each in fused
+            for name in (PARAMETERS, *each.table.optimizer.slot_names)
+        ]
+        numbers, floats = zip(*messages, strict=True)
+        return self._ops.tf2_engine_receive(
+            variables=[variable.handle for variable in variables],
+            numbers=list(numbers),
+            floats=list(floats),
+            rates=[rate_of(table, rates) for table, _ in fused],
+            dims=[table.dim for table, _ in fused],
+            optimizers=[optimizer_proto(table).SerializeToString() for table, _ in fused],
+            sent_dims=[table.dim for table, _ in here],
+            numbers_in_message=[here.index(each) for each in fused],
+            names=[f"Table {table.name!r}" for table, _ in fused],
+            **_parts(fused),
+        )
+
+
+def _places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
+    """Returns the arguments that say of which table each piece is."""
+    position = {table.name: number for number, table in enumerate(tables)}
+    return {
+        "table_of": [position[piece[0].table.name] for piece in pieces],
+        "where": [piece[0].where for piece in pieces],
+    }
+
+
+def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:
+    """Returns the arguments that say which of the servers holds which rows."""
+    placements = [placement_of(table) for table in tables]
+    return {
+        "rows": [table.rows for table in tables],
+        "range_counts": [len(each.ranges) for each in placements],
+        "firsts": [r.first for each in placements for r in each.ranges],
+        "servers": [
+            servers.index(each.servers[r.part]) for each in placements for r in each.ranges
+        ],
+        "in_turns": [each.layout == "mod" and not each.is_whole for each in placements],
+    }
+
+
+def _parts(here: Sequence[PartOfTable]) -> dict[str, Object]:
+    """Returns the arguments that say which rows the parts of a server have."""
+    ranges = [each.placement.ranges_of(each.part) for each in here]
+    starts = [itertools.accumulate((r.rows for r in of_part[:-1]), initial=0) for of_part in ranges]
+    return {
+        "rows": [each.placement.part_rows[each.part] for each in here],
+        "steps": [of_part[0].step for of_part in ranges],
+        "range_counts": [len(of_part) for of_part in ranges],
+        "firsts": [r.first for of_part in ranges for r in of_part],
+        "starts": [start for of_part in starts for start in of_part],
+    }

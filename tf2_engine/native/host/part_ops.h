@@ -1,0 +1,645 @@
+// A step of tables in parts on servers: what a core asks servers for, and sends them, and what they
+// answer, and do with it. The kernels of backends/ps/native_ends.py.
+
+#ifndef TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
+#define TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/lookup_op.h"
+#include "host/parts.h"
+#include "host/rows.h"
+#include "host/update_op.h"
+#include "host/variables.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace estimator_bridge {
+
+// Reads the attributes that describe the routes of tables: per table a number of ranges, and per
+// range its first id and the number of its server.
+inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_servers,
+                               std::vector<TableRoute>* routes) {
+  std::vector<int64_t> counts, firsts, servers;
+  std::vector<bool> in_turns;
+  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
+  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
+  TF_RETURN_IF_ERROR(context->GetAttr("servers", &servers));
+  TF_RETURN_IF_ERROR(context->GetAttr("in_turns", &in_turns));
+  if (counts.size() != in_turns.size() || firsts.size() != servers.size()) {
+    return errors::InvalidArgument("Each table must have ranges, and each range a server.");
+  }
+  size_t at = 0;
+  for (size_t table = 0; table < counts.size(); ++table) {
+    const size_t end = at + static_cast<size_t>(counts[table]);
+    if (counts[table] < 1 || end > firsts.size() || firsts[at] != 0) {
+      return errors::InvalidArgument("The ranges of table ", table, " do not hold all rows.");
+    }
+    TableRoute route;
+    route.first.assign(firsts.begin() + at, firsts.begin() + end);
+    route.server.assign(servers.begin() + at, servers.begin() + end);
+    route.in_turns = in_turns[table];
+    routes->push_back(std::move(route));
+    at = end;
+  }
+  if (at != firsts.size() || !AllBelow(servers.data(), servers.size(), num_servers)) {
+    return errors::InvalidArgument("A range is on none of the ", num_servers, " servers.");
+  }
+  return absl::OkStatus();
+}
+
+// Reads the attributes that describe the parts of tables on a server: per table rows, the step of
+// its ids and a number of ranges, and per range its first id and row.
+inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
+  std::vector<int64_t> counts, firsts, starts, rows, steps;
+  TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
+  TF_RETURN_IF_ERROR(context->GetAttr("firsts", &firsts));
+  TF_RETURN_IF_ERROR(context->GetAttr("starts", &starts));
+  TF_RETURN_IF_ERROR(context->GetAttr("rows", &rows));
+  TF_RETURN_IF_ERROR(context->GetAttr("steps", &steps));
+  if (counts.size() != rows.size() || counts.size() != steps.size() ||
+      firsts.size() != starts.size()) {
+    return errors::InvalidArgument("Each table must have rows, a step and ranges.");
+  }
+  size_t at = 0;
+  for (size_t table = 0; table < counts.size(); ++table) {
+    const size_t end = at + static_cast<size_t>(counts[table]);
+    if (counts[table] < 1 || end > firsts.size() || steps[table] < 1 || starts[at] != 0) {
+      return errors::InvalidArgument("The ranges of table ", table, " do not hold its rows.");
+    }
+    TablePart part;
+    part.first.assign(firsts.begin() + at, firsts.begin() + end);
+    part.start.assign(starts.begin() + at, starts.begin() + end);
+    part.rows = rows[table];
+    part.step = steps[table];
+    parts->push_back(std::move(part));
+    at = end;
+  }
+  return at == firsts.size() ? absl::OkStatus()
+                             : errors::InvalidArgument("There are ranges of no table.");
+}
+
+// Where pieces are: the table of each, and how messages name it.
+struct Pieces {
+  std::vector<int64_t> table_of;
+  std::vector<std::string> where;
+  std::vector<std::vector<int>> of_table;
+
+  absl::Status Read(OpKernelConstruction* context, size_t num_tables) {
+    int count;
+    TF_RETURN_IF_ERROR(context->GetAttr("num_pieces", &count));
+    TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
+    TF_RETURN_IF_ERROR(context->GetAttr("where", &where));
+    const size_t pieces = static_cast<size_t>(count);
+    if (table_of.size() != pieces || where.size() != pieces ||
+        !AllBelow(table_of.data(), count, static_cast<int64_t>(num_tables))) {
+      return errors::InvalidArgument("table_of and where must have one entry per piece.");
+    }
+    of_table.resize(num_tables);
+    for (int i = 0; i < count; ++i) of_table[table_of[i]].push_back(i);
+    return absl::OkStatus();
+  }
+};
+
+// From ids to requests: what each server is asked for, each row once, and where in its answer the
+// row of each id will be, as `Placement::OfPositions` finds it.
+class RouteOp : public tensorflow::OpKernel {
+ public:
+  explicit RouteOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
+    OP_REQUIRES_OK(context, context->GetAttr("tables_on", &tables_on_));
+    OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
+    OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
+    OP_REQUIRES(context,
+                routes_.size() == rows_.size() &&
+                    tables_on_.size() == static_cast<size_t>(num_servers_),
+                errors::InvalidArgument("There must be a route for each table."));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList ids;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    tensorflow::OpOutputList positions, requests;
+    OP_REQUIRES_OK(context, context->output_list("positions", &positions));
+    OP_REQUIRES_OK(context, context->output_list("requests", &requests));
+    std::vector<int64_t*> into(ids.size());
+    int64_t total = 0;
+    for (int i = 0; i < ids.size(); ++i) {
+      Tensor* output;
+      OP_REQUIRES_OK(context, positions.allocate(i, {ids[i].NumElements()}, &output));
+      into[i] = output->flat<int64_t>().data();
+      total += ids[i].NumElements();
+    }
+    const int64_t num_tables = static_cast<int64_t>(rows_.size());
+    std::vector<std::vector<std::vector<int64_t>>> wanted(rows_.size());  // by table and server
+    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
+    InParallel(context, num_tables, total, [&](int64_t table) {
+      wanted[table].resize(num_servers_);
+      results[table] = Route(table, ids, into, &wanted[table]);
+    });
+    OP_REQUIRES_OK(context, FirstError(results));
+    for (int64_t server = 0; server < num_servers_; ++server) {
+      const int64_t header = Request::Header(tables_on_[server]);
+      int64_t size = header;
+      for (const auto& of_table : wanted) size += static_cast<int64_t>(of_table[server].size());
+      Tensor* output;
+      OP_REQUIRES_OK(context, requests.allocate(static_cast<int>(server), {size}, &output));
+      int64_t* counts = output->flat<int64_t>().data();
+      int64_t* at = counts + header;
+      for (int64_t table = 0; table < num_tables; ++table) {
+        if (!IsOn(routes_[table], server)) continue;
+        const std::vector<int64_t>& rows = wanted[table][server];
+        if (header > 0) *counts++ = static_cast<int64_t>(rows.size());
+        at = std::copy(rows.begin(), rows.end(), at);
+      }
+    }
+  }
+
+  static bool IsOn(const TableRoute& route, int64_t server) {
+    return std::find(route.server.begin(), route.server.end(), server) != route.server.end();
+  }
+
+ private:
+  absl::Status Route(int64_t table, const tensorflow::OpInputList& ids,
+                     const std::vector<int64_t*>& into,
+                     std::vector<std::vector<int64_t>>* wanted) const {
+    int64_t count = 0;
+    for (const int i : pieces_.of_table[table]) count += ids[i].NumElements();
+    Grouping order;
+    order.Reset(rows_[table], count, count);
+    if (!order.ok()) return errors::Unimplemented("There are too many ids in a batch: ", count);
+    std::vector<int64_t*> position(static_cast<size_t>(count));
+    int64_t next = 0;
+    for (const int i : pieces_.of_table[table]) {
+      const int64_t* of_piece = ids[i].flat<int64_t>().data();
+      const int64_t size = ids[i].NumElements();
+      TF_RETURN_IF_ERROR(CheckIds(of_piece, size, rows_[table], pieces_.where[i]));
+      for (int64_t k = 0; k < size; ++k, ++next) {
+        order.Set(next, of_piece[k], next);
+        position[next] = into[i] + k;
+      }
+    }
+    order.Sort();
+    int64_t here = 0;
+    for (int64_t k = 0; k < count; ++k) {
+      const int64_t id = order.id(k);
+      if (k == 0 || id != order.id(k - 1)) {
+        const int64_t server = routes_[table].Server(id);
+        std::vector<int64_t>& rows = (*wanted)[server];
+        here = Placement::Position(server, static_cast<int64_t>(rows.size()));
+        rows.push_back(id);
+      }
+      *position[order.with(k)] = here;
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t num_servers_ = 0;
+  std::vector<int64_t> rows_, tables_on_;
+  std::vector<TableRoute> routes_;
+  Pieces pieces_;
+};
+
+// Answers a request with the rows of parameters, of all tables one after the other.
+class ServeOp : public tensorflow::OpKernel {
+ public:
+  explicit ServeOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("num_tables", &num_tables_));
+    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, ReadParts(context, &parts_));
+    OP_REQUIRES(context,
+                parts_.size() == static_cast<size_t>(num_tables_) && dims_.size() == parts_.size(),
+                errors::InvalidArgument("There must be one variable per table."));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    LockedVariables variables(LockedVariables::Access::kRead);
+    OP_REQUIRES_OK(context, variables.Lock(context, 0, num_tables_));
+    std::vector<float*> data(num_tables_);
+    std::vector<int64_t> elements(num_tables_);
+    for (int i = 0; i < num_tables_; ++i) {
+      int64_t dim = dims_[i];
+      OP_REQUIRES_OK(context, variables.Rows(context, i, parts_[i].rows, &dim, &data[i]));
+      elements[i] = parts_[i].rows * dim;
+    }
+    huge_.See(context, data, elements);
+    const Tensor& message = context->input(num_tables_);
+    Request request;
+    OP_REQUIRES(context,
+                request.Read(message.flat<int64_t>().data(), message.NumElements(), num_tables_),
+                errors::InvalidArgument("A request for rows has not the size that it says."));
+    std::vector<Task> tasks;
+    int64_t size = 0, total = 0;
+    for (int table = 0; table < num_tables_; ++table) {
+      const int64_t count = request.count(table);
+      for (int64_t begin = 0; begin < count; begin += kChunk) {
+        tasks.push_back({table, begin, std::min(begin + kChunk, count), size + begin * dims_[table]});
+      }
+      size += count * dims_[table];
+      total += count;
+    }
+    Tensor* output;
+    OP_REQUIRES_OK(context, context->allocate_output(0, {size}, &output));
+    float* out = output->flat<float>().data();
+    std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
+    InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
+      const Task& task = tasks[t];
+      const int64_t dim = dims_[task.table], count = task.end - task.begin;
+      std::vector<int64_t> rows(static_cast<size_t>(count));
+      const int64_t* ids = request.ids(task.table) + task.begin;
+      const int64_t known = parts_[task.table].SetRows(ids, count, rows.data());
+      if (known < count) {
+        results[t] = errors::InvalidArgument("This server does not hold row ", ids[known], ".");
+        return;
+      }
+      const float* from = data[task.table];
+      for (int64_t i = 0; i < count; ++i) {
+        if (i + kUpdateAhead < count) Prefetch<false>(from + rows[i + kUpdateAhead] * dim, dim);
+        std::memcpy(out + task.out + i * dim, from + rows[i] * dim, dim * sizeof(float));
+      }
+    });
+    OP_REQUIRES_OK(context, FirstError(results));
+  }
+
+ private:
+  static constexpr int64_t kChunk = 4096;
+  // Rows of a request, and where in the answer they go.
+  struct Task {
+    int table;
+    int64_t begin, end, out;
+  };
+
+  int num_tables_ = 0;
+  std::vector<int64_t> dims_;
+  std::vector<TablePart> parts_;
+  HugeTables huge_;
+};
+
+// Sums the rows of the answers of servers.
+class CombineOp : public SumOp {
+ public:
+  explicit CombineOp(OpKernelConstruction* context) : SumOp(context) {
+    std::vector<int64_t> holds;
+    OP_REQUIRES_OK(context, context->GetAttr("holds", &holds));
+    const size_t servers = static_cast<size_t>(num_shards_);
+    OP_REQUIRES(context, holds.size() == dims_.size() * servers,
+                errors::InvalidArgument("holds must have one entry per table and server."));
+    tables_on_.resize(servers);
+    for (size_t table = 0; table < dims_.size(); ++table) {
+      placements_.push_back(Placement::OfPositions(num_shards_));
+      for (size_t server = 0; server < servers; ++server) {
+        if (holds[table * servers + server]) tables_on_[server].push_back(table);
+      }
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList requests, answers;
+    OP_REQUIRES_OK(context, context->input_list("requests", &requests));
+    OP_REQUIRES_OK(context, context->input_list("answers", &answers));
+    std::vector<float*> shards(dims_.size() * num_shards_);
+    std::vector<int64_t> counts(shards.size());
+    for (int64_t server = 0; server < num_shards_; ++server) {
+      const std::vector<size_t>& tables = tables_on_[server];
+      const Tensor& request = requests[static_cast<int>(server)];
+      const Tensor& answer = answers[static_cast<int>(server)];
+      Request wanted;
+      bool fits = wanted.Read(request.flat<int64_t>().data(), request.NumElements(),
+                              static_cast<int64_t>(tables.size()));
+      const float* at = answer.flat<float>().data();
+      int64_t left = answer.NumElements();
+      for (size_t i = 0; fits && i < tables.size(); ++i) {
+        const size_t number = tables[i] * num_shards_ + server;
+        shards[number] = const_cast<float*>(at);
+        counts[number] = wanted.count(static_cast<int64_t>(i));
+        at += counts[number] * dims_[tables[i]];
+        left -= counts[number] * dims_[tables[i]];
+      }
+      OP_REQUIRES(context, fits && left == 0,
+                  errors::InvalidArgument("The answer of a server has not the rows asked for."));
+    }
+    Sum(context, shards, placements_,
+        [&](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
+          return CheckPositions(table, ids, count, counts, where);
+        });
+  }
+
+ private:
+  absl::Status CheckPositions(int64_t table, const int64_t* positions, int64_t count,
+                              const std::vector<int64_t>& counts, const std::string& where) const {
+    bool outside = false;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t server, row;
+      placements_[table].Find(positions[i], &server, &row);
+      outside |= positions[i] < 0 || server >= num_shards_ ||
+                 row >= counts[table * num_shards_ + server];
+    }
+    return outside ? errors::InvalidArgument(where, ": a position is beyond the rows asked for.")
+                   : absl::OkStatus();
+  }
+
+  std::vector<Placement> placements_;
+  std::vector<std::vector<size_t>> tables_on_;  // of each server
+};
+
+// From gradients to messages to servers, in one of the forms of messages.py.
+class SendOp : public tensorflow::OpKernel {
+ public:
+  explicit SendOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string wire;
+    OP_REQUIRES_OK(context, context->GetAttr("num_servers", &num_servers_));
+    OP_REQUIRES_OK(context, context->GetAttr("rows", &rows_));
+    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, context->GetAttr("wire", &wire));
+    OP_REQUIRES_OK(context, ReadRoutes(context, num_servers_, &routes_));
+    OP_REQUIRES_OK(context, pieces_.Read(context, rows_.size()));
+    OP_REQUIRES(context, routes_.size() == rows_.size() && dims_.size() == rows_.size(),
+                errors::InvalidArgument("There must be a route for each table."));
+    wire_ = wire == "summed"  ? Wire::kSummed
+            : wire == "cells" ? Wire::kCells
+                              : (wire == "smallest" ? Wire::kSmallest : Wire::kOccurrences);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList ids, cells, gains, gradients;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    const int64_t num_tables = static_cast<int64_t>(rows_.size());
+    std::vector<std::vector<Part>> parts(rows_.size());  // by table and server
+    std::vector<absl::Status> results(rows_.size(), absl::OkStatus());
+    int64_t total = 0;
+    for (int i = 0; i < ids.size(); ++i) total += ids[i].NumElements();
+    InParallel(context, num_tables, total, [&](int64_t table) {
+      parts[table].resize(num_servers_);
+      results[table] = Divide(table, ids, cells, gains, gradients, &parts[table]);
+    });
+    OP_REQUIRES_OK(context, FirstError(results));
+    tensorflow::OpOutputList numbers, floats;
+    OP_REQUIRES_OK(context, context->output_list("numbers", &numbers));
+    OP_REQUIRES_OK(context, context->output_list("floats", &floats));
+    std::vector<Task> tasks;
+    for (int64_t server = 0; server < num_servers_; ++server) {
+      std::vector<int64_t> tables;
+      for (int64_t table = 0; table < num_tables; ++table) {
+        if (RouteOp::IsOn(routes_[table], server)) tables.push_back(table);
+      }
+      const int64_t header = GradientMessage::kHeader * static_cast<int64_t>(tables.size());
+      int64_t num_numbers = header, num_floats = 0;
+      for (const int64_t table : tables) {
+        const Part& part = parts[table][server];
+        num_numbers += part.NumNumbers();
+        num_floats += part.NumFloats(dims_[table]);
+      }
+      Tensor *of_numbers, *of_floats;
+      const int output = static_cast<int>(server);
+      OP_REQUIRES_OK(context, numbers.allocate(output, {num_numbers}, &of_numbers));
+      OP_REQUIRES_OK(context, floats.allocate(output, {num_floats}, &of_floats));
+      int64_t* counts = of_numbers->flat<int64_t>().data();
+      int64_t* at = counts + header;
+      float* rows = of_floats->flat<float>().data();
+      for (const int64_t table : tables) {
+        const Part& part = parts[table][server];
+        *counts++ = part.count();
+        *counts++ = part.has_cells ? static_cast<int64_t>(part.distinct.size()) : 0;
+        tasks.push_back({&part, dims_[table], at, rows});
+        at += part.NumNumbers();
+        rows += part.NumFloats(dims_[table]);
+      }
+    }
+    InParallel(context, static_cast<int64_t>(tasks.size()), total,
+               [&](int64_t i) { Write(tasks[i]); });
+  }
+
+ private:
+  enum class Wire { kOccurrences, kCells, kSmallest, kSummed };
+
+  // What one server gets of one table.
+  struct Part {
+    std::vector<int64_t> ids;
+    std::vector<int64_t> cells;           // of the ids: numbers in the table, or in `distinct`
+    std::vector<const float*> gradients;  // of the ids, or of `distinct`
+    std::vector<float> gains;
+    std::vector<int64_t> distinct;  // cells of the table, in order of their first id
+    bool has_cells = false;
+    bool is_summed = false;
+    std::vector<int64_t> begins;  // is_summed: of the ids of each row, in their order
+    std::vector<int64_t> order;   // is_summed: the ids by row
+
+    int64_t count() const {
+      return static_cast<int64_t>(is_summed ? begins.size() : ids.size());
+    }
+    int64_t NumNumbers() const { return (has_cells ? 2 : 1) * count(); }
+    int64_t NumFloats(int64_t dim) const {
+      if (!has_cells) return count() * dim;
+      return count() + static_cast<int64_t>(distinct.size()) * dim;
+    }
+  };
+  struct Task {
+    const Part* part;
+    int64_t dim;
+    int64_t* numbers;
+    float* floats;
+  };
+
+  absl::Status Divide(int64_t table, const tensorflow::OpInputList& ids,
+                      const tensorflow::OpInputList& cells, const tensorflow::OpInputList& gains,
+                      const tensorflow::OpInputList& gradients, std::vector<Part>* parts) const {
+    const int64_t dim = dims_[table];
+    const TableRoute& route = routes_[table];
+    int64_t first_cell = 0;
+    for (const int i : pieces_.of_table[table]) {
+      const std::string& where = pieces_.where[i];
+      Piece piece;
+      TF_RETURN_IF_ERROR(piece.Read(ids[i], cells[i], gains[i], where));
+      const int64_t num_cells = gradients[i].NumElements() / dim;
+      if (gradients[i].NumElements() % dim != 0) {
+        return errors::InvalidArgument(where, ": a gradient of shape ",
+                                       gradients[i].shape().DebugString(), " has no rows of ", dim,
+                                       ".");
+      }
+      TF_RETURN_IF_ERROR(CheckIds(piece.ids, piece.count, rows_[table], where));
+      TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
+      TF_RETURN_IF_ERROR(piece.CheckCells(0, piece.count, 0, num_cells, where));
+      const float* rows = gradients[i].flat<float>().data();
+      const auto add = [&](int64_t k, int64_t cell) {
+        Part& part = (*parts)[route.Server(piece.ids[k])];
+        part.ids.push_back(piece.ids[k]);
+        part.cells.push_back(first_cell + cell);
+        part.gradients.push_back(rows + cell * dim);
+        part.gains.push_back(piece.gains == GainsOf::kNone  ? 1.0f
+                             : piece.gains == GainsOf::kIds ? piece.gain[k]
+                                                            : piece.gain[cell]);
+      };
+      if (piece.splits != nullptr) {
+        for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
+          for (int64_t k = piece.splits[cell]; k < piece.splits[cell + 1]; ++k) add(k, cell);
+        }
+      } else {
+        for (int64_t k = 0; k < piece.count; ++k) add(k, piece.cell == nullptr ? k : piece.cell[k]);
+      }
+      first_cell += num_cells;
+    }
+    if (wire_ == Wire::kOccurrences) return absl::OkStatus();
+    std::vector<int64_t> seen_by(wire_ == Wire::kSummed ? 0 : first_cell, -1), number(seen_by);
+    for (int64_t server = 0; server < num_servers_; ++server) {
+      Part& part = (*parts)[server];
+      if (part.ids.empty()) continue;
+      if (wire_ == Wire::kSummed) {
+        TF_RETURN_IF_ERROR(GroupByRow(rows_[table], &part));
+      } else {
+        NumberCells(server, dim, &seen_by, &number, &part);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status GroupByRow(int64_t rows, Part* part) {
+    const int64_t count = static_cast<int64_t>(part->ids.size());
+    Grouping order;
+    order.Reset(rows, count, count);
+    if (!order.ok()) return errors::Unimplemented("There are too many ids in a batch: ", count);
+    for (int64_t k = 0; k < count; ++k) order.Set(k, part->ids[k], k);
+    order.Sort();
+    for (int64_t k = 0; k < count; ++k) {
+      if (k == 0 || order.id(k) != order.id(k - 1)) part->begins.push_back(k);
+      part->order.push_back(order.with(k));
+    }
+    part->is_summed = true;
+    return absl::OkStatus();
+  }
+
+  // Gives cells their numbers among those of the part, if the form of cells is used.
+  void NumberCells(int64_t server, int64_t dim, std::vector<int64_t>* seen_by,
+                   std::vector<int64_t>* number, Part* part) const {
+    std::vector<const float*> gradients;
+    std::vector<int64_t> cells;
+    for (size_t k = 0; k < part->ids.size(); ++k) {
+      const int64_t cell = part->cells[k];
+      if ((*seen_by)[cell] != server) {
+        (*seen_by)[cell] = server;
+        (*number)[cell] = static_cast<int64_t>(part->distinct.size());
+        part->distinct.push_back(cell);
+        gradients.push_back(part->gradients[k]);
+      }
+      cells.push_back((*number)[cell]);
+    }
+    const int64_t count = static_cast<int64_t>(part->ids.size());
+    const int64_t distinct = static_cast<int64_t>(part->distinct.size());
+    constexpr int64_t kFloat = 4, kMore = 12;  // bytes: an id has a cell and a gain more
+    part->has_cells =
+        wire_ == Wire::kCells || kFloat * dim * distinct + kMore * count < kFloat * dim * count;
+    if (!part->has_cells) return;
+    part->cells = std::move(cells);
+    part->gradients = std::move(gradients);
+  }
+
+  static void Write(const Task& task) {
+    const Part& part = *task.part;
+    const int64_t dim = task.dim, count = part.count();
+    float* out = task.floats;
+    if (part.is_summed) {
+      for (int64_t k = 0; k < count; ++k, out += dim) {
+        const size_t end = k + 1 < count ? part.begins[k + 1] : part.order.size();
+        task.numbers[k] = part.ids[part.order[part.begins[k]]];
+        std::fill(out, out + dim, 0.0f);
+        for (size_t i = part.begins[k]; i < end; ++i) {
+          const int64_t at = part.order[i];
+          for (int64_t j = 0; j < dim; ++j) out[j] += part.gains[at] * part.gradients[at][j];
+        }
+      }
+      return;
+    }
+    std::copy(part.ids.begin(), part.ids.end(), task.numbers);
+    if (!part.has_cells) {
+      for (int64_t k = 0; k < count; ++k, out += dim) {
+        const float gain = part.gains[k];
+        for (int64_t j = 0; j < dim; ++j) out[j] = gain * part.gradients[k][j];
+      }
+      return;
+    }
+    std::copy(part.cells.begin(), part.cells.end(), task.numbers + count);
+    out = std::copy(part.gains.begin(), part.gains.end(), out);
+    for (const float* row : part.gradients) {
+      std::memcpy(out, row, dim * sizeof(float));
+      out += dim;
+    }
+  }
+
+  int64_t num_servers_ = 0;
+  Wire wire_ = Wire::kOccurrences;
+  std::vector<int64_t> rows_, dims_;
+  std::vector<TableRoute> routes_;
+  Pieces pieces_;
+};
+
+// Applies what all cores sent to a server to some of the tables of which it holds a part.
+class ReceiveOp : public TableUpdateOp {
+ public:
+  explicit ReceiveOp(OpKernelConstruction* context) : TableUpdateOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("sent_dims", &sent_dims_));
+    OP_REQUIRES_OK(context, context->GetAttr("numbers_in_message", &number_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
+    OP_REQUIRES_OK(context, ReadParts(context, &parts_));
+    const size_t tables = tables_.size();
+    OP_REQUIRES(context,
+                number_of_.size() == tables && names_.size() == tables && parts_.size() == tables &&
+                    AllBelow(number_of_.data(), tables, sent_dims_.size()) && num_shards_ == 1,
+                errors::InvalidArgument("There must be a part of each table that was sent."));
+    for (size_t i = 0; i < tables; ++i) {
+      OP_REQUIRES(context, sent_dims_[number_of_[i]] == tables_[i].dim,
+                  errors::InvalidArgument("Table ", i, " was sent with another dim."));
+      tables_[i].part = &parts_[i];
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    tensorflow::OpInputList numbers, floats;
+    OP_REQUIRES_OK(context, context->input_list("numbers", &numbers));
+    OP_REQUIRES_OK(context, context->input_list("floats", &floats));
+    std::vector<Job> jobs(tables_.size());
+    for (int core = 0; core < numbers.size(); ++core) {
+      GradientMessage message;
+      OP_REQUIRES(context,
+                  message.Read(numbers[core].flat<int64_t>().data(), numbers[core].NumElements(),
+                               floats[core].flat<float>().data(), floats[core].NumElements(),
+                               sent_dims_),
+                  errors::InvalidArgument("The gradients of core ", core,
+                                          " have not the size that they say."));
+      for (size_t t = 0; t < tables_.size(); ++t) {
+        const TableGradients& of_table = message.table(number_of_[t]);
+        Sent sent;
+        sent.rows.resize(static_cast<size_t>(of_table.count));
+        const int64_t known = parts_[t].SetRows(of_table.ids, of_table.count, sent.rows.data());
+        OP_REQUIRES(context, known == of_table.count,
+                    errors::InvalidArgument(names_[t], ": this server does not hold row ",
+                                            of_table.ids[known], "."));
+        sent.piece.ids = sent.rows.data();
+        sent.piece.count = of_table.count;
+        sent.piece.cell = of_table.cells;
+        sent.piece.gain = of_table.gains;
+        sent.piece.gains = of_table.gains == nullptr ? GainsOf::kNone : GainsOf::kIds;
+        sent.gradient = of_table.rows;
+        sent.num_cells = of_table.num_rows();
+        sent.core = core;
+        sent.where = &names_[t];
+        jobs[t].Add(std::move(sent));
+      }
+    }
+    Apply(context, &jobs);
+  }
+
+ private:
+  std::vector<int64_t> sent_dims_, number_of_;
+  std::vector<std::string> names_;
+  std::vector<TablePart> parts_;
+};
+
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_HOST_PART_OPS_H_

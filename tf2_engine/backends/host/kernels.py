@@ -160,7 +160,7 @@ def _shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
 
 
 def contribution(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Contribution:
-    """Returns what the gradient of one feature on one core contributes to its table's rows."""
+    """Returns the gradients of the rows of one feature on one core."""
     if of_core.gain is not None:
         return Contribution(of_core.ids, row_gradients(feature, of_core, gradient))
     return Contribution(of_core.ids, tf.reshape(gradient, [-1, feature.table.dim]), of_core.cell)

@@ -175,8 +175,8 @@ class PlainServerEnd(ServerEnd):
         by_table: list[list[list[Contribution]]] = [[] for _ in here]
         for message in messages:
             unpacked = unpack_gradients(message, dims, may_have_cells=self._may_have_cells)
-            for contributions, each in zip(by_table, unpacked, strict=True):
-                contributions.append([each])
+            for contributions, of_core in zip(by_table, unpacked, strict=True):
+                contributions.append([of_core])
         ops: list[Op] = []
         for each, contributions in zip(here, by_table, strict=True):
             if each.table.name in names:

@@ -79,15 +79,18 @@ def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
 
 
 def quick_pairs() -> list[honest.Pair]:
-    """Returns a tenth of the pairs: those of the smallest programs and batches."""
-    small, clipped = ("small", (64, 1024), (0, 1, 2)), ("clipped", (64,), (0,))
+    """Returns a tenth of the pairs: those of the smallest programs and batches.
+
+    Stock trains for a quarter of a minute: of pairs with stock those of one seed are here.
+    """
+    small, clipped = ("small", (64, 1024), (0, 1, 2)), ("clipped", (64,), (0, 1, 2))
     return [
         pair
         for pair in honest.pairs()
         for name, sizes, seeds in (small, clipped)
         if pair.program == name
         and pair.a.program.batch_size in sizes
-        and pair.a.program.seed in seeds
+        and pair.a.program.seed in (seeds[:1] if "stock" in pair.title else seeds)
     ]
 
 

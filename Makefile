@@ -37,7 +37,7 @@ envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets 
 
 $(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,slim,test
 $(ENVS)/tf215/.ready: PYTHONS := 3.10 3.11
-$(ENVS)/tf221/.ready: EXTRAS := keras_rs,migrate,slim,test
+$(ENVS)/tf221/.ready: EXTRAS := kerasrs,migrate,slim,test
 
 # pip is run by the environment's Python, since a script's first line fails in a long path.
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from estimator_bridge.version import __version__ as __version__
 from tf2_engine import moved
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from estimator_bridge.verify.api import verify
 
 __all__ = ["verifiable", "verify"]
-__version__ = "0.2.0"
 
 moved.keep_importable(
     {

@@ -21,7 +21,7 @@ from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime import task_software, tasks
 from estimator_bridge.runtime.saving import slices
 
 BATCH, CORES = 8, 2
@@ -46,7 +46,8 @@ def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> 
     counts = {"chief": 1, "ps": servers} | ({"worker": workers} if workers else {})
     ports = iter(free_ports(sum(counts.values())))
     cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()}
-    start_tasks(cluster, "ps", "worker")
+    start_tasks(cluster, "ps", "worker")  # they say nothing of their software
+    patch.setattr(task_software, "_devices_with_native_ops", lambda cluster: frozenset())
     config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
     patch.setenv("TF_CONFIG", json.dumps(config))
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
+import estimator_bridge
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime import task_software, tasks
 from estimator_bridge.runtime.task_software import Software
+from tf2_engine.native import loading
 
-OWN = Software(tf.version.VERSION, "5eed", True)
+OWN = Software(tf.version.VERSION, "1.0", "5eed", True)
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +27,17 @@ def cluster() -> tasks.Cluster:
     return tasks.Cluster(spec, "chief", 0)
 
 
-def say(cluster: tasks.Cluster, *of_servers: Any) -> None:
+def say(cluster: tasks.Cluster, *of_servers: Software) -> None:
     """Replaces what the parameter servers have said."""
-    for device, software in zip(cluster.servers, of_servers, strict=True):
+    say_texts(cluster, *(software.to_json() for software in of_servers))
+
+
+def say_texts(cluster: tasks.Cluster, *of_servers: str) -> None:
+    """Replaces what the parameter servers have said, in the form of any version."""
+    for device, answer in zip(cluster.servers, of_servers, strict=True):
         with tf.Graph().as_default(), tf.device(device):
             clear = tf.raw_ops.StageClear(dtypes=[tf.string], shared_name=task_software._NAME)
-            text = tf.constant(json.dumps(software))
+            text = tf.constant(answer)
             with tf.control_dependencies([clear]):
                 stage = tf.raw_ops.Stage(values=[text], shared_name=task_software._NAME)
             with cluster.session(device) as session:
@@ -52,26 +58,79 @@ def test_tasks_with_native_ops_are_known(
     assert task_software.native_devices(cluster) == frozenset()
 
 
+@pytest.mark.parametrize("chief_has_native_ops", [True, False])
 @pytest.mark.parametrize(
     "other, shown",
     [
-        (OWN._replace(tensorflow="2.13.0"), "has TensorFlow 2.13.0 and native sources 5eed"),
+        (
+            OWN._replace(tensorflow="2.13.0"),
+            r"has TensorFlow 2\.13\.0 and estimator-bridge 1\.0 \(",
+        ),
+        (OWN._replace(package="0.9"), r"estimator-bridge 0\.9 \(native sources 5eed\)"),
         (OWN._replace(native_sources="f00d", has_native_ops=False), "native sources f00d"),
     ],
 )
 def test_a_task_of_another_version_is_refused(
-    other: Software, shown: str, cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+    other: Software,
+    shown: str,
+    chief_has_native_ops: bool,
+    cluster: tasks.Cluster,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With its name, its address, and the versions."""
-    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    """With its name, its address, and the versions; whatever ops the chief has."""
+    chief = OWN._replace(has_native_ops=chief_has_native_ops)
+    monkeypatch.setattr(task_software, "of_this_process", lambda: chief)
     say(cluster, OWN, other)
     with pytest.raises(errors.InvalidInput, match=rf"ps 1 at 127\.0\.0\.1:\d+ .*{shown}"):
         task_software.native_devices(cluster)
+
+
+def test_a_version_that_says_other_things_is_refused(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does not say is unknown; what it says besides is not read."""
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    say_texts(cluster, json.dumps({"tensorflow": "3.0", "later": 1}), OWN.to_json())
+    with pytest.raises(errors.InvalidInput, match=r"ps 0 at .*3\.0 and estimator-bridge unknown"):
+        task_software.native_devices(cluster)
+
+
+def test_a_task_that_comes_back_without_native_ops_ends_the_session(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the graph has some on it; the message names the task, and says what to do."""
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    monkeypatch.setattr(loading, "is_host_op", lambda op: op == "NoOp")
+    coordinator, hook = tf.train.Coordinator(), task_software.SameSoftwareHook(cluster)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with tf.device(cluster.servers[0]):
+            tf.raw_ops.NoOp()
+        with tf.device(cluster.servers[1]):
+            tf.constant(1.0)
+        hook.begin()
+        say(cluster, OWN, OWN._replace(has_native_ops=False))
+        hook.after_create_session(session, coordinator)
+        say(cluster, OWN._replace(has_native_ops=False), OWN)
+        with pytest.raises(
+            errors.InvalidInput, match=r"ps 0 at 127\.0\.0\.1:\d+ was started again"
+        ):
+            hook.after_create_session(session, coordinator)
 
 
 def test_a_process_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without native ops it says so; what it says survives JSON."""
     monkeypatch.setenv("ESTIMATOR_BRIDGE_NATIVE", "0")
     here = task_software.of_this_process()
-    assert (here.tensorflow, here.has_native_ops) == (tf.version.VERSION, False)
-    assert Software(*json.loads(json.dumps(here))) == here
+    assert here[:2] == (tf.version.VERSION, estimator_bridge.__version__)
+    assert not here.has_native_ops
+    assert Software.from_json(here.to_json()) == here
+
+
+def test_host_ops_are_known_by_their_type() -> None:
+    """Every op of the library is one, and TensorFlow's are none."""
+    ops = loading.load().ops
+    assert ops is not None
+    types = [name for name in dir(ops) if name.startswith("Tf2Engine")]
+    assert types
+    assert all(map(loading.is_host_op, types))
+    assert not loading.is_host_op("NoOp")

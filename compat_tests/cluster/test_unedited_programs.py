@@ -156,6 +156,29 @@ def test_a_killed_task_comes_back(
     assert_same(alone, tmp_path)
 
 
+@pytest.mark.parametrize("job", ["ps", "worker"])
+def test_a_task_that_comes_back_without_native_ops_is_named(
+    job: str, nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """The chief ends before its next step; started again it goes on with TensorFlow's ops there."""
+    tasks = start_five(nursery, alone, tmp_path)
+    tasks.wait_for_step(10)
+    tasks.running[job, 1].kill()
+    tasks.start(job, 1, ESTIMATOR_BRIDGE_NATIVE="0")
+    chief = tasks.running["chief", 0]
+    assert chief.wait(PATIENCE) == 1
+    assert f"The task {job} 1 at 127.0.0.1:" in chief.tail()
+    assert "was started again without the native ops" in chief.tail()
+    # The others have ended with the chief.
+    for place in [place for place in tasks.running if place != ("chief", 0)]:
+        tasks.running[place].wait(PATIENCE)
+        tasks.start(*place, **({"ESTIMATOR_BRIDGE_NATIVE": "0"} if place == (job, 1) else {}))
+    tasks.start("chief", 0)
+    tasks.wait(PATIENCE)
+    assert_same(alone, tmp_path)
+    assert "Native ops are on 4 of 5 tasks." in tasks.log("chief", 0)
+
+
 ALL_TASKS = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1), ("chief", 0)]
 
 

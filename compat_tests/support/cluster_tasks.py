@@ -57,14 +57,13 @@ class ClusterTasks:
             for number in range(0 if job in later else count):
                 self.start(job, number)
 
-    def start(self, job: str, number: int) -> None:
-        """Starts a task, at its address."""
+    def start(self, job: str, number: int, **environment: str) -> None:
+        """Starts a task, at its address; `environment` has variables of this one."""
         config = {"cluster": self._cluster, "task": {"type": job, "index": number}}
         program, arguments = self._command(job, number)
         log = self.folder / f"{job}{number}.log"
-        self.running[job, number] = self._nursery.start(
-            program, arguments, log, {"TF_CONFIG": json.dumps(config), **self._environment}
-        )
+        variables = {"TF_CONFIG": json.dumps(config), **self._environment, **environment}
+        self.running[job, number] = self._nursery.start(program, arguments, log, variables)
 
     def log(self, job: str, number: int) -> str:
         """Returns what a task has printed."""

@@ -1,7 +1,8 @@
 """Versions of the tasks of a cluster, which must be equal, and whether these have the native ops.
 
 A task that serves loads the native ops before its server listens, and says what it has. The chief
-asks when it builds a step: a graph that has a native op on a task without it would be refused.
+asks when it builds a step: a graph that has a native op on a task without it would be refused. It
+asks again for each session of a training: a task that was started again may be another machine.
 """
 
 from __future__ import annotations
@@ -17,18 +18,38 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.runtime.tasks import Cluster
+from estimator_bridge.version import __version__
 from tf2_engine import log
 from tf2_engine.native import loading, source_digest
+from tf2_engine.types import Session
 
 _NAME = "estimator_bridge/software"  # of what a task says
 
 
 class Software(NamedTuple):
-    """The version of TensorFlow of a task, its native sources, and whether it has loaded these."""
+    """The versions of a task, its native sources, and whether it has loaded these."""
 
     tensorflow: str
+    package: str
     native_sources: str
     has_native_ops: bool
+
+    @classmethod
+    def from_json(cls, text: str) -> Software:
+        """Reads what a task has said; what another version does not say is "unknown"."""
+        answer = json.loads(text)
+        return cls(*(answer.get(field, "unknown") for field in cls._fields))
+
+    def to_json(self) -> str:
+        """Returns what a task says."""
+        return json.dumps(self._asdict())
+
+    def versions(self) -> str:
+        """Returns the versions as words of a sentence."""
+        return (
+            f"TensorFlow {self.tensorflow} and estimator-bridge {self.package} (native sources "
+            f"{self.native_sources})"
+        )
 
 
 def serve(cluster: Cluster) -> None:
@@ -42,7 +63,7 @@ def serve(cluster: Cluster) -> None:
 def of_this_process() -> Software:
     """Returns the software of this process; compiles the native ops if they are to be used."""
     has_native_ops = loading.host_ops() is not None
-    return Software(tf.version.VERSION, source_digest(), has_native_ops)
+    return Software(tf.version.VERSION, __version__, source_digest(), has_native_ops)
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
@@ -53,30 +74,60 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
     Raises:
         InvalidInput: a task runs another version of the package, or of TensorFlow.
     """
+    devices = _devices_with_native_ops(cluster)
+    log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
+    return devices
+
+
+class SameSoftwareHook(tf.train.SessionRunHook):
+    """Ends a training whose step has native ops on a task that has them no more.
+
+    Before the first step of each session, the first and those after a task was lost; there the step
+    itself would fail with TensorFlow's "Op type not registered".
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def begin(self) -> None:
+        """Reads from the graph, which is complete, on which tasks native ops are."""
+        ops = tf.get_default_graph().get_operations()
+        self._needed = {op.device for op in ops if loading.is_host_op(op.type)}
+
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Raises InvalidInput if a task lacks the native ops, or has another version."""
+        lacking = self._needed - _devices_with_native_ops(self._cluster)
+        for name, address, device in self._cluster.others():
+            if device in lacking:
+                raise errors.InvalidInput(
+                    f"The task {name} at {address} was started again without the native ops, on "
+                    "which the step of the chief is there. Start it where they load "
+                    "(`estimator-bridge doctor` says whether), or start the chief again: from the "
+                    "last checkpoint it goes on with TensorFlow's ops on that task."
+                )
+
+
+def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     here = of_this_process()
-    if not here.has_native_ops:
-        return frozenset()
     others = cluster.others()
     devices = {cluster.own}
     for (name, address, device), software in zip(others, _ask(cluster, others), strict=True):
-        if software[:2] != here[:2]:
+        if software[:-1] != here[:-1]:
             raise errors.InvalidInput(
-                f"The task {name} at {address} has TensorFlow {software.tensorflow} and native "
-                f"sources {software.native_sources}, but the chief {here.tensorflow} and "
-                f"{here.native_sources}. Install the same versions of TensorFlow and of "
+                f"The task {name} at {address} has {software.versions()}, but the chief "
+                f"{here.versions()}. Install the same versions of TensorFlow and of "
                 "estimator-bridge in all tasks."
             )
         if software.has_native_ops:
             devices.add(device)
-    log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(others))
-    return frozenset(devices)
+    return frozenset(devices) if here.has_native_ops else frozenset()
 
 
 @functools.cache
 def _say(key: str, software: Software) -> None:
     cluster = Cluster.of_key(key)
     with tf.Graph().as_default(), tf.device(cluster.own):
-        say = tf.raw_ops.Stage(values=[json.dumps(software)], shared_name=_NAME)
+        say = tf.raw_ops.Stage(values=[software.to_json()], shared_name=_NAME)
         with cluster.session(cluster.own) as session:
             session.run(say)
 
@@ -114,4 +165,4 @@ def _answer(cluster: Cluster, device: str) -> Software:
     with tf.Graph().as_default(), tf.device(device):
         (text,) = tf.raw_ops.StagePeek(index=0, dtypes=[tf.string], shared_name=_NAME)
         with cluster.session(device) as session:
-            return Software(*json.loads(session.run(text)))
+            return Software.from_json(session.run(text))

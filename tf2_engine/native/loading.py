@@ -23,10 +23,11 @@ from tf2_engine.types import Object
 SETTING = "ESTIMATOR_BRIDGE_NATIVE"
 SOURCE = "host/host_ops.cc"
 
-_OPS = (
+_NAMES = (
     *("Occurrences", "Lookup", "Update"),
     *("Route", "Serve", "Combine", "Send", "Receive"),  # of tables on parameter servers
 )
+_OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)
 
 _VALUES = {"auto": None, "0": False, "1": True}
 
@@ -70,6 +71,11 @@ def load() -> Loaded:
         return _load()
 
 
+def is_host_op(op: str) -> bool:
+    """Returns whether an op type is that of a native host op."""
+    return op in _OPS
+
+
 def has_gpu() -> bool:
     """Returns whether TensorFlow may put tables on a GPU, where the native ops have no kernels."""
     return bool(tf.config.get_visible_devices("GPU"))
@@ -92,8 +98,8 @@ def _load() -> Loaded:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         return Loaded(None, f"they cannot be loaded (`estimator-bridge build-native`): {error}")
     # Gradients end at activations, as they do on a TPU.
-    for name in _OPS:
-        tf.no_gradient(f"Tf2Engine{name}")
+    for op in _OPS:
+        tf.no_gradient(op)
     return Loaded(ops, str(path))
 
 

@@ -147,7 +147,7 @@ def train(
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
         step = stop.count(step, job.own_device())
-        all_hooks = [*job.hooks]
+        all_hooks = job.session_hooks
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stop)]

@@ -9,7 +9,9 @@ import functools
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.cluster import TaskType
+from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.runtime.step.placing import DeviceFunction, following
+from estimator_bridge.runtime.task_software import SameSoftwareHook
 from estimator_bridge.runtime.tasks import Cluster, task_of
 from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
@@ -40,6 +42,11 @@ class Client(abc.ABC):
         """The cluster of whose tasks a silent one stops this client; None if none does."""
         return None
 
+    @property
+    def hooks(self) -> list[Hook]:
+        """The hooks of a training's sessions."""
+        return []
+
     @abc.abstractmethod
     def configure(self, config: tf.ConfigProto) -> None:
         """Completes the default config of sessions."""
@@ -57,6 +64,11 @@ class InGraph(Client):
     def watched(self) -> Cluster:
         """The cluster, each task of which every step waits for."""
         return self.cluster
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """The one that holds tasks that are started again to what the graph has on them."""
+        return [SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Keeps sessions apart: an evaluation beside a training has variables of its names."""

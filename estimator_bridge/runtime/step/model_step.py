@@ -144,6 +144,11 @@ class EstimatorJob:
         return self.client is None or self.client.writes_summaries
 
     @property
+    def session_hooks(self) -> list[Hook]:
+        """The hooks of a training's sessions: those of the cluster, and those that are given."""
+        return [*([] if self.client is None else self.client.hooks), *self.hooks]
+
+    @property
     def watched(self) -> Cluster | None:
         """The cluster of whose tasks a silent one ends this process; None if none does."""
         return None if self.client is None else self.client.watched

@@ -29,6 +29,8 @@ _ENDED, _TRAIN_YOURSELF = 0, 1  # what the first of the queues holds
 _PATIENCE_MS = 5000  # for a task to hear of the end: one that is gone hears nothing
 _LONG_PATIENCE_MS = 60_000  # for one to hear that it has to train, for which nobody waits
 
+_STARTING = threading.Lock()
+
 LEAVING_SECS = 10.0
 """How long parameter servers serve after the chief has ended, for workers to end their steps."""
 
@@ -88,7 +90,8 @@ class Cluster:
 
     def target(self) -> str:
         """Returns the address of this task for sessions; starts its server, if none runs."""
-        return str(_server(self.key).target)
+        with _STARTING:  # by one of the threads that speak to other tasks
+            return str(_server(self.key).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
         """Lets every other task end when this process does, also after an error.

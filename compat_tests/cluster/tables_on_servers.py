@@ -6,6 +6,7 @@ exchange goes through TensorFlow's runtime all the same.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import shutil
@@ -43,13 +44,24 @@ def start_cluster(patch: pytest.MonkeyPatch, servers: int, workers: int = 0) -> 
         return
     # The servers end with the process, and hear of no end before.
     patch.setattr(tasks.Cluster, "tell_all_at_exit", lambda cluster, **_: None)
+    patch.setattr(task_software, "_devices_with_native_ops", lambda cluster: frozenset())
+    cluster = _running(servers, workers)
+    config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
+    patch.setenv("TF_CONFIG", json.dumps(config))
+
+
+@functools.cache
+def _running(servers: int, workers: int) -> dict[str, list[str]]:
+    """Starts the other tasks of a cluster, once for all tests: servers, and threads, have no end.
+
+    Jobs share nothing on them, as each session of the chief is isolated. They say nothing of their
+    software.
+    """
     counts = {"chief": 1, "ps": servers} | ({"worker": workers} if workers else {})
     ports = iter(free_ports(sum(counts.values())))
     cluster = {job: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for job, n in counts.items()}
-    start_tasks(cluster, "ps", "worker")  # they say nothing of their software
-    patch.setattr(task_software, "_devices_with_native_ops", lambda cluster: frozenset())
-    config = {"cluster": cluster, "task": {"type": "chief", "index": 0}}
-    patch.setenv("TF_CONFIG", json.dumps(config))
+    start_tasks(cluster, "ps", "worker")
+    return cluster
 
 
 def spec(**options: Any) -> Any:

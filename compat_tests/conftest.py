@@ -124,7 +124,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what compares with stock where there is no stock; marks what is `elsewhere`."""
     for item in items:
-        is_here = version_shares.share_of(item.nodeid) == version_shares.OWN_SHARE
+        is_here = version_shares.is_tried_by(item.nodeid, tf.__version__)
         bound = any(map(item.get_closest_marker, ("stock", "whole")))
         if version_shares.is_shared(item.nodeid) and not (is_here or bound):
             item.add_marker("elsewhere")

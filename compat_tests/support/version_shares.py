@@ -10,17 +10,14 @@ from __future__ import annotations
 import pathlib
 import zlib
 
-import tensorflow as tf
-
 SHARED = (
     *("convert", "engine", "migrate", "native", "project", "serving", "tpu", "translation"),
     "verify/test_verify_power.py",
 )
 """Folders and files, below the suite's."""
 
-NUM_SHARES = 2
-OWN_SHARE = int(tf.__version__.startswith("2.15."))
-"""The share of TensorFlow 2.15; that of all later versions is 0."""
+NUM_PARTS = 3
+"""One part is TensorFlow 2.15's, which compares with stock besides; the others are the later's."""
 
 
 def is_shared(nodeid: str) -> bool:
@@ -30,9 +27,10 @@ def is_shared(nodeid: str) -> bool:
     return "stock" not in nodeid and not parents.isdisjoint(SHARED)
 
 
-def share_of(nodeid: str) -> int:
-    """Returns the share that a test belongs to, which is the same in every process."""
-    return zlib.crc32(_in_suite(nodeid).encode()) % NUM_SHARES
+def is_tried_by(nodeid: str, version: str) -> bool:
+    """Returns whether a shared test is tried on a version of TensorFlow, in every process alike."""
+    part = zlib.crc32(_in_suite(nodeid).encode()) % NUM_PARTS
+    return (part == 0) == version.startswith("2.15.")
 
 
 def _in_suite(nodeid: str) -> str:

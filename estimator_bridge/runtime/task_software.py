@@ -1,8 +1,9 @@
 """Versions of the tasks of a cluster, which must be equal, and whether these have the native ops.
 
-A task that serves loads the native ops before its server listens, and says what it has. The chief
-asks when it builds a step: a graph that has a native op on a task without it would be refused. It
-asks again for each session of a training: a task that was started again may be another machine.
+A task that serves loads the native ops before its server listens, and reports its software. The
+chief asks when it builds a step: a graph that has a native op on a task without it would be
+refused. It asks again for each session of a training: a task that was started again may be another
+machine.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ class Software(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> Software:
-        """Reads what a task has said; what another version does not say is "unknown"."""
+        """Reads the software that a task reports; a field that its version lacks is "unknown"."""
         answer = json.loads(text)
         return cls(*(answer.get(field, "unknown") for field in cls._fields))
 
     def to_json(self) -> str:
-        """Returns what a task says."""
+        """Returns the report of a task, as JSON."""
         return json.dumps(self._asdict())
 
     def versions(self) -> str:

@@ -67,7 +67,7 @@ class InGraph(Client):
 
     @property
     def hooks(self) -> list[Hook]:
-        """The one that holds tasks that are started again to what the graph has on them."""
+        """Returns the hook that ends a training whose task came back without native ops."""
         return [SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:

@@ -7,6 +7,9 @@ environments it makes. Contenders are processes of their own that wait while ano
 round asks each in turn for a few steps. The figures are medians over all steps. Ratios are to the
 C++ loop without a framework (limit.cc): of each round's medians, and the median of these, so that
 what slows a whole round down does not count. Below are what holds the loop itself to the machine.
+
+Contenders that do not fit into memory together run in groups, each beside the loop and beside the
+first contender, and there is a table for each group.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+import signal
 import statistics
 import struct
 import subprocess
@@ -30,6 +34,8 @@ HERE = pathlib.Path(__file__).parent
 KINDS = ("train", "infer")
 MACHINE = ("infer-fresh", "rows", "bandwidth")
 """Other figures of the C++ loop, by name; see limit.cc."""
+PROGRAM_BYTES = 600_000_000
+"""What a contender may take beside its tables: its framework, batches and activations."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +106,11 @@ class Contender:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().split()
         if len(answer) != count:
-            raise RuntimeError(f"A contender ended: {self._process.args!r}")
+            status = self._process.wait()
+            hint = " (signal 9 is mostly too little memory)" if status == -signal.SIGKILL else ""
+            raise RuntimeError(
+                f"The contender {self._process.args!r} ended with status {status}{hint}."
+            )
         return [float(value) for value in answer]
 
     def end(self) -> None:
@@ -119,7 +129,7 @@ def main() -> None:
         nargs="*",
         choices=list(ENTRIES),
         default=["native-session", "tf-session"],
-        help="besides the C++ loop; each one takes 4 GB for multihot",
+        help="besides the C++ loop; each one takes 4 to 5 GB for multihot",
     )
     parser.add_argument(
         "--envs", type=pathlib.Path, default=pathlib.Path(".envs"), help="where environments are"
@@ -128,15 +138,51 @@ def main() -> None:
     print(f"TensorFlow {tf.version.VERSION}, {options.rounds} rounds of {options.steps} steps.")
     for name, workload in WORKLOADS.items():
         if options.workload in (name, "all"):
-            report(workload, measure(workload, options))
+            for group in groups(workload, options.contenders, _available_bytes()):
+                report(workload, measure(workload, group, options))
 
 
-def measure(workload: Workload, options: argparse.Namespace) -> dict[str, Times]:
-    """Returns the times of each contender, the C++ loop first."""
+def groups(workload: Workload, names: list[str], available: int) -> list[list[str]]:
+    """Returns which contenders run together: as many as fit, the first of all in each group.
+
+    Args:
+        workload: whose tables each contender has.
+        names: of the contenders.
+        available: bytes of memory for all of them and the C++ loop.
+
+    Raises:
+        SystemExit: if not even two contenders and the loop fit.
+    """
+    tables = 4 * workload.tables * workload.rows * workload.dim
+    # With slots; and the one that starts has the values of its tables twice for a moment.
+    each = 2 * tables + PROGRAM_BYTES
+    together = (available - 3 * tables) // each  # beside the loop's
+    if together >= len(names):
+        return [names]
+    if together < 2:
+        raise SystemExit(
+            f"{workload.name} takes {each / 1e9:.1f} GB per contender, and the C++ loop as much; "
+            f"{available / 1e9:.1f} GB are free. Free memory, or choose another --workload."
+        )
+    first, *others = names
+    return [
+        [first, *others[start : start + together - 1]]
+        for start in range(0, len(others), together - 1)
+    ]
+
+
+def _available_bytes() -> int:
+    """Returns how much memory programs can take without swapping, by /proc/meminfo."""
+    lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+
+
+def measure(workload: Workload, names: list[str], options: argparse.Namespace) -> dict[str, Times]:
+    """Returns the times of the C++ loop and of each contender, the loop first."""
     steps = options.steps
     with tempfile.TemporaryDirectory() as folder:
         contenders = {"C++ loop (limit)": _limit(workload, pathlib.Path(folder))}
-        for name in options.contenders:
+        for name in names:
             entry = ENTRIES[name]
             command = entry.command(workload.name, options.envs)
             contenders[name] = Contender(command, entry.kinds)

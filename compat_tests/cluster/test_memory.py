@@ -32,6 +32,13 @@ ROW_BYTES = 64 * 4
 MEGABYTE = 1_000_000
 TRAINING, RESTORING, CHIEF = 100 * MEGABYTE, 128 * MEGABYTE, 50 * MEGABYTE
 """The bytes that servers may take beside their parts, and a chief more than for a small table."""
+HEAP = 32 << 20
+"""The largest block that glibc may keep in a heap once it is freed (M_MMAP_THRESHOLD_MAX).
+
+The first values of a small part are such blocks: a server then has them beside what it trains with,
+100 MB with the usual thresholds and 60 with MALLOC_MMAP_THRESHOLD_=1000000. Those of a large part go
+back to the system.
+"""
 PATIENCE = 900
 
 
@@ -106,7 +113,9 @@ def test_servers_have_their_part_in_memory_and_little_beside(
     for name, rows in (("small", 1 << 17), ("large", rows_of_large)):
         (tmp_path / name).mkdir()
         job = Job(nursery, tmp_path / name, rows)
-        share = 2 * rows * ROW_BYTES // SERVERS  # with slots
+        part = rows * ROW_BYTES // SERVERS
+        share = 2 * part  # with slots
+        kept = HEAP if part < HEAP else 0
         chiefs[name] = []
         for steps, kills, bound in ((3, False, TRAINING), (200, True, RESTORING)):
             servers, chief = job.run(steps, kill_worker=kills)
@@ -116,7 +125,7 @@ def test_servers_have_their_part_in_memory_and_little_beside(
                 f"{[round((each - share) / MEGABYTE) for each in servers]} MB, chief "
                 f"{chief / MEGABYTE:.0f} MB\n"
             )
-            assert max(servers) <= share + bound
+            assert max(servers) <= share + bound + kept
         shutil.rmtree(tmp_path / name / "model")
     for small, large in zip(*chiefs.values(), strict=True):
         assert large <= small + CHIEF

@@ -35,9 +35,8 @@ TRAINING, RESTORING, CHIEF = 100 * MEGABYTE, 128 * MEGABYTE, 50 * MEGABYTE
 HEAP = 32 << 20
 """The largest block that glibc may keep in a heap once it is freed (M_MMAP_THRESHOLD_MAX).
 
-The first values of a small part are such blocks: a server then has them beside what it trains with,
-100 MB with the usual thresholds and 60 with MALLOC_MMAP_THRESHOLD_=1000000. Those of a large part go
-back to the system.
+The first values of a small part are such blocks, and a server has them beside what it trains with:
+about 90 MB, and 50 with MALLOC_MMAP_THRESHOLD_=1000000. Those of a large part go back to the system.
 """
 PATIENCE = 900
 

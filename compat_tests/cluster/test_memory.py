@@ -36,7 +36,8 @@ HEAP = 32 << 20
 """The largest block that glibc may keep in a heap once it is freed (M_MMAP_THRESHOLD_MAX).
 
 The first values of a small part are such blocks, and a server has them beside what it trains with:
-about 90 MB, and 50 with MALLOC_MMAP_THRESHOLD_=1000000. Those of a large part go back to the system.
+about 90 MB, and 50 with MALLOC_MMAP_THRESHOLD_=1000000. Those of a large part go back to the
+system.
 """
 PATIENCE = 900
 

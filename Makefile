@@ -232,7 +232,7 @@ PEERS := bench-recommenders bench-torch
 GPU := bench-gpu bench-torch-gpu
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
-BENCH_GPU := tf-session tf-nest tf-packed torch-gpu fbgemm-gpu
+BENCH_GPU := tf-session keras-fit tf-nest torch-gpu fbgemm-gpu
 
 .PHONY: bench bench-peers bench-gpu bench-small bench-start-up bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'

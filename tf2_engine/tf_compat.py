@@ -338,7 +338,7 @@ def _takes(kernel: Message, op: Op) -> bool:
     return True
 
 
-def _in_host_memory(arguments: Message, names: Collection[str], op: Op) -> tuple[bool, ...]:
+def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[bool, ...]:
     flags: list[bool] = []
     for argument in arguments:
         count = 1

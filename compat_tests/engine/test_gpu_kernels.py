@@ -7,6 +7,7 @@ GPU the same tests run there, but for those that compare with a CPU to the bit.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tf2_engine.types import Object
 
 FACTORS = {name: levels for name, levels in conformance.FACTORS.items() if name != "driver"}
 FACTORS["place"] = ("1x1", "1x2", "3x1 mod")
+FACTORS["input"] = ("dense", "sequence", "weighted ragged")
 
 BATCH, TABLES, FEATURES = 16, 3, 4
 
@@ -179,7 +181,10 @@ def graph_of_step(row: dict[str, Any]) -> Any:
 
     @tf.function(autograph=False)
     def step(ids: Any, weights: Any) -> Any:
-        embedding.enqueue(ids, weights if weighted else None)
+        if row["packed"]:
+            embedding.enqueue(embedding.pack(ids, weights if weighted else None))
+        else:
+            embedding.enqueue(ids, weights if weighted else None)
         activations = embedding.dequeue()
         embedding.apply_gradients({name: 0.5 * value for name, value in activations.items()})
         return activations
@@ -192,22 +197,35 @@ def graph_of_step(row: dict[str, Any]) -> Any:
 
 
 GRAPHS = {
-    "optimizer": KINDS,
     "input": tuple(SIGNATURES),
     "combiner": COMBINERS,
     "out of range": ("error", "drop"),
     "size": ("planned", "open"),
     "weights": (False, True),
+    "packed": (False, True),
 }
 
 
-@pytest.mark.parametrize("row", pairwise(GRAPHS), ids=lambda row: "-".join(map(str, row.values())))
-def test_a_step_stays_on_the_gpu(row: dict[str, Any]) -> None:
+def rows_of_graphs() -> list[dict[str, Any]]:
+    """Returns few rows that hold every pair of settings, and every optimizer."""
+    rows = pairwise(GRAPHS)
+    count = max(len(rows), len(KINDS))
+    return [
+        {"optimizer": optimizer, **row}
+        for _, optimizer, row in zip(
+            range(count), itertools.cycle(KINDS), itertools.cycle(rows), strict=False
+        )
+    ]
+
+
+@pytest.mark.parametrize("row", rows_of_graphs(), ids=lambda row: "-".join(map(str, row.values())))
+def test_a_step_stays_on_the_gpu(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each op has a kernel for GPUs, and between GPU and host go numbers of rows alone.
 
     The largest tensor that crosses has a number for each table, or for each feature; shapes are the
     graph's, in which no batch has a size that small.
     """
+    monkeypatch.setattr(loading, "on_gpu", lambda: True)
     graph = graph_of_step(row)
 
     assert gpu.without_kernel(graph) == []

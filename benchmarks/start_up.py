@@ -36,7 +36,7 @@ def main() -> None:
                 seconds[name].append(took)
     stock = seconds["stock, use_tpu=False"]
     for name, of_side in seconds.items():
-        ratio = statistics.median(own / other for own, other in zip(of_side, stock, strict=True))
+        ratio = statistics.median(a / b for a, b in zip(of_side, stock, strict=True))
         print(f"{name:24s}{statistics.median(of_side):8.2f} s{ratio:8.2f} (goal: {GOAL})")
 
 

@@ -467,7 +467,7 @@ def test_the_architecture_names_what_is_there() -> None:
 
 
 def test_the_guide_for_contributors_names_what_is_there() -> None:
-    """Each file and folder that CONTRIBUTING names is in the sources, in full or below a package."""
+    """Each file and folder that CONTRIBUTING names is there, in full or below a package."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = {
         path

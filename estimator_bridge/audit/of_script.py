@@ -1,4 +1,4 @@
-"""Audits a program by reading its source: what is written there, not what it computes."""
+"""Audits a program by its source alone, without running it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _READ = {field.partition(".")[0] for row in RULES.values() for field in row.read
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Returns the findings in the source of a program, and what they mean on a target.
+    """Returns the findings in the source of a program, with their meaning on a target.
 
     Values that are computed, and calls with `**`, are remarks: only a run knows them.
 

@@ -31,7 +31,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """A table as far as a spec or a user describes it; what they do not tell is None."""
+    """A table as far as a spec or a user describes it; None stands for the rest."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`

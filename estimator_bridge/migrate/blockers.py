@@ -30,7 +30,7 @@ _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out
 
 
 def trains_unseen(sources: Iterable[str]) -> bool:
-    """Returns whether a program trains, and nothing of which it is known what it trains."""
+    """Returns whether a program trains, but by no call whose variables are known."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {_last_name(node) for node in nodes}

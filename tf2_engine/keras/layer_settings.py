@@ -77,7 +77,7 @@ class Setting:
     package: str
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the argument as JSON; raises WrongType for what cannot be written."""
+        """Returns the argument as JSON; raises WrongType if that cannot hold it."""
         writer = _Writer(self.package)
         value = writer.write(self.value)
         return {"value": value, "objects": writer.objects, "package": self.package}

@@ -128,7 +128,7 @@ class TableModelBase:
 
     @property
     def with_tables(self) -> Object:
-        """The embedding, or what counts the steps of a model without tables."""
+        """The embedding, or the step counter of a model without tables."""
         return self._own.without_tables or self.embedding
 
     @property

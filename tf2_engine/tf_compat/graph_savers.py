@@ -32,7 +32,7 @@ def checkpoint_key(variable: Variable) -> str:
 
 
 def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
-    """Returns the shape of what a Saver stores under `checkpoint_key`, all parts together.
+    """Returns the shape of the tensor that a Saver stores under `checkpoint_key`, with all parts.
 
     None if it is unknown.
     """
@@ -179,7 +179,7 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[Object]:
-        """Returns an entry for each spec: a tensor, or what slices are restored by."""
+        """Returns an entry for each spec: a tensor, or the order in which slices are restored."""
         others = [each for each in saveables if not isinstance(each, VariableInSlices)]
         arguments = filename_tensor, others, preferred_shard, restore_sequentially
         tensors = iter(super().bulk_restore(*arguments) if others else ())

@@ -88,7 +88,7 @@ def keras_variable_index(optimizer: Object, variable: Object) -> int:
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Returns a function that sets the counters by which Keras names layers back to what they are.
+    """Returns a function that sets the counters in the names of Keras layers back to those of now.
 
     A model that is traced once per core in one graph must get the same names each time.
     """
@@ -158,5 +158,5 @@ def restore_reset_model(model: Object, clone: Object) -> None:
 
 
 def track(model: Object, name: str, value: Object) -> None:
-    """Makes a value a part of what checkpoints of a Keras model hold."""
+    """Makes a value a part of the checkpoints of a Keras model."""
     model._track_trackable(value, name)

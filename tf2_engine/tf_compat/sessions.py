@@ -15,7 +15,7 @@ from tf2_engine.types import Graph, Object, Op, Tensor
 
 
 def set_global_step_read(value: Tensor) -> None:
-    """Makes a tensor what hooks read as the global step in the default graph."""
+    """Sets the tensor that hooks read as the global step in the default graph."""
     tf.compat.v1.get_collection_ref(_training_util.GLOBAL_STEP_READ_KEY)[:] = [value]
 
 

@@ -78,7 +78,7 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op, or what stands for it in graphs of one replica and in the functions inside of them."""
+    """An op, or its stand-in in graphs of one replica and in the functions inside of them."""
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one

@@ -112,7 +112,7 @@ class HookRunner:
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Gives each hook what it asked for.
+        """Gives each hook the values that it asked for.
 
         Raises:
             OutOfOrder: a hook asks for another tensor than while the step was traced.
@@ -169,7 +169,7 @@ def _fetches(asked: Object) -> Nest:
 
 
 def _computed(fetch: Object) -> Tensor | None:
-    """Returns the output of a step for what a hook asks for."""
+    """Returns the output of a step that a hook asks for."""
     if isinstance(fetch, str):
         fetch = v1.get_default_graph().as_graph_element(fetch)
     if fetch is None or isinstance(fetch, tf.Operation):

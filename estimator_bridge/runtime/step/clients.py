@@ -75,7 +75,7 @@ class InGraph(Client):
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Lets ops without a device follow what they read."""
+        """Puts ops without a device beside their inputs."""
         return following(configured)
 
 

@@ -73,7 +73,7 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
 
 
 def are_explained(evidence: Evidence) -> bool:
-    """Returns whether a side does in a table just what another rule or rate does, but for rounding.
+    """Returns whether another rule or rate explains the update of a side, but for rounding.
 
     No measure of how a model amplifies rounding makes that equal.
     """
@@ -161,7 +161,7 @@ def _kind(update: Update) -> str:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    """Tells rows that stay as they are, whatever their slots do."""
+    """Recognises rows that stay as they are, whether or not their slots do."""
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None

@@ -91,7 +91,7 @@ class Blockers:
     def __init__(self, program: ParsedProgram, removal: Removal) -> None:
         self._program = program
         self._removal = removal
-        self._found: list[tuple[cst.CSTNode, Blocker]] = []
+        self._added: list[tuple[cst.CSTNode, Blocker]] = []
 
     def add(
         self, node: cst.CSTNode, rule: str, why: str, way_out: str = "", code: str = ""
@@ -103,11 +103,11 @@ class Blockers:
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name
-        self._found.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
+        self._added.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
 
-    def found(self) -> list[Blocker]:
+    def listed(self) -> list[Blocker]:
         """Returns all blockers."""
-        blockers = [each for node, each in self._found if not self._removal.is_removed(node)]
+        blockers = [each for node, each in self._added if not self._removal.is_removed(node)]
         return [*blockers, *self._lost(), *self._unbound()]
 
     def _lost(self) -> Iterator[Blocker]:

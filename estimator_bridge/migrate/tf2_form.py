@@ -272,7 +272,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _check(self, trains: bool) -> None:
         """Raises Refused if nothing is left to train, or it would train something else."""
-        blockers = self._tf2_edits.blockers.found()
+        blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
         if not trains and self._program.modules is ALONE:
             removal = self._tf2_edits.removal

@@ -111,7 +111,7 @@ class SameSoftwareHook(tf.train.SessionRunHook):
 def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     here = of_this_process()
     others = cluster.others()
-    devices = {cluster.own}
+    devices = {cluster.own_device}
     for (name, address, device), software in zip(others, _ask(cluster, others), strict=True):
         if software[:-1] != here[:-1]:
             raise errors.InvalidInput(
@@ -127,9 +127,9 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
 @functools.cache
 def _say(key: str, software: Software) -> None:
     cluster = Cluster.of_key(key)
-    with tf.Graph().as_default(), tf.device(cluster.own):
+    with tf.Graph().as_default(), tf.device(cluster.own_device):
         say = tf.raw_ops.Stage(values=[software.to_json()], shared_name=_NAME)
-        with cluster.session(cluster.own) as session:
+        with cluster.session(cluster.own_device) as session:
             session.run(say)
 
 

@@ -154,12 +154,8 @@ class ModelWriter:
         return text if text and is_of_model else ours
 
     def _closure_names(self) -> set[str]:
-        text = self._text
-        return {name for name in text.config if text.config[name]() == name and name in self._given}
-
-    @property
-    def _given(self) -> set[str]:
-        return self._names_given
+        config, written = self._text.config, self._names_of_config
+        return {name for name in config if config[name]() == name and name in written}
 
     def _names(self) -> str:
         pairs = [f"{layer_name!r}: {other!r}" for layer_name, other in self._text.names.items()]
@@ -179,7 +175,7 @@ class ModelWriter:
     def _call(self) -> list[str]:
         """Writes `call`; returns the names of its results."""
         parts, source = self._parts, self._source
-        self._names_given = set(self._text.config)
+        self._names_of_config = set(self._text.config)
         self._metric_attributes: list[tuple[str, str, str]] = []
         source.need(rules.KERAS, "TableModel")
         later = [*parts.loss, *parts.only[TRAIN], *parts.only[EVAL], *parts.only[PREDICT]]

@@ -81,7 +81,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends a training whose step has native ops on a task that has them no more.
+    """Ends a training whose step has native ops on a task that no longer has them.
 
     Before the first step of each session, the first and those after a task was lost; there the step
     itself would fail with TensorFlow's "Op type not registered".

@@ -37,7 +37,7 @@ _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 
 
 def _eager_profiler() -> ModuleType:
-    """Returns a module in the place of one that TensorFlow 2.21 has no more."""
+    """Returns a module in the place of one that TensorFlow 2.21 no longer has."""
     module = ModuleType(_EAGER_PROFILER)
     module.start_profiler_server = tf.profiler.experimental.server.start  # type: ignore[attr-defined]
     module.Profiler = tf.profiler.experimental.Profile  # type: ignore[attr-defined]

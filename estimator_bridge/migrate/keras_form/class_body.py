@@ -663,7 +663,7 @@ def docstring(
     """Returns the docstring of a function at an indentation; "" if it has none.
 
     Args:
-        gone: parameters that the function has no more.
+        gone: parameters that the function no longer has.
     """
     first = function.body[0]
     text = source.block(first, indent) if is_docstring(first) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 from tensorflow.python.feature_column import feature_column as _feature_column
@@ -71,7 +71,7 @@ with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_
 """Returns sequences with the values of their context added to every step."""
 
 
-def weighted_sum(**arguments: Object) -> Tensor:
+def weighted_sum(**arguments: object) -> Tensor:
     """Returns the sum of a column's weights over the values of each example, [batch, units].
 
     Takes `column`, `transformation_cache`, `state_manager`, `sparse_combiner` and `weight_var`.
@@ -79,7 +79,7 @@ def weighted_sum(**arguments: Object) -> Tensor:
     return _feature_column_v2._create_weighted_sum(**arguments)
 
 
-def is_dense_column(column: Object, *, numeric: bool = False) -> bool:
+def is_dense_column(column: object, *, numeric: bool = False) -> bool:
     """Returns whether an object is a dense feature column, or a numeric one, of either kind."""
     if numeric:
         kinds = (_feature_column_v2.NumericColumn, _feature_column._NumericColumn)
@@ -88,6 +88,6 @@ def is_dense_column(column: Object, *, numeric: bool = False) -> bool:
     return isinstance(column, kinds)
 
 
-def dense_values(column: Object, features: dict[str, Object]) -> Tensor:
+def dense_values(column: Object, features: Mapping[str, object]) -> Tensor:
     """Returns the values of a dense feature column of either kind, eagerly or in a graph."""
     return column._get_dense_tensor(_feature_column._LazyBuilder(features))

@@ -132,7 +132,7 @@ def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
             op._set_device(other)
 
 
-def variable_scope_only(name: str) -> contextlib.AbstractContextManager[Object]:
+def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
     """Opens a variable scope without the name scope that belongs to it."""
     return _variable_scope._pure_variable_scope(name)
 

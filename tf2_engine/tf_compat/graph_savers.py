@@ -137,7 +137,7 @@ class VariableInSlices(_saveable_object.SaveableObject):
         with tf.device(self._variable.device):
             return tf.slice(self._value, [begin, *[0] * rest], [end - begin, *[-1] * rest])
 
-    def restore(self, restored_tensors: Sequence[Object], restored_shapes: Object) -> Op:
+    def restore(self, restored_tensors: Sequence[Object], restored_shapes: object) -> Op:
         """Returns the op that restores the last slice, after all others."""
         order: _OneByOne = restored_tensors[0]
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype

@@ -65,7 +65,7 @@ def keras_learning_rate(optimizer: Object) -> Object:
 
 
 def start_keras_optimizer(
-    optimizer: Object, start: Callable[..., None], learning_rate: Object, name: str
+    optimizer: Object, start: Callable[..., None], learning_rate: object, name: str
 ) -> None:
     """Calls the constructor that an optimizer has of its Keras.
 
@@ -80,7 +80,7 @@ def start_keras_optimizer(
         start(learning_rate=learning_rate, name=name)
 
 
-def keras_variable_index(optimizer: Object, variable: Object) -> int:
+def keras_variable_index(optimizer: Object, variable: object) -> int:
     """Returns which of the variables that a Keras optimizer was built for a variable is."""
     if hasattr(optimizer, "_get_variable_index"):
         return int(optimizer._get_variable_index(variable))
@@ -157,6 +157,6 @@ def restore_reset_model(model: Object, clone: Object) -> None:
         keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)
 
 
-def track(model: Object, name: str, value: Object) -> None:
+def track(model: Object, name: str, value: object) -> None:
     """Makes a value a part of the checkpoints of a Keras model."""
     model._track_trackable(value, name)

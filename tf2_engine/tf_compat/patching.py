@@ -6,13 +6,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from tf2_engine.types import Object
-
 PATCH_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def patched(module: Object, name: str, value: Object) -> Iterator[None]:
+def patched(module: object, name: str, value: object) -> Iterator[None]:
     """Sets `name` of a module to another value, in the context."""
     with PATCH_LOCK:
         stock = getattr(module, name)

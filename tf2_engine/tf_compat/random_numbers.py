@@ -34,7 +34,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
     def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
         return stock(next(numbers[-1]) if op_seed is None else op_seed)
 
-    def creator(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
+    def creator(next_creator: Callable[..., Variable], **settings: object) -> Variable:
         numbers.append(of_variables)
         try:
             return next_creator(**settings)

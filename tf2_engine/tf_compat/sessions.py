@@ -35,7 +35,7 @@ def count_evaluation_step() -> Op:
     return tf.compat.v1.assign_add(step, 1, use_locking=True)
 
 
-def add_saving_listener(hook: Object, listener: Object) -> None:
+def add_saving_listener(hook: Object, listener: object) -> None:
     """Adds a listener to a CheckpointSaverHook that someone else made."""
     if listener not in hook._listeners:
         hook._listeners.append(listener)

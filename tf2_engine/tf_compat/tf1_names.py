@@ -74,13 +74,13 @@ def names_of_tf1() -> Iterator[None]:
         yield
 
 
-def _let_moments_do_without_mask(kind: type, /, **settings: Object) -> None:
+def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
     """Replaces the hook that a class calls for its subclasses."""
     moments = vars(kind).get("_moments")
     if moments is not None and "mask" not in inspect.signature(moments).parameters:
 
         @functools.wraps(moments)
-        def without_mask(*args: Object, mask: Object = None, **kwargs: Object) -> Object:
+        def without_mask(*args: object, mask: object = None, **kwargs: object) -> object:
             return moments(*args, **kwargs)
 
         setattr(kind, "_moments", without_mask)  # noqa: B010 - mypy knows of no such attribute

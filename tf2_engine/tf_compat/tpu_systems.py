@@ -13,10 +13,10 @@ from tensorflow.python.distribute import tpu_strategy as _tpu_strategy
 from tensorflow.python.tpu import tpu_system_metadata as _tpu_system_metadata
 
 from tf2_engine.tf_compat.patching import patched
-from tf2_engine.types import Message, Object, Strategy, Tensor, Variable
+from tf2_engine.types import Ids, Message, Object, Strategy, Tensor, Variable
 
 
-def tpu_metadata(metadata: Object) -> contextlib.AbstractContextManager[None]:
+def tpu_metadata(metadata: object) -> contextlib.AbstractContextManager[None]:
     """Makes queries for the TPU system return `metadata`, in the context; no TPU is looked for."""
     query = "_query_tpu_system_metadata"
     return patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
@@ -53,7 +53,7 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 
 
 def around_sparse_core_ids(
-    before: Callable[[Object], Object], after: Callable[[Tensor, Object], None]
+    before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
     """Lets functions see how stock's TPUEmbeddingV2 reads the ids of features, from now on.
 
@@ -63,7 +63,7 @@ def around_sparse_core_ids(
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
     stock = getattr(embedding, name)
 
-    def read(_: type, ids: Object, weights: Object, feature: Object, *rest: Object) -> Object:
+    def read(_: type, ids: Ids, weights: object, feature: object, *rest: object) -> object:
         outputs = stock(before(ids), weights, feature, *rest)
         after(outputs[0][0], feature)
         return outputs
@@ -93,7 +93,7 @@ def reach_sharded_variables_by_position() -> None:
             return read(self, device)
         return part(self, device).read_value()
 
-    def assign_on_device(self: Object, device: str, value: Object) -> None:
+    def assign_on_device(self: Object, device: str, value: object) -> None:
         if self._packed_var is not None:
             assign(self, device, value)
         else:
@@ -125,7 +125,7 @@ TPUExtended = _tpu_strategy.TPUExtended
 
 def tpu_replica_context(
     strategy: Strategy, replica: int
-) -> contextlib.AbstractContextManager[Object]:
+) -> contextlib.AbstractContextManager[object]:
     """Returns the context in which `tf.distribute.get_replica_context` knows its replica."""
     return _tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
 

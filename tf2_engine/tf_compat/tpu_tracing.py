@@ -83,7 +83,7 @@ class _OrOnOneReplica:
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
 
-    def __call__(self, *args: Object, **settings: Object) -> Tensor:
+    def __call__(self, *args: object, **settings: object) -> Tensor:
         graph = tf.compat.v1.get_default_graph()
         while graph is not None:
             if graph in _graphs_of_one_replica:

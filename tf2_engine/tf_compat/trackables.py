@@ -59,7 +59,7 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
         ]
         super().__init__(owner, specs, name)
 
-    def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: Object) -> Op:
+    def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: object) -> Op:
         return self._owner.restore(list(restored_tensors))
 
 
@@ -92,7 +92,7 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         """Returns the variables that a SavedModel holds."""
         raise NotImplementedError
 
-    def _track(self, name: str, child: Object) -> None:
+    def _track(self, name: str, child: object) -> None:
         """Makes `child` part of checkpoints; a restore that came before it reaches it now."""
         self._track_trackable(child, name, overwrite=True)
 
@@ -110,12 +110,12 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
             self._after_restore()
 
     def _trackable_children(
-        self, save_type: str = "checkpoint", **kwargs: Object
+        self, save_type: str = "checkpoint", **kwargs: object
     ) -> dict[str, Object]:
         if save_type == "savedmodel":
             return self._exported() if self.exported_instead is None else {**self.exported_instead}
         return dict(super()._trackable_children(save_type, **kwargs))
 
-    def _create_copy_for_async_checkpoint(self, **_: Object) -> Object:
+    def _create_copy_for_async_checkpoint(self, **_: object) -> Object:
         # Stands for an engine while copies of its tables are written: nothing is to be run then.
         return CheckpointedEmbedding.__new__(CheckpointedEmbedding)

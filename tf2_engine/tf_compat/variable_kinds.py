@@ -11,10 +11,10 @@ from tensorflow.python.ops import init_ops_v2 as _init_ops_v2
 from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
 from tensorflow.python.trackable import base as _trackable_base
 
-from tf2_engine.types import DType, Object, Tensor, Variable
+from tf2_engine.types import DType, Tensor, Variable
 
 
-def plain_variable(**arguments: Object) -> Variable:
+def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
     Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one. It belongs to the

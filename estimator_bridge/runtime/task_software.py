@@ -54,7 +54,7 @@ class Software(NamedTuple):
 
 
 def serve(cluster: Cluster) -> None:
-    """Logs the software of this process, and serves as a task of a cluster until the chief ends."""
+    """Serves as a task of a cluster until the chief ends; says first what this process runs."""
     software = of_this_process()
     cluster.target()
     _say(cluster.key, software)

@@ -42,7 +42,7 @@ class Results:
     def __init__(self, driver: str | None) -> None:
         self._driver = driver
         self._parameters: dict[str, dict[str, Any]] = {}
-        self.found: list[dict[str, Any]] = []
+        self.tests: list[dict[str, Any]] = []
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
         """Keeps the tests of the driver."""
@@ -61,7 +61,7 @@ class Results:
             reason = str(report.longrepr[-1]) if report.skipped else None
             of_test = self._parameters[report.nodeid]
             outcome = dict(report.user_properties).get("outcome", report.outcome)
-            self.found.append({**of_test, "outcome": outcome, "reason": reason})
+            self.tests.append({**of_test, "outcome": outcome, "reason": reason})
 
 
 def _described(item: Any) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def main() -> int:
     if options.subject == "engine":
         asked = [driver for driver in DRIVERS if options.driver in (None, driver)]
         answers = {driver: probes.ask_all(driver) for driver in asked}
-    table = matrix(results.found)
+    table = matrix(results.tests)
     differences = known() if options.subject == "stock" else []
     show(table, answers, differences, tpu)
     if options.report:
@@ -146,7 +146,7 @@ def main() -> int:
             "devices": [device.name for device in tf.config.list_logical_devices()],
             "matrix": table,
             "known_differences": differences,
-            "tests": results.found,
+            "tests": results.tests,
             "probes": answers,
         }
         pathlib.Path(options.report).write_text(json.dumps(report, indent=1) + "\n")

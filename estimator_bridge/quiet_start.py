@@ -1,4 +1,4 @@
-"""Keeps what TensorFlow says when it starts from the commands of this project.
+"""Keeps TensorFlow's messages at its start out of the commands of this project.
 
 Loading TensorFlow prints lines about oneDNN, CUDA and the instructions of the CPU, some of them
 before its own setting of a log level is read. They change no number of a command.
@@ -63,7 +63,7 @@ class _QuietImport(importlib.abc.MetaPathFinder):
 
 class _QuietLoader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: types.ModuleType) -> None:
-        """Loads a module; of what is written meanwhile, noise is left out."""
+        """Loads a module; noise that is written meanwhile is left out."""
         with _without_noise():
             super().exec_module(module)
 

@@ -84,7 +84,7 @@ _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    """Returns the kinds that an annotation allows; empty if it allows what has no kind."""
+    """Returns the kinds that an annotation allows; empty if one of its types has no kind."""
     # Those of named tuples are references that hold the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():

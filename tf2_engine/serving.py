@@ -244,7 +244,7 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
 
 
 def _reshape(rows: Tensor, sizes: Tensor, static: Object, feature: _Feature) -> Tensor:
-    """Returns [*sizes, dim]; `static` is what is known of the sizes while a function is traced."""
+    """Returns [*sizes, dim]; `static` has the sizes that are known while a function is traced."""
     shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
     return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
 

@@ -90,7 +90,7 @@ def _are_shards(value: Object) -> bool:
 
 
 def _matrix(shard: Object, where: str) -> Object:
-    """Returns a shard, an array if it was a list; refuses what is no matrix of numbers."""
+    """Returns a shard, an array if it was a list; refuses all but matrices of numbers."""
     matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
     if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
         raise errors.WrongType(

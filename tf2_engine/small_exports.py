@@ -86,9 +86,9 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables from the float32 ones of a session; returns what is exported.
+        """Fills the small variables from the float32 ones of a session; returns those to export.
 
-        That are the `variables` with the small ones in place of the others, which collections of
+        They are the `variables` with the small ones in place of the others, which collections of
         the graph then lack, too.
 
         Raises:
@@ -124,7 +124,7 @@ def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) 
 
 
 def _redirect(table: Tensor, stored: Variable) -> None:
-    """Has whatever gathers rows of a table, or reads it, use a stored one.
+    """Has all ops that gather rows of a table, or read it, use a stored one.
 
     A whole table that is read is decoded as a whole: its values, in as much memory.
     """

@@ -46,7 +46,7 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
-    """Returns the type of each table, by name, of what a user passed as `table_dtype`.
+    """Returns the type of each table, by name, as a user chose it by `table_dtype`.
 
     That is one of `TABLE_DTYPES` for all tables, or a dict of them by name; tables that it leaves
     out are float32. Raises InvalidSpec for another value, and for a table that does not exist.
@@ -77,7 +77,7 @@ def stored_width(dim: int, table_dtype: str) -> int:
 
 
 def shape_of(variable: Object) -> tuple[int, ...]:
-    """Returns [rows, dim] of what a variable, a tensor or an array holds, in any of the types."""
+    """Returns [rows, dim] of the table in a variable, a tensor or an array of any of the types."""
     shape = tuple(tf.TensorShape(variable.shape).as_list())
     if tf.as_dtype(variable.dtype) != tf.uint8 or len(shape) != 2:
         return shape
@@ -103,7 +103,7 @@ def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Arr
 
 
 def decode(stored: Tensor) -> Tensor:
-    """Returns rows [..., dim] float32 of what a variable holds, [..., stored_width]."""
+    """Returns rows [..., dim] float32 from stored ones, [..., stored_width]."""
     if stored.dtype == tf.uint8:
         codes = tf.cast(stored[..., :-_BYTES_OF_ROW], tf.float32)
         numbers = stored[..., -_BYTES_OF_ROW:]

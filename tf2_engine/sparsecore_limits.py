@@ -1,4 +1,4 @@
-"""The buffers of SparseCores, for ids per partition and in all: what a batch needs, and limits.
+"""The buffers of SparseCores, for ids per partition and in all: the need of a batch, and limits.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
 *partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and

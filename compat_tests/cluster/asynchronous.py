@@ -64,7 +64,7 @@ class Count(v1.train.SessionRunHook):
     """Counts the steps of this task; the chief's waits for the others and shows all counts."""
 
     def __init__(self, config: Any) -> None:
-        self._config, self._made = config, 0
+        self._config, self._steps_made = config, 0
 
     def begin(self) -> None:
         """Finds the variables that count."""
@@ -72,7 +72,7 @@ class Count(v1.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Counts a step; gives other tasks a chance."""
-        self._made += 1
+        self._steps_made += 1
         if self._config.num_worker_replicas > 1:
             time.sleep(0.005)
 
@@ -80,7 +80,7 @@ class Count(v1.train.SessionRunHook):
         """Tells how many steps were made, by this task, or by each."""
         folder, workers = pathlib.Path(model_dir), self._config.num_worker_replicas - 1
         if not self._config.is_chief:
-            (folder / f"made_by_{self._config.task_id}").write_text(str(self._made))
+            (folder / f"made_by_{self._config.task_id}").write_text(str(self._steps_made))
             return
         files = [folder / f"made_by_{number}" for number in range(workers)]
         while not all(path.exists() and path.read_text() for path in files):
@@ -89,7 +89,7 @@ class Count(v1.train.SessionRunHook):
         shown = {
             "global_step": session.run(v1.train.get_global_step()),
             "counts": counts,
-            "made": [self._made, *(path.read_text() for path in files)],
+            "made": [self._steps_made, *(path.read_text() for path in files)],
         }
         text = json.dumps(shown, default=lambda each: np.asarray(each).tolist())
         sys.stdout.write(f"COUNTS {text}\n")

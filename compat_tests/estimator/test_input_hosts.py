@@ -33,7 +33,9 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     host_counts.set_default_hosts(None)
 
 
-def told(folder: pathlib.Path, mode: str, input_mode: int, asks: bool = True) -> list[Any]:
+def params_of_calls(
+    folder: pathlib.Path, mode: str, input_mode: int, asks: bool = True
+) -> list[Any]:
     """Returns the params of each call of an input_fn, and what its context says."""
     seen: list[Any] = []
 
@@ -88,7 +90,7 @@ def test_an_input_fn_is_told_of_its_host(
 ) -> None:
     """It is called once for a host, or for a core, with the part of the batch that is theirs."""
     hosts(HOSTS)
-    calls = told(tmp_path, mode, input_mode)
+    calls = params_of_calls(tmp_path, mode, input_mode)
     assert [each[0] for each in calls] == [batch_size] * len(calls_of_hosts)
     assert [each[2] for each in calls] == calls_of_hosts
     count = len(calls_of_hosts)
@@ -124,7 +126,7 @@ def test_an_input_fn_that_does_not_ask_for_its_host_is_named(
     """All hosts read the same then; a warning says so, once, and what to do."""
     hosts(HOSTS)
     with caplog.at_level(logging.WARNING):
-        told(tmp_path, "train", Modes.PER_HOST_V1, asks)
+        params_of_calls(tmp_path, "train", Modes.PER_HOST_V1, asks)
     lines = [each.getMessage() for each in caplog.records if "same data" in each.getMessage()]
     assert len(lines) == (0 if asks else 1)
     for line in lines:

@@ -40,11 +40,11 @@ class Model:
     """
 
     def __init__(self, across: Any = None) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.params_of_calls: list[dict[str, Any]] = []
         self._across = across
 
     def __call__(self, features: Any, labels: Any, mode: str, params: Any) -> Any:
-        self.told.append(params)
+        self.params_of_calls.append(params)
         weights = tf1.get_variable("w", [SIZE], initializer=tf1.ones_initializer())
         outputs = features["x"] * weights
         target = 0.0 if labels is None else labels
@@ -143,7 +143,7 @@ def test_cores_are_those_that_there_are(cores: Any, tmp_path: pathlib.Path) -> N
     job = make(model, Config(per_host_input_for_training=V2), tmp_path)
     job.train(input_fn, steps=1)
 
-    assert [params["batch_size"] for params in model.told] == [BATCH // 2] * 2
+    assert [params["batch_size"] for params in model.params_of_calls] == [BATCH // 2] * 2
     assert "2 cores" in repr(job)
     assert "2 cores" in repr(make(model, Config(num_shards=2), tmp_path))
     assert "1 cores" in repr(make(model, Config(num_cores_per_replica=2), tmp_path))
@@ -194,8 +194,8 @@ def test_a_split_model_runs_whole(tmp_path: pathlib.Path, caplog: pytest.LogCapt
 
     assert np.allclose(job.get_variable_value("w"), trained(1.0, 2), rtol=1e-6)
     assert caplog.text.count("the model and its input are not split here") == 1
-    assert [params["batch_size"] for params in model.told] == [BATCH // 2] * 4
-    assignment = model.told[0]["context"].device_assignment
+    assert [params["batch_size"] for params in model.params_of_calls] == [BATCH // 2] * 4
+    assignment = model.params_of_calls[0]["context"].device_assignment
     assert isinstance(assignment, tf.tpu.experimental.DeviceAssignment)
     assert (assignment.num_replicas, assignment.num_cores_per_replica) == (2, 2)
 
@@ -240,7 +240,7 @@ def test_a_job_refuses_partitions_that_do_not_fit(tmp_path: pathlib.Path) -> Non
 
     with pytest.raises(ValueError, match="The product of each input partition dim"):
         make(model, config, tmp_path).train(input_fn, steps=1)
-    assert not model.told
+    assert not model.params_of_calls
 
 
 def test_a_split_model_needs_input_per_host(tmp_path: pathlib.Path) -> None:

@@ -46,7 +46,7 @@ def train(namespace: Any, model_dir: str, input_fn: Any = tiny.input_fn, **optio
     make(namespace, model_dir, **options).train(input_fn, steps=2)
 
 
-def given(**arguments: Any) -> Callable[[Any, str], Any]:
+def estimator_with(**arguments: Any) -> Callable[[Any, str], Any]:
     """Returns a function that makes a TPUEstimator with these arguments alone."""
 
     def construct(namespace: Any, model_dir: str) -> None:
@@ -151,28 +151,42 @@ PER_SHARD = {"per_host_input_for_training": False}
 
 CASES = {
     # the constructor
-    "no config": Case(given(config=None), "RunConfig", tpu=False),
+    "no config": Case(estimator_with(config=None), "RunConfig", tpu=False),
     "a config that is not for TPUs": Case(
-        lambda n, d: given(config=n.RunConfig(model_dir=d))(n, d), "RunConfig", tpu=False
+        lambda n, d: estimator_with(config=n.RunConfig(model_dir=d))(n, d), "RunConfig", tpu=False
     ),
-    "batch_size in params": Case(given(params={"batch_size": 3}), "batch_size", tpu=False),
-    "context in params": Case(given(params={"context": 3}), "context", tpu=False),
-    "no train_batch_size": Case(given(train_batch_size=None), "train_batch_size", tpu=False),
-    "a train_batch_size of 0": Case(given(train_batch_size=0), "train_batch_size", tpu=False),
-    "a negative eval_batch_size": Case(given(eval_batch_size=-8), "eval_batch_size", tpu=False),
-    "a predict_batch_size of 0": Case(given(predict_batch_size=0), "predict_batch_size", tpu=False),
+    "batch_size in params": Case(estimator_with(params={"batch_size": 3}), "batch_size", tpu=False),
+    "context in params": Case(estimator_with(params={"context": 3}), "context", tpu=False),
+    "no train_batch_size": Case(
+        estimator_with(train_batch_size=None), "train_batch_size", tpu=False
+    ),
+    "a train_batch_size of 0": Case(
+        estimator_with(train_batch_size=0), "train_batch_size", tpu=False
+    ),
+    "a negative eval_batch_size": Case(
+        estimator_with(eval_batch_size=-8), "eval_batch_size", tpu=False
+    ),
+    "a predict_batch_size of 0": Case(
+        estimator_with(predict_batch_size=0), "predict_batch_size", tpu=False
+    ),
     "a model_fn without features": Case(
-        given(model_fn=lambda labels, mode, params: None), "features", tpu=False
+        estimator_with(model_fn=lambda labels, mode, params: None), "features", tpu=False
     ),
     "a model_fn of more than there is": Case(
-        given(model_fn=lambda features, labels, mode, params, colour: None), "colour", tpu=False
+        estimator_with(model_fn=lambda features, labels, mode, params, colour: None),
+        "colour",
+        tpu=False,
     ),
     "params that model_fn does not take": Case(
-        given(model_fn=lambda features, labels, mode: None, params={"a": 1}), "params", tpu=False
+        estimator_with(model_fn=lambda features, labels, mode: None, params={"a": 1}),
+        "params",
+        tpu=False,
     ),
-    "two model_dirs": Case(given(model_dir="/elsewhere"), "model_dir", tpu=False),
+    "two model_dirs": Case(estimator_with(model_dir="/elsewhere"), "model_dir", tpu=False),
     "an api version of 3": Case(
-        given(export_saved_model_api_version=3), "export_saved_model_api_version", tpu=False
+        estimator_with(export_saved_model_api_version=3),
+        "export_saved_model_api_version",
+        tpu=False,
     ),
     "a call per core with embeddings": Case(
         lambda n, d: make(n, d, tpu_options=PER_SHARD), "PER_HOST_V1 and PER_HOST_V2", tpu=False

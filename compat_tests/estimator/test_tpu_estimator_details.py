@@ -37,7 +37,7 @@ def test_a_tpu_estimator_is_an_estimator(tmp_path: pathlib.Path) -> None:
 # --- What functions are told --------------------------------------------------------------
 
 
-def told(tmp_path: pathlib.Path, input_mode: int, cores: int) -> dict[str, list[Any]]:
+def arguments_of_calls(tmp_path: pathlib.Path, input_mode: int, cores: int) -> dict[str, list[Any]]:
     """Returns the arguments of input_fn and model_fn of a plain model, by mode and function."""
     seen: dict[str, list[Any]] = {}
 
@@ -95,7 +95,7 @@ def test_functions_are_told_of_the_cores(
     input_mode: int, train: Any, inference: Any, tmp_path: pathlib.Path
 ) -> None:
     """Functions get batch sizes, use_tpu and a context with the number of the call."""
-    seen = told(tmp_path, input_mode, 2)
+    seen = arguments_of_calls(tmp_path, input_mode, 2)
 
     for mode, (batch_size, used, calls, replicas) in (
         (Modes.TRAIN, train),

@@ -160,7 +160,7 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
 
     class Hook(tf.train.SessionRunHook):
         def begin(self) -> None:
-            self._found = {
+            self._tensors = {
                 name: tf.get_default_graph().get_tensor_by_name(
                     f"{name}/part_0/Read/ReadVariableOp:0"
                 )
@@ -170,7 +170,7 @@ def test_a_hook_finds_a_table_and_a_slot(tmp_path: pathlib.Path) -> None:
             assert {"items/part_0:0", "items/Adagrad/part_0:0"} <= names
 
         def end(self, session: Any) -> None:
-            values.update(session.run(self._found))
+            values.update(session.run(self._tensors))
 
     job = jobs.make(str(tmp_path))
     job.train(clicks.input_fn, steps=2, hooks=[Hook()])

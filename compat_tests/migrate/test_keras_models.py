@@ -60,7 +60,7 @@ def metric_fn(labels, logits):
 """
 
 
-def made(model_fn: str, more: str = "", size: str = "2") -> str:
+def estimator_call(model_fn: str, more: str = "", size: str = "2") -> str:
     """Returns the call that makes a TPUEstimator."""
     return (
         f"estimator.tpu.TPUEstimator(\n    {model_fn}, use_tpu=False, train_batch_size={size}, "
@@ -76,9 +76,9 @@ DIRECT = (
     + SECOND
     + SPEC
     + "one_estimator = "
-    + made("first_model_fn", size="3")
+    + estimator_call("first_model_fn", size="3")
     + "two = "
-    + made("second_fn", "params={'units': 4}, ")
+    + estimator_call("second_fn", "params={'units': 4}, ")
     + "one_estimator.train(input_fn, steps=2)\n"
     "two.train(input_fn, steps=2)\nprint(one_estimator.evaluate(input_fn, steps=1))\n"
 )
@@ -135,7 +135,9 @@ HELPER = (
     + SECOND.replace("params['units']", "4")
     + SPEC
     + "def make_estimator(name, model_fn, start=None):\n  return "
-    + made("model_fn", "warm_start_from=start, model_dir=name, ").replace("\n", "\n  ").rstrip()
+    + estimator_call("model_fn", "warm_start_from=start, model_dir=name, ")
+    .replace("\n", "\n  ")
+    .rstrip()
     + "\n\n\nfirst = make_estimator('a', first_model_fn)\nfirst.train(input_fn, steps=2)\n"
     "start = estimator.WarmStartSettings(first.latest_checkpoint(), vars_to_warm_start='it.*')\n"
     "second = make_estimator('b', start=start, model_fn=second_fn)\n"
@@ -182,7 +184,7 @@ def test_names_in_different_functions_do_not_meet() -> None:
     source = DIRECT[: DIRECT.index("one_estimator = ")]
     for name, size in (("first_model_fn", "3"), ("second_fn", "5")):
         more = "params={'units': 4}, " if name == "second_fn" else ""
-        body = made(name, more, size).replace("\n", "\n  ").rstrip()
+        body = estimator_call(name, more, size).replace("\n", "\n  ").rstrip()
         source += f"def run_{name}():\n  it = {body}\n  it.train(input_fn, steps=2)\n\n\n"
     new = migrate_to_keras(source, "it").source
 

@@ -21,7 +21,7 @@ RUNS = [(1, "functional", "loop"), (1, "subclass", "fit"), (2, "subclass", "loop
 """Cores, form of the model, and how it is trained."""
 
 
-def made(keras: Any, strategy: Any, arithmetic: str) -> tuple[Any, Any]:
+def compiled_model(keras: Any, strategy: Any, arithmetic: str) -> tuple[Any, Any]:
     """Returns a model of ids and the optimizer that it was made with, under a strategy."""
     with strategy.scope():
         optimizer = keras.optimizers.Adagrad(models.RATE)
@@ -37,7 +37,7 @@ def checkpoints(keras: Any, folder: str) -> dict[str, Any]:
     """Saves on a TPU and restores on a CPU, in both arithmetics, and the other way round."""
     results: dict[str, Any] = {}
     strategy = soft_tpu.SoftTPUStrategy(2)
-    model, optimizer = made(keras, strategy, "tpu")
+    model, optimizer = compiled_model(keras, strategy, "tpu")
     models.train(strategy, model, optimizer, "loop")
     (table, _) = models.layer_of(model).embedding_tables.values()
     results["stand-in/shards"] = len(table.variables)
@@ -46,7 +46,7 @@ def checkpoints(keras: Any, folder: str) -> dict[str, Any]:
     results["stand-in/after"] = tf.convert_to_tensor(table)
     results |= models.prefixed("of_tpu/tpu", models.tables_of(model))
     for arithmetic in ("tpu", "keras"):
-        other, _ = made(keras, tf.distribute.get_strategy(), arithmetic)
+        other, _ = compiled_model(keras, tf.distribute.get_strategy(), arithmetic)
         status = tf.train.Checkpoint(model=other).restore(path)
         on_cpu(other)
         if arithmetic == "tpu":
@@ -54,7 +54,7 @@ def checkpoints(keras: Any, folder: str) -> dict[str, Any]:
         results |= models.prefixed(f"of_tpu/{arithmetic}", models.tables_of(other))
         saved = tf.train.Checkpoint(model=other).save(f"{folder}/of_{arithmetic}")
         strategy = soft_tpu.SoftTPUStrategy(2)
-        back, optimizer = made(keras, strategy, "tpu")
+        back, optimizer = compiled_model(keras, strategy, "tpu")
         tf.train.Checkpoint(model=back).restore(saved).expect_partial()
         back.compile(optimizer, loss="mse")
         results[f"back/{arithmetic}/predict"] = back.predict(
@@ -71,10 +71,10 @@ def exports(keras: Any, folder: str) -> dict[str, Any]:
     """Exports a model straight from training on a TPU, and from its restore on a CPU."""
     expected: dict[str, Any] = {}
     strategy = soft_tpu.SoftTPUStrategy(2)
-    model, optimizer = made(keras, strategy, "tpu")
+    model, optimizer = compiled_model(keras, strategy, "tpu")
     models.train(strategy, model, optimizer, "loop")
     path = tf.train.Checkpoint(model=model).save(f"{folder}/exported")
-    restored, _ = made(keras, tf.distribute.get_strategy(), "tpu")
+    restored, _ = compiled_model(keras, tf.distribute.get_strategy(), "tpu")
     tf.train.Checkpoint(model=restored).restore(path).expect_partial()
     features, _ = next(iter(models.dataset(models.GLOBAL_BATCH * models.STEPS)))
     for source, one in (("trained", model), ("restored", restored)):

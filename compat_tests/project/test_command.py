@@ -186,9 +186,9 @@ def test_the_report_counts_by_property_and_oracle() -> None:
     """A row of the matrix has driver, optimizer, oracle, property and the number of outcomes."""
     results = Results(None)
     one = {"driver": "tpu", "optimizer": None, "oracle": "stock graph", "property": "It holds."}
-    results.found = [{**one, "outcome": outcome} for outcome in ("passed", "passed", "skipped")]
+    results.tests = [{**one, "outcome": outcome} for outcome in ("passed", "passed", "skipped")]
 
-    assert matrix(results.found) == [
+    assert matrix(results.tests) == [
         {**one, "optimizer": "", "passed": 2, "failed": 0, "skipped": 1, "listed": 0}
     ]
 

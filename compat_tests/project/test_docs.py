@@ -466,6 +466,20 @@ def test_the_architecture_names_what_is_there() -> None:
     assert {"backends", "runtime", "settings"} <= words & packages
 
 
+def test_the_guide_for_contributors_names_what_is_there() -> None:
+    """Each file and folder that CONTRIBUTING names is there, in full or below a package."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = {
+        path
+        for path in re.findall(r"`([\w./-]+/[\w.-]*)`", text)
+        if not path.startswith((".envs/", "build/"))
+    }
+    roots = (ROOT, *(ROOT / name for name in ("estimator_bridge", "tf2_engine", "compat_tests")))
+
+    assert len(paths) > 20
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
 def test_the_glossary_names_what_the_code_has() -> None:
     """Each name of the code in the glossary is a word of the sources."""
     names = re.findall(r"`([A-Za-z_][\w.]*)`", (DOCS / "glossary.md").read_text(encoding="utf-8"))

@@ -46,7 +46,7 @@ def a_sample(combinations: list[Any]) -> list[Any]:
     return list(chosen.values())
 
 
-def given(combinations: list[Any]) -> Iterator[Any]:
+def parameters(combinations: list[Any]) -> Iterator[Any]:
     """Yields the test parameters of combinations: a sample for the quick tier, all others full."""
     sample = set(a_sample(combinations))
     for one in combinations:
@@ -71,7 +71,7 @@ QUICK_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("one", given(STEPS))
+@pytest.mark.parametrize("one", parameters(STEPS))
 def test_steps_of_stock_follow_the_reference(
     one: test_conformance.Combination, record_property: Any
 ) -> None:
@@ -80,7 +80,7 @@ def test_steps_of_stock_follow_the_reference(
         test_conformance.check((one,), 0)
 
 
-@pytest.mark.parametrize("one", given(SETTINGS))
+@pytest.mark.parametrize("one", parameters(SETTINGS))
 def test_rows_of_stock_follow_the_reference(one: cases.Combination, record_property: Any) -> None:
     """After each of thirty sparse steps every row and slot is where the reference has it."""
     with judged(levels("settings", **dataclasses.asdict(one)), record_property):

@@ -307,6 +307,12 @@ def rounded_otherwise(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
     return np.where(right[0] == w, w, np.nextafter(right[0], limits)), right[1]
 
 
+def scattered(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
+    """Moves what occurs to places that no setting leads to."""
+    places = np.random.default_rng(step).uniform(-0.5, 0.5, w.shape).astype(np.float32)
+    return np.where(right[0] == w, w, places), right[1]
+
+
 FAULTS: dict[str, tuple[Callable[[Training], Any], int, str]] = {
     "rate": (lambda training: training.with_rate(1.001), 1, "learning rate"),
     "late rate": (lambda training: training.with_rate(1.02, 5), 6, "learning rate"),
@@ -323,6 +329,20 @@ def judged(tmp_path: pathlib.Path, training: Training, fault: Any) -> Result:
     result = compare.compare(a, b)
     result.causes = causes.explain(result)
     return result
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_explained"), [("learning rate", True), ("update rule", False)]
+)
+def test_an_update_is_conclusive_if_a_setting_explains_it(
+    cause: str, is_explained: bool, tmp_path: pathlib.Path
+) -> None:
+    """Another rate is no rounding; of an update that nothing leads to that is not known."""
+    training = Training()
+    result = judged(tmp_path, training, training.with_rate(1.02) if is_explained else scattered)
+
+    assert cause in {each.name for each in result.causes}
+    assert causes.are_conclusive(result) == is_explained
 
 
 @pytest.mark.parametrize("name", FAULTS)

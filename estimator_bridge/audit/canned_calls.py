@@ -13,7 +13,7 @@ _KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 
 
 def canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
-    """Yields the notes on a call, by the name of what is called."""
+    """Yields the notes on a call, by the name of the function or class."""
     if name not in CANNED or name.startswith("Baseline"):
         return
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}

@@ -1,4 +1,4 @@
-"""Audits a program by reading its source: what is written there, not what it computes."""
+"""Audits a program by its source alone, without running it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from estimator_bridge.audit.of_sparse_cores import Target, audit_notes
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
-from estimator_bridge.settings.catalogue import RULES, finding_of, given, readers
+from estimator_bridge.settings.catalogue import RULES, finding_of, readers
+from estimator_bridge.settings.detectors import is_set
 from estimator_bridge.settings.legacy_spec import Note, Place, SourceText
 from tf2_engine.types import Object
 
@@ -37,7 +38,7 @@ _READ = {field.partition(".")[0] for row in RULES.values() for field in row.read
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
-    """Returns the findings in the source of a program, and what they mean on a target.
+    """Returns the findings in the source of a program, with their meaning on a target.
 
     Values that are computed, and calls with `**`, are remarks: only a run knows them.
 
@@ -154,7 +155,7 @@ class _Visitor(ast.NodeVisitor):
         for rule, when in itertools.chain(*(readers(owner, name) for owner in owners)):
             if when is None or finding_of(rule) is None:
                 continue
-            if value is _COMPUTED and when is not given:
+            if value is _COMPUTED and when is not is_set:
                 self.computed.append(f"{where}: `{text}`")
             elif when(value):
                 self.notes.append(Note(rule, where, SourceText(text)))

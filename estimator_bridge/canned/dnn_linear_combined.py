@@ -107,7 +107,7 @@ def _v1_model_fn(head: Object, parts: _Parts, input_partitioner: Object) -> Mode
 
 
 class _Trained(NamedTuple):
-    """The logits of a part, its Keras optimizer in training, and what that updates."""
+    """The logits of a part, its Keras optimizer in training, and the variables that it updates."""
 
     logits: Tensor
     optimizer: Object

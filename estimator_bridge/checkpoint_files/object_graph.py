@@ -155,7 +155,7 @@ def with_other_tables(
     Args:
         data: the graph, which `read` has read.
         root: the path of the object.
-        old: the keys of its variables that are no more.
+        old: the keys of its variables that no longer exist.
         new: the names in the program of variables that come, by key.
         embedding: whether the object is to be saved as a TPUEmbedding.
     """

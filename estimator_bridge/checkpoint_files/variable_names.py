@@ -4,8 +4,8 @@ table of a column         <scope>/<column>_embedding/embedding_weights
 table of shared columns   <scope>/<collection>, mostly without a scope
 table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
-slot, made on a CPU       the same but for two optimizers: `CPU_SLOTS`
-slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `KERAS_SLOTS`
+slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
+slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
 """
 
 from __future__ import annotations
@@ -22,23 +22,6 @@ from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
 from estimator_bridge.translation.translate import rate_of, translate_optimizer
 from tf2_engine.types import Object
 
-# Slots by the names that TF1's optimizers give them, where those of a TPU differ. AdagradMomentum,
-# ProximalYogi and FrequencyEstimator have no TF1 optimizer.
-CPU_SLOTS: Mapping[str, Mapping[str, str]] = {
-    "AdamParameters": {"momenta": "Adam", "velocities": "Adam_1"},
-    "RMSPropParameters": {"ms": "RMSProp", "mom": "RMSProp_1"},
-}
-
-# The scope and the slots of the optimizers of `tf.keras.optimizers.legacy`, as canned estimators of
-# TensorFlow 2 train with them.
-KERAS_SLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "AdagradParameters": ("training/Adagrad", {"accumulators": "accumulator"}),
-    "AdamParameters": ("training/Adam", {"momenta": "m", "velocities": "v"}),
-    "FtrlParameters": ("training/Ftrl", {"accumulators": "accumulator", "linears": "linear"}),
-    "MomentumParameters": ("training/SGD", {"momenta": "momentum"}),
-    "RMSPropParameters": ("training/RMSprop", {"ms": "rms", "mom": "momentum"}),
-}
-
 PLACES = ("tpu", "cpu", "keras")
 """Where slots are made: each has its own names for them."""
 
@@ -48,7 +31,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """A table as far as a spec or a user describes it; what they do not tell is None."""
+    """A table as far as a spec or a user describes it; None stands for the rest."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
@@ -93,17 +76,17 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
     Raises InvalidInput if Keras has no such optimizer.
     """
-    if made_on == "keras" and OPTIMIZERS[kind].slots:
-        if kind not in KERAS_SLOTS:
+    row = OPTIMIZERS[kind]
+    if made_on == "keras" and row.slots:
+        if not row.keras_slots:
             raise errors.InvalidInput(
                 f"Keras has no {kind.removesuffix('Parameters')}, so that its slots have no names "
                 f"of Keras's optimizer for {variable!r}. Give `slots` 'tpu' or 'cpu'."
             )
-        scope, names = KERAS_SLOTS[kind]
-        return {slot: f"{scope}/{variable}/{name}" for slot, name in names.items()}
-    suffixes = OPTIMIZERS[kind].slots
-    if made_on == "cpu":
-        suffixes = CPU_SLOTS.get(kind, suffixes)
+        return {
+            slot: f"{row.keras_scope}/{variable}/{name}" for slot, name in row.keras_slots.items()
+        }
+    suffixes = (row.cpu_slots or row.slots) if made_on == "cpu" else row.slots
     return {slot: f"{variable}/{suffix}" for slot, suffix in suffixes.items()}
 
 
@@ -118,7 +101,7 @@ def made_on(kind: str, variable: str, shapes: Shapes) -> str:
 
 def places_of(kind: str) -> tuple[str, ...]:
     """Returns those of `PLACES` that have the slots of an optimizer."""
-    return tuple(place for place in PLACES if place != "keras" or kind in KERAS_SLOTS)
+    return tuple(place for place in PLACES if place != "keras" or OPTIMIZERS[kind].keras_slots)
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:

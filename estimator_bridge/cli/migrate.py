@@ -126,7 +126,7 @@ def execute(options: argparse.Namespace) -> int:
 def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
 ) -> tuple[list[SourceFile], dict[str, Rewritten]]:
-    """Returns the sources of a program or a folder, and what becomes of each by its name."""
+    """Returns the sources of a program or a folder, and the result for each by its name."""
     from estimator_bridge.migrate import packages, selection, tf1_programs
 
     selected = selection.of_names(options.only, options.skip, form.rules())

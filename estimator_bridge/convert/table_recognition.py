@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.object_graph import Objects
-from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, CPU_SLOTS, Shapes
+from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, Shapes
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
@@ -116,10 +116,10 @@ def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, 
 
 def _matrices(shapes: Shapes) -> list[str]:
     """Returns the variables of two dimensions that are not slots of others."""
-    suffixes = {s for row in OPTIMIZERS.values() for s in row.slots.values()}
-    suffixes |= {s for slots in CPU_SLOTS.values() for s in slots.values()}
+    rows = OPTIMIZERS.values()
+    suffixes = {s for row in rows for s in (*row.slots.values(), *row.cpu_slots.values())}
     ends = tuple(f"/{suffix}" for suffix in suffixes)
-    scopes = tuple(f"{scope}/" for scope, _ in variable_names.KERAS_SLOTS.values())
+    scopes = tuple(f"{row.keras_scope}/" for row in rows if row.keras_scope)
     matrices = [name for name, shape in shapes.items() if len(shape) == 2]
     return [name for name in matrices if not name.endswith(ends) and not name.startswith(scopes)]
 
@@ -128,7 +128,7 @@ def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
     """Returns whether a variable has a slot by a name that only TPUs give."""
     return any(
         shapes.get(f"{name}/{suffix}") == shapes[name]
-        for kind, row in OPTIMIZERS.items()
+        for row in OPTIMIZERS.values()
         for suffix in row.slots.values()
-        if kind in CPU_SLOTS or not row.for_columns
+        if row.cpu_slots or not row.for_columns
     )

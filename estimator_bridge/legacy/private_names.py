@@ -69,7 +69,7 @@ def model_fn_inference_on_tpu(
 
 
 def check_positive_integer(value: Object, name: str) -> None:
-    """Raises WrongType for what is no int, InvalidInput for one that is not positive."""
+    """Raises WrongType unless a value is an int, and InvalidInput unless it is positive."""
     if not isinstance(value, int):
         raise errors.WrongType(f"{name} must be int, got {type(value).__name__} {value!r}.")
     if value <= 0:
@@ -98,7 +98,7 @@ class MultiHostDatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
 
 
 def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
-    """Returns features, labels and hooks of what an input_fn returned, a dataset or a batch."""
+    """Returns features, labels and hooks of the result of an input_fn, a dataset or a batch."""
     hooks: list[Object] = []
     if isinstance(result, (tf.compat.v1.data.Dataset, tf.data.Dataset)):
         iterator = tf.compat.v1.data.make_initializable_iterator(result)

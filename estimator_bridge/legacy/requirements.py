@@ -1,4 +1,4 @@
-"""Checks that several legacy classes share: requirements of settings, and what objects are."""
+"""Checks that several legacy classes share: requirements of settings, and kinds of objects."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def check_settings(
 
 
 def checked(kind: Object) -> Object:
-    """Makes a class of named tuples return what the method `_checked` of a new one returns."""
+    """Has a class of named tuples replace a new one by the result of its method `_checked`."""
     unchecked: Callable[..., Object] = kind.__new__
     signature = inspect.signature(unchecked)
 

@@ -113,7 +113,7 @@ class EmbeddingConfigSpec(_Spec):
     def to_tf2(
         self, *, step: Object = None, target: str | None = None, batch_size: int | None = None
     ) -> Object:
-        """Returns it as the objects of TensorFlow 2, with a list of what was changed.
+        """Returns it as the objects of TensorFlow 2, with a list of the changes.
 
         Args:
             step: the global step, a variable or a callable; see `migrate.to_tf2`.
@@ -141,7 +141,7 @@ class EmbeddingConfigSpec(_Spec):
 
 
 def is_tpu_column(column: Object) -> bool:
-    """Returns whether a column says what TPU embedding columns say of their table."""
+    """Returns whether a column describes its table as TPU embedding columns do."""
     return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
 
 

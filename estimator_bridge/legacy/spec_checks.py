@@ -1,4 +1,4 @@
-"""Checks what a model_fn returns; each function returns its argument with defaults filled in.
+"""Checks the result of a model_fn; each function returns its argument with defaults filled in.
 
 They raise InvalidSpec for what the mode needs and is missing, or what belongs to another graph,
 and WrongType for what is of another type.

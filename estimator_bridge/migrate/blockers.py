@@ -30,7 +30,7 @@ _LOST = "it trains, evaluates, predicts, saves or exports, and would be left out
 
 
 def trains_unseen(sources: Iterable[str]) -> bool:
-    """Returns whether a program trains, and nothing of which it is known what it trains."""
+    """Returns whether a program trains, but by no call whose variables are known."""
     nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
     called = {_last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     named = {_last_name(node) for node in nodes}
@@ -91,7 +91,7 @@ class Blockers:
     def __init__(self, program: ParsedProgram, removal: Removal) -> None:
         self._program = program
         self._removal = removal
-        self._found: list[tuple[cst.CSTNode, Blocker]] = []
+        self._added: list[tuple[cst.CSTNode, Blocker]] = []
 
     def add(
         self, node: cst.CSTNode, rule: str, why: str, way_out: str = "", code: str = ""
@@ -103,11 +103,11 @@ class Blockers:
         """
         code = code or code_of(getattr(node, "func", node))
         line, file = self._program.line(node), self._program.name
-        self._found.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
+        self._added.append((node, Blocker(line, rule, code, why, way_out or _WAY_OUT, file)))
 
-    def found(self) -> list[Blocker]:
+    def listed(self) -> list[Blocker]:
         """Returns all blockers."""
-        blockers = [each for node, each in self._found if not self._removal.is_removed(node)]
+        blockers = [each for node, each in self._added if not self._removal.is_removed(node)]
         return [*blockers, *self._lost(), *self._unbound()]
 
     def _lost(self) -> Iterator[Blocker]:

@@ -87,7 +87,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def commented_out(text: str, indentation: str, column: int | None = None) -> str:
-    """Returns lines as comments behind an indentation; what is indented beyond that is kept.
+    """Returns lines as comments behind an indentation; any indentation beyond that is kept.
 
     Args:
         column: where the text starts in its line; by default behind the indentation.

@@ -166,7 +166,7 @@ def of_name(form: str, target: str | None = None) -> Form:
 
 
 def rule_lines() -> list[str]:
-    """Returns a line for each rule of each form: form, id, class, and what it does."""
+    """Returns a line for each rule of each form: form, id, class, and effect."""
     return [
         f"{form}  {name}  [{rule.effect}]  {rule.text}"
         for form, row in LISTED.items()

@@ -1,4 +1,4 @@
-"""The modules of a package: what a name that one imports from another stands for."""
+"""The modules of a package: the meaning of names that one imports from another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Modules:
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def full(self, name: str) -> str:
-        """Returns the full name of what a name stands for, such as ".common.tf.train"."""
+        """Returns the full name that a name stands for, such as ".common.tf.train"."""
         return self._full(self.absolute(name), frozenset())
 
     def _full(self, name: str, seen: frozenset[str]) -> str:

@@ -1,4 +1,4 @@
-"""Names that are free in a program, for what is imported into it."""
+"""Names that are free in a program, for new imports."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def files_of(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def sources_of(folder: pathlib.Path) -> list[SourceFile]:
-    """Returns the Python files of a folder; links are left to what they lead to."""
+    """Returns the Python files of a folder, links left out."""
     python = [each for each in files_of(folder) if each.suffix == ".py" and not each.is_symlink()]
     if not python:
         raise errors.InvalidInput(f"migrate: {folder} has no Python file.")
@@ -155,7 +155,7 @@ def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modul
 
 
 def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
-    """Yields (name in the module, what it stands for) of imports and aliases at the top level."""
+    """Yields (name in the module, its meaning) of imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
     aliases: dict[str, str] = {}
     try:

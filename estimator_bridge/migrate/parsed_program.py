@@ -71,7 +71,7 @@ class ParsedProgram:
     def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
         """Returns the full names that a dotted name may have where a node is."""
         scope = self.scopes.get(place)
-        return [] if scope is None else sorted(self._found(scope, dotted, dotted, frozenset()))
+        return [] if scope is None else sorted(self._resolved(scope, dotted, dotted, frozenset()))
 
     def alias_of(self, name: cst.CSTNode) -> str | None:
         """Returns the full name that a name is assigned to, wherever it is assigned; or None."""
@@ -94,9 +94,9 @@ class ParsedProgram:
         scope = self.scopes.get(node)
         if scope is None:
             return set()
-        return self._found(scope, node, str(get_full_name_for_node(node) or ""), seen)
+        return self._resolved(scope, node, str(get_full_name_for_node(node) or ""), seen)
 
-    def _found(
+    def _resolved(
         self, scope: metadata.Scope, node: cst.CSTNode | str, dotted: str, seen: frozenset[str]
     ) -> set[str]:
         """Returns the full names of a node, or of a dotted name, in a scope."""

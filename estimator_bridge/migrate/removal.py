@@ -1,4 +1,4 @@
-"""The statements and arguments that are left out, with what depends on them."""
+"""The statements and arguments that are left out, with those that depend on them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Removal:
         return names
 
     def remove_dead(self) -> None:
-        """Removes local functions and plain values that only what is removed uses."""
+        """Removes local functions and plain values that only removed code uses."""
         is_new = True
         while is_new:
             is_new = False

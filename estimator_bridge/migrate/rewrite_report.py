@@ -1,4 +1,4 @@
-"""The report of a rewritten program: a line for each change, and for what is left to do."""
+"""The report of a rewritten program: a line for each change, and for each thing left to do."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CLASSES = {
 
 
 class Rule(NamedTuple):
-    """A rule for people: its class, a key of `CLASSES`, and what it does."""
+    """A rule for people: its class, a key of `CLASSES`, and its effect in words."""
 
     effect: str
     text: str

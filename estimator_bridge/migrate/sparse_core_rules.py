@@ -16,7 +16,8 @@ from estimator_bridge.legacy import parameters
 from estimator_bridge.migrate.parsed_program import code_of
 from estimator_bridge.migrate.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2_rules import Action, NameRule
-from estimator_bridge.settings.catalogue import ROWS, given, readers
+from estimator_bridge.settings.catalogue import ROWS, readers
+from estimator_bridge.settings.detectors import is_set
 from estimator_bridge.translation import on_sparse_cores
 from tf2_engine.types import Object
 
@@ -111,7 +112,7 @@ def _check(tf2_edits: Tf2Edits, owners: tuple[str, ...], setting: str, node: cst
             continue
         if row == "sequence" and value == 0:
             continue  # It means that there is none.
-        is_known = value is not _COMPUTED or (when is given and row in _REPORTED)
+        is_known = value is not _COMPUTED or (when is is_set and row in _REPORTED)
         shown = f"{setting}={code_of(node)}"
         if not is_known:
             _say(tf2_edits, node, _LATER, shown)

@@ -1,4 +1,4 @@
-"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and what a program does beside it.
+"""Settings that `keras_rs.layers.DistributedEmbedding` lacks, and steps that a program adds.
 
 On TensorFlow's backend the layer takes the FeatureConfigs of TPUEmbeddingV2, and makes one of
 them. Read at, and tested with, keras-rs 0.4.0.
@@ -60,7 +60,7 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
 
 
 def changes() -> Iterator[dict[str, str]]:
-    """Yields the fields of a `Change` for what a program does beside the layer."""
+    """Yields the fields of a `Change` for each step that a program adds to the layer."""
     for setting, was, now, why in _BY_HAND:
         yield {
             "where": str(SPEC),

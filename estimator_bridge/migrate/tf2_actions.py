@@ -68,7 +68,7 @@ class Tf2Actions:
         self._tf2_edits.blockers.add(node, rule_id, rule.why, rule.way_out)
 
     def leave_out_arguments(self, call: cst.Call, name: str, rule_id: str, rule: NameRule) -> None:
-        """Moves arguments that are not carried into a comment; refuses what cannot be left out."""
+        """Moves arguments that are not carried into a comment; refuses those that have to stay."""
         add = self._tf2_edits.blockers.add
         positional = [each for each in call.args if each.keyword is None and not each.star]
         if rule.positional is not None and len(positional) > rule.positional:
@@ -141,7 +141,7 @@ class Tf2Actions:
         self._tf2_edits.say(node, "name", name.text, new, rule_id)
 
     def _replace_by_object(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
-        """Replaces an annotation, which may not name what is no longer imported."""
+        """Replaces an annotation whose name is no longer imported."""
         self._edits.replace_node(node, _OBJECT)
         self._tf2_edits.say(node, "name", code_of(node), _OBJECT, rule_id)
 

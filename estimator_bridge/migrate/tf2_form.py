@@ -83,7 +83,7 @@ def migrate(
 
 
 def no_training(name: str) -> Blocker:
-    """Returns the refusal of a program of which it is not known what it trains."""
+    """Returns the refusal of a program whose trained variables are not known."""
     rule = tf2_rules.OTHERS[NO_TRAINING]
     return Blocker(0, NO_TRAINING, "", f"{name}: {rule.why}", rule.way_out, name)
 
@@ -226,7 +226,7 @@ class _RuleVisitor(cst.CSTVisitor):
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
 
     def _refuse_alias(self, node: cst.Attribute) -> None:
-        """Refuses a method of an optimizer that is passed around, as what it trains is unknown."""
+        """Refuses a method of an optimizer that is passed around, as its variables are unknown."""
         if all(each.startswith("tensorflow") for each in self._program.imported_names(node)):
             why = "the method is not called where it is named"
             rule_id = tf2_rules.rule_id(node.attr.value)
@@ -272,7 +272,7 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _check(self, trains: bool) -> None:
         """Raises Refused if nothing is left to train, or it would train something else."""
-        blockers = self._tf2_edits.blockers.found()
+        blockers = self._tf2_edits.blockers.listed()
         name = self._program.name
         if not trains and self._program.modules is ALONE:
             removal = self._tf2_edits.removal

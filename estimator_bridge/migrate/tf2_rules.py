@@ -1,4 +1,4 @@
-"""The rules of the tf2 form: for each name, method and argument what becomes of it, and why.
+"""The rules of the tf2 form: the action on each name, method and argument, and its reason.
 
 A row is what is recognised, the action, and the reason that the report and the comment in the
 program give. To carry another name, or to give another reason, add a row.
@@ -391,7 +391,7 @@ def id_of(full: str, rule: NameRule) -> str:
 
 @functools.cache
 def leaves_no_comment(rule_id: str) -> bool:
-    """Returns whether what a rule leaves out is only in the report, as the program needs none."""
+    """Returns whether code that a rule leaves out is in the report alone, and not in a comment."""
     rule = listed().get(rule_id)
     return rule is not None and rule.action in (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
 

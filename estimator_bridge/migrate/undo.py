@@ -1,4 +1,4 @@
-"""Writes files at once, keeps what was there in an undo file, and puts it back."""
+"""Writes files at once, keeps their old contents in an undo file, and puts them back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(outputs: Sequence[Output], undo: pathlib.Path) -> pathlib.Path | None:
 
 
 def restore(undo: pathlib.Path) -> list[pathlib.Path]:
-    """Puts back what was there before, and removes the undo file; returns the restored paths.
+    """Puts the old contents back, and removes the undo file; returns the restored paths.
 
     Raises:
         InvalidInput: it is no undo file, or a file has changed since; nothing is restored then.

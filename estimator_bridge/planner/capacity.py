@@ -167,7 +167,7 @@ def plan_capacity(
 
 
 class _Model:
-    """A job on clusters of any size; what depends on the parameter servers alone is kept."""
+    """A job on clusters of any size; values that depend on the parameter servers alone are kept."""
 
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
@@ -191,7 +191,7 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Returns the memory of a worker of so many cores: what it sends and gets, and activations.
+        """Returns the memory of a worker of so many cores: its messages, and activations.
 
         Activations and their gradients are there at once.
         """

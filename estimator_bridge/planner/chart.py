@@ -1,4 +1,4 @@
-"""The chart of a plan: samples a second over the number of machines, and what is shared evenly."""
+"""The chart of a plan: samples a second over the number of machines, beside linear growth."""
 
 from __future__ import annotations
 

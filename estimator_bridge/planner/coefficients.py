@@ -66,7 +66,7 @@ class Coefficients:
 
 
 class Measured(NamedTuple):
-    """One measurement of a step: what was sent, and what it took.
+    """One measurement of a step: the messages that were sent, and their cost.
 
     Attributes:
         payload: bytes of ids, rows and gradients.

@@ -40,7 +40,7 @@ class ServerMemory:
 
     @property
     def bytes(self) -> float:
-        """All but what a checkpoint in one piece takes."""
+        """All but the memory of a checkpoint in one piece."""
         return self.tables + self.task
 
 

@@ -1,4 +1,4 @@
-"""The expected time of a step, and what it waits for. Pure."""
+"""The expected time of a step, and the part that it waits for. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for what programs do with the TPU that a `TPUClusterResolver` found, without a TPU.
+"""Stand-ins for calls about the TPU that a `TPUClusterResolver` found, without a TPU.
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
@@ -22,7 +22,7 @@ from tf2_engine.types import Object, Strategy
 
 
 class _Kind(type):
-    """The type of a stand-in: what the strategy that it stands for accepts as its own, it does."""
+    """The type of a stand-in for a strategy: instances of that are instances of the stand-in."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (cls.__mro__[1], soft_tpu.SoftTPUStrategy))

@@ -1,4 +1,4 @@
-"""Types of the functions that a program hands to an estimator, and of what they return."""
+"""Types of the functions that a program hands to an estimator, and of their results."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends a training whose step has native ops on a task that has them no more.
+    """Ends a training whose step has native ops on a task that no longer has them.
 
     Before the first step of each session, the first and those after a task was lost; there the step
     itself would fail with TensorFlow's "Op type not registered".
@@ -111,7 +111,7 @@ class SameSoftwareHook(tf.train.SessionRunHook):
 def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     here = of_this_process()
     others = cluster.others()
-    devices = {cluster.own}
+    devices = {cluster.own_device}
     for (name, address, device), software in zip(others, _ask(cluster, others), strict=True):
         if software[:-1] != here[:-1]:
             raise errors.InvalidInput(
@@ -127,9 +127,9 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
 @functools.cache
 def _say(key: str, software: Software) -> None:
     cluster = Cluster.of_key(key)
-    with tf.Graph().as_default(), tf.device(cluster.own):
+    with tf.Graph().as_default(), tf.device(cluster.own_device):
         say = tf.raw_ops.Stage(values=[software.to_json()], shared_name=_NAME)
-        with cluster.session(cluster.own) as session:
+        with cluster.session(cluster.own_device) as session:
             session.run(say)
 
 

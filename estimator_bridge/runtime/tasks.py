@@ -65,7 +65,7 @@ class Cluster:
         return self._devices(TaskType.PS)
 
     @property
-    def own(self) -> str:
+    def own_device(self) -> str:
         """The device of this process."""
         return self._device(self.task_type, self.task_id)
 
@@ -128,8 +128,8 @@ class Cluster:
         Args:
             train_yourself: called when the chief says that workers train by themselves.
         """
-        with tf.Graph().as_default(), self.session(self.own) as session:
-            message = _queue(self.own, _END).dequeue()
+        with tf.Graph().as_default(), self.session(self.own_device) as session:
+            message = _queue(self.own_device, _END).dequeue()
             while session.run(message) == _TRAIN_YOURSELF:
                 if train_yourself is not None:
                     train_yourself()
@@ -150,7 +150,7 @@ class Cluster:
 
     def tell_own(self) -> None:
         """Tells this task of the end."""
-        self._put(self.own, _END, _ENDED)
+        self._put(self.own_device, _END, _ENDED)
 
     def say_left(self) -> None:
         """Tells the chief that this worker trains no more."""
@@ -171,8 +171,8 @@ class Cluster:
         """Returns the workers that have left, once the expected ones have, or after a time."""
         left: set[int] = set()
         end = time.monotonic() + seconds
-        with tf.Graph().as_default(), self.session(self.own) as session:
-            queue = _queue(self.own, _LEFT)
+        with tf.Graph().as_default(), self.session(self.own_device) as session:
+            queue = _queue(self.own_device, _LEFT)
             size, number = queue.size(), queue.dequeue()
             while True:
                 if session.run(size):
@@ -204,7 +204,7 @@ class Cluster:
     def session(self, device: str) -> tf.Session:
         """Returns a session that sees this task and that of a device alone."""
         # Without the filter a session waits for every task of the cluster.
-        config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own)])
+        config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own_device)])
         return tf.Session(self.target(), config=config)
 
     def others(self) -> list[tuple[str, str, str]]:

@@ -25,6 +25,9 @@ class OptimizerRow:
         plain: the settings of its own that mean what they say, with spaces between them.
         slots: for each slot of the engine, the end of its name in a legacy TPU checkpoint, as
             `Adam/m` in `<table>/Adam/m`.
+        cpu_slots: the same in a checkpoint of TensorFlow 1's optimizer, where its names differ.
+        keras_scope, keras_slots: the scope and the names of `tf.keras.optimizers.legacy`, with
+            which canned estimators of TensorFlow 2 train; empty if it has no such optimizer.
         renamed: the engine's name of each legacy setting that the engine calls otherwise.
         only: legacy settings without a counterpart, and the one value that each may have.
         for_columns: whether a spec with `feature_columns` may have it.
@@ -34,6 +37,9 @@ class OptimizerRow:
     engine_name: str
     plain: str = ""
     slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cpu_slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    keras_scope: str = ""
+    keras_slots: Mapping[str, str] = dataclasses.field(default_factory=dict)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: Mapping[str, Object] = dataclasses.field(default_factory=dict)
     for_columns: bool = True
@@ -65,14 +71,19 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         "Adagrad",
         "initial_accumulator",
         {"accumulators": "Adagrad"},
-        _ACCUMULATOR,
+        keras_scope="training/Adagrad",
+        keras_slots={"accumulators": "accumulator"},
+        renamed=_ACCUMULATOR,
         on_sparse_cores=True,
     ),
     "AdamParameters": OptimizerRow(
         "Adam",
         "beta1 beta2 sum_inside_sqrt",
         {"momenta": "Adam/m", "velocities": "Adam/v"},
-        _BETAS,
+        cpu_slots={"momenta": "Adam", "velocities": "Adam_1"},
+        keras_scope="training/Adam",
+        keras_slots={"momenta": "m", "velocities": "v"},
+        renamed=_BETAS,
         on_sparse_cores=True,
     ),
     "StochasticGradientDescentParameters": OptimizerRow("SGD", on_sparse_cores=True),
@@ -80,22 +91,33 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         "ProximalAdagrad",
         f"initial_accumulator {_REGULARIZATION}",
         {"accumulators": "ProximalAdagrad"},
-        _ACCUMULATOR,
+        renamed=_ACCUMULATOR,
     ),
     "FtrlParameters": OptimizerRow(
         "FTRL",
         f"learning_rate_power {_REGULARIZATION} multiply_linear_by_learning_rate beta "
         "allow_zero_accumulator initial_linear_value",
         {"accumulators": "Ftrl", "linears": "Ftrl_1"},
+        keras_scope="training/Ftrl",
+        keras_slots={"accumulators": "accumulator", "linears": "linear"},
         # Not an argument of stock's class, but an attribute that a program may change.
         only={"initial_linear_value": 0.0},
         on_sparse_cores=True,
     ),
     "MomentumParameters": OptimizerRow(
-        "Momentum", "momentum use_nesterov", {"momenta": "Momentum"}
+        "Momentum",
+        "momentum use_nesterov",
+        {"momenta": "Momentum"},
+        keras_scope="training/SGD",
+        keras_slots={"momenta": "momentum"},
     ),
     "RMSPropParameters": OptimizerRow(
-        "RMSProp", "rho momentum epsilon", {"ms": "RMSProp/ms", "mom": "RMSProp/mom"}
+        "RMSProp",
+        "rho momentum epsilon",
+        {"ms": "RMSProp/ms", "mom": "RMSProp/mom"},
+        cpu_slots={"ms": "RMSProp", "mom": "RMSProp_1"},
+        keras_scope="training/RMSprop",
+        keras_slots={"ms": "rms", "mom": "momentum"},
     ),
     "AdagradMomentumParameters": OptimizerRow(
         "AdagradMomentum",
@@ -108,7 +130,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         "ProximalYogi",
         f"beta1 beta2 epsilon {_REGULARIZATION} initial_accumulator_value",
         {"v": "ProximalYogi", "m": "ProximalYogi_1"},
-        _BETAS,
+        renamed=_BETAS,
         for_columns=False,
     ),
     # Stock has no setting `weighted`; an attribute of this name turns the engine's switch.

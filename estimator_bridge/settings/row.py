@@ -58,7 +58,7 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect that is another than what the setting says; `because` is why, as a clause."""
+    """An effect that the words of the setting do not say; `because` is the reason, as a clause."""
 
     because: str
 

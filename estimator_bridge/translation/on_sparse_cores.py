@@ -1,4 +1,4 @@
-"""A legacy spec in the arithmetic of SparseCores: what is refused, and what is dropped. Pure.
+"""A legacy spec in the arithmetic of SparseCores: some settings are refused, some dropped. Pure.
 
 The words are those of the catalogue of settings.
 """

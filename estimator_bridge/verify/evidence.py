@@ -39,7 +39,7 @@ class Residual(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The step at which sides first differ, and what led to it. Not part of a report.
+    """The step at which sides first differ, and those around it. Not part of a report.
 
     Attributes:
         settings: both sides.

@@ -158,7 +158,7 @@ class Series:
 
     @property
     def order(self) -> tuple[float, float, int, str]:
-        """A key that sorts what diverged by step and stage, then the rest by share."""
+        """A key that sorts diverged arrays by step and stage, then the rest by share."""
         stage = STAGES.index(self.stage)
         if self.first is not None:
             return self.first.step, stage, 0, self.name
@@ -229,7 +229,7 @@ class Batches(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """A known reason for a divergence: a short name for scripts, and what was seen."""
+    """A known reason for a divergence: a short name for scripts, and the observation as text."""
 
     name: str
     text: str
@@ -288,7 +288,7 @@ class Findings:
 
     @property
     def status(self) -> Status:
-        """The verdict: a difference counts more than what could not be found out."""
+        """The verdict: a difference counts more than an open question."""
         if self._differs:
             return Status.DIFFERENT
         if self.failures or not self.series:

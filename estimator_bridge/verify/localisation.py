@@ -27,7 +27,7 @@ _TO_LOCALISE = ("model", "unknown")
 
 
 def _is_of_model(result: Result) -> bool:
-    """Returns whether the model may be what differs: no cause is known, and its inputs agree."""
+    """Returns whether the model may differ: no cause is known, and its inputs agree."""
     names = {cause.name for cause in result.causes}
     agree = result.first is not None and result.first.role != ACTIVATION
     return agree and bool(names & {*_TO_LOCALISE})

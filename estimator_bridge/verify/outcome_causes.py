@@ -1,4 +1,4 @@
-"""Known causes of differences in what follows a training."""
+"""Known causes of differences in the outcomes of a training."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Returns a float32 array whose elements are so many floats up or down, by chance.
 
-    Zeros stay, since no rounding has made them, and so does what is not finite. Equal rows of the
-    same place are changed alike, so that rows which do not move do not here either.
+    Zeros stay, since no rounding has made them, and so do values that are not finite. Equal rows
+    of the same place are changed alike, so that rows which do not move do not here either.
 
     Args:
         name: of the array; seeds the choice of up and down.

@@ -55,7 +55,7 @@ def side_by_side(
     options: ComparisonOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Records both sides in a directory, and returns what a comparison finds, with its causes.
+    """Records both sides in a directory, and returns the result of a comparison, with causes.
 
     `progress` is called with what happens after the recording.
     """

@@ -1,4 +1,4 @@
-"""The settings of a program's embedding config, each with what a side makes of it."""
+"""The settings of a program's embedding config, each with its effect on a side."""
 
 from __future__ import annotations
 

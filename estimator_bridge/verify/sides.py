@@ -73,7 +73,7 @@ def side_of(name: str | Side) -> Side:
 
 @contextlib.contextmanager
 def opened(side: Side) -> Iterator[type]:
-    """Enters what a side runs in; yields its class of TPUEstimators.
+    """Enters the contexts of a side; yields its class of TPUEstimators.
 
     Raises:
         MissingStock: this TensorFlow has no stock estimators.

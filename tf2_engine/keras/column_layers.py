@@ -186,7 +186,7 @@ class OrderedLayer(PassiveLayer):
         self._set_up()
 
     def _set_up(self) -> None:
-        """Makes what the layer needs of its columns."""
+        """Sets the layer up for its columns."""
         self.built = True
 
 

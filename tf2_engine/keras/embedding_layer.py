@@ -453,7 +453,7 @@ def _placeholders(plan: Plan) -> Nest:
 
 
 def _with_sparse_restored(value: Object) -> Object:
-    """Returns a SparseTensor of ids in place of what must have been one, or a RaggedTensor.
+    """Returns a SparseTensor in place of a dense tensor that stands for sparse or ragged ids.
 
     Keras 3 takes dense tensors for both when it builds a model from the first batch of `fit` under
     a strategy. It wants shapes alone, and those of activations are the same. And programs declare

@@ -36,9 +36,9 @@ def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
 def parsing_receiver(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], Receiver]:
-    """Returns a function that returns what `TableModel.export_saved_model` takes of a server.
+    """Returns a receiver of serialized Examples, for `TableModel.export_saved_model`.
 
-    That is the spec of serialized Examples, [batch] string, and a function from them to features.
+    It returns the spec of the Examples, [batch] string, and a function from them to features.
 
     Args:
         feature_spec: see `tf.io.parse_example`.

@@ -1,4 +1,4 @@
-"""Keras optimizers as optimizers of the engine; refuses by name what has no counterpart.
+"""Keras optimizers as optimizers of the engine; those without a counterpart are refused by name.
 
 They are read by what all generations of Keras have in public: `get_config`, `learning_rate` and
 `iterations`.

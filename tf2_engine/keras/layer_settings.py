@@ -77,7 +77,7 @@ class Setting:
     package: str
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the argument as JSON; raises WrongType for what cannot be written."""
+        """Returns the argument as JSON; raises WrongType if that cannot hold it."""
         writer = _Writer(self.package)
         value = writer.write(self.value)
         return {"value": value, "objects": writer.objects, "package": self.package}
@@ -272,7 +272,9 @@ class _Reader:
             "with the version that wrote it."
         )
 
-    def made(self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str) -> Object:
+    def restored(
+        self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str
+    ) -> Object:
         """Returns an object of one of the known classes."""
         name = value[noun]
         if name not in classes:
@@ -305,8 +307,8 @@ _MARKS: Mapping[str, Callable[[_Reader, Mapping[str, Object]], Object]] = {
     "dtype": lambda _, value: tf.as_dtype(value["dtype"]),
     "shape": lambda _, value: tf.TensorShape(value["shape"]),
     "array": lambda _, value: np.array(value["array"], value["type"]),
-    "class": lambda reader, value: reader.made(value, _classes(), "class"),
-    "initializer": lambda reader, value: reader.made(
+    "class": lambda reader, value: reader.restored(value, _classes(), "class"),
+    "initializer": lambda reader, value: reader.restored(
         value, tf_compat.initializers(), "initializer"
     ),
     "package": _of_keras,

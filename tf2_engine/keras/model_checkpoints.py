@@ -124,7 +124,7 @@ class ModelCheckpoints:
 
     @property
     def computed(self) -> list[str]:
-        """The names of what Keras computes of settings and the step, and checkpoints have."""
+        """The names in checkpoints of values that Keras computes from settings and the step."""
         return [self._names.get(name, name) for name in COMPUTED]
 
     def _name_of(self, variable: Object) -> str:

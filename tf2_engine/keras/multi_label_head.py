@@ -84,7 +84,7 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         return tf.reduce_mean(of_classes, -1, keepdims=True)
 
     @property
-    def _own(self) -> dict[int, str]:
+    def _classes_with_metrics(self) -> dict[int, str]:
         """The names, in those of metrics, of the classes with metrics of their own."""
         values = self._arguments.values
         names = values["label_vocabulary"]
@@ -98,7 +98,7 @@ class MultiLabelHeadLayer(ClassHeadLayer):
             "auc_precision_recall": metrics.AUC(curve="PR", name="auc_precision_recall"),
             **metrics_at(metrics, self._arguments.values["thresholds"]),
         }
-        for name in self._own.values():
+        for name in self._classes_with_metrics.values():
             mean, auc, auc_pr = _keys_of(name)
             by_name[mean] = metrics.Mean(name=mean)
             by_name[auc] = metrics.AUC(name=auc)
@@ -111,7 +111,7 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         for key in ("auc", "auc_precision_recall"):
             metrics[key].update_state(losses.labels, chances, weights)
         update_at(metrics, self._arguments.values["thresholds"], losses, chances)
-        for id_, name in self._own.items():
+        for id_, name in self._classes_with_metrics.items():
             of_class, truth = chances[:, id_ : id_ + 1], losses.labels[:, id_ : id_ + 1]
             mean, *areas = _keys_of(name)
             metrics[mean].update_state(of_class, losses.weights)

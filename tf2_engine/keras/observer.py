@@ -8,7 +8,7 @@ from tf2_engine.types import Object, Tensor
 
 
 class Observer(Protocol):
-    """Gets values where a step is traced; what it returns is what the step goes on with."""
+    """Sees values where a step is traced, and returns those that take their places."""
 
     def activation(self, key: str, value: Tensor) -> Tensor:
         """Returns the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""

@@ -1,4 +1,4 @@
-"""The signatures of an export: what servers send, and what they get for it."""
+"""The signatures of an export: the inputs that servers send, and the outputs that they get."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Returns the inputs of a signature by key; None if it cannot take what servers send.
+    """Returns the inputs of a signature by key; None if it cannot take those of servers.
 
     Args:
         specs: what servers send, by key.

@@ -122,14 +122,14 @@ class TableModelBase:
         _check_is_on_one_machine(type(self).__name__)
         super().__init__()
         self.embedding = embedding
-        self._own = _State(dict(names or {}), slot_names)
+        self._state = _State(dict(names or {}), slot_names)
         if embedding is None:
-            self._own.without_tables = NoTables()
+            self._state.without_tables = NoTables()
 
     @property
     def with_tables(self) -> Object:
-        """The embedding, or what counts the steps of a model without tables."""
-        return self._own.without_tables or self.embedding
+        """The embedding, or the step counter of a model without tables."""
+        return self._state.without_tables or self.embedding
 
     @property
     def global_step(self) -> int:
@@ -148,8 +148,8 @@ class TableModelBase:
             max_to_keep: how many are kept.
         """
         if directory is not None:
-            self._own.checkpoints = ModelCheckpoints(
-                self, directory, self._own.names, save_steps, max_to_keep, self._own.slot_names
+            self._state.checkpoints = ModelCheckpoints(
+                self, directory, self._state.names, save_steps, max_to_keep, self._state.slot_names
             )
 
     def warm_start_from(
@@ -173,20 +173,20 @@ class TableModelBase:
             WrongType: the checkpoint is no path.
         """
         if checkpoint is not None:
-            self._own.warm_start = warm_start(checkpoint, names, old_names)
+            self._state.warm_start = warm_start(checkpoint, names, old_names)
 
     @property
     def checkpoints(self) -> ModelCheckpoints | None:
         """The checkpoints that are kept, or None."""
-        return self._own.checkpoints
+        return self._state.checkpoints
 
     def observe(self, observer: Observer) -> None:
         """Has an observer see the steps of trainings that are traced from now on."""
-        self._own.observer = self.with_tables.observer = observer
+        self._state.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
         """Returns the path of the latest checkpoint; None if there is none."""
-        return None if self._own.checkpoints is None else self._own.checkpoints.latest()
+        return None if self._state.checkpoints is None else self._state.checkpoints.latest()
 
     def minimize(
         self,
@@ -229,9 +229,9 @@ class TableModelBase:
             optimizer: by default that of `compile`.
         """
         pairs, optimizer = list(pairs), optimizer or self.optimizer
-        self._own.trained_by[id(optimizer)] = [each for _, each in pairs]
-        if self._own.observer is not None:
-            see = self._own.observer.gradient
+        self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
+        if self._state.observer is not None:
+            see = self._state.observer.gradient
             pairs = [(see(self.name_of(each), gradient), each) for gradient, each in pairs]
         optimizer.apply_gradients(pairs)
 
@@ -241,18 +241,18 @@ class TableModelBase:
 
     def trained_by(self, optimizer: Object) -> list[Object]:
         """Returns the variables that an optimizer was told to train, or else all."""
-        return self._own.trained_by.get(id(optimizer), self.dense_variables)
+        return self._state.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
         """Returns the name of a variable of a layer in checkpoints."""
-        return name_in_checkpoints(variable, self._own.names)
+        return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
         """Returns all gradients, by the identity of variables; updates tables, counts the step.
 
         Tables are updated when their gradients are computed, so it is done once for a tape.
         """
-        used_tape, used_loss, gradients = self._own.of_tape
+        used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
             if used_loss is not loss:
                 raise errors.InvalidInput(
@@ -275,7 +275,7 @@ class TableModelBase:
                 for one, each in pairs
                 if id(each) in dense
             }
-        self._own.of_tape = tape, loss, gradients
+        self._state.of_tape = tape, loss, gradients
         return gradients
 
     def fit(
@@ -310,7 +310,7 @@ class TableModelBase:
         period, epochs = steps, 1
         if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
             period = _FOR_EVER  # Keras 2 wants a number; a callback ends the training.
-        checkpoints = self._own.checkpoints
+        checkpoints = self._state.checkpoints
         save_every = save_every or (checkpoints.save_steps if checkpoints else None)
         if "validation_data" in options and steps and checkpoints and save_every:
             period = min(save_every, steps)
@@ -335,7 +335,7 @@ class TableModelBase:
         """
         if "return_dict" in options:  # called by `fit`
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
-            self._own.evaluated = {**results, "global_step": self.global_step}
+            self._state.evaluated = {**results, "global_step": self.global_step}
             self._write_evaluation(results)
             return results
         self.restore(x)
@@ -346,22 +346,22 @@ class TableModelBase:
     @property
     def latest_evaluation(self) -> dict[str, Object] | None:
         """The latest result of an evaluation by `fit`, as `evaluate` returns it, or None."""
-        return self._own.evaluated
+        return self._state.evaluated
 
     @property
     def eval_dir(self) -> str | None:
         """The folder with the event files of evaluations by `fit`; None without checkpoints."""
-        checkpoints = self._own.checkpoints
+        checkpoints = self._state.checkpoints
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
     def _write_evaluation(self, results: Mapping[str, Object]) -> None:
         """Writes metrics for TensorBoard, and for callbacks of trainings that go on from here."""
         if self.eval_dir is None:
             return
-        if self._own.events is None:
-            self._own.events = EventFile(self.eval_dir)
-        self._own.events.scalars(self.global_step, results)
-        self._own.events.flush()
+        if self._state.events is None:
+            self._state.events = EventFile(self.eval_dir)
+        self._state.events.scalars(self.global_step, results)
+        self._state.events.flush()
 
     def predictions(self, x: Dataset) -> Iterator[dict[str, Array]]:
         """Yields the result of `predict_step` for each sample, from the latest checkpoint.
@@ -494,7 +494,7 @@ class TableModelBase:
             x: what it will train on, or else predict with.
         """
         purpose = "training" if training else "predictions"
-        if self._own.restored_for in ("training", purpose):
+        if self._state.restored_for in ("training", purpose):
             return
         data = x if training else x.map(lambda *parts: parts[0])
         self.build_from_batch(self.prepared(data).element_spec)
@@ -502,15 +502,15 @@ class TableModelBase:
 
     def _read_checkpoint(self, purpose: str) -> None:
         """Restores the latest checkpoint, unless it was for this purpose, or for training."""
-        if self._own.restored_for in ("training", purpose):
+        if self._state.restored_for in ("training", purpose):
             return
-        if self._own.checkpoints is not None:
-            self._own.checkpoints.restore_latest()
-        if self._own.warm_start is not None and self.latest_checkpoint() is None:
+        if self._state.checkpoints is not None:
+            self._state.checkpoints.restore_latest()
+        if self._state.warm_start is not None and self.latest_checkpoint() is None:
             variables = {self.name_of(each): value_of(each) for each in self.dense_variables}
             engine = None if self.embedding is None else self.embedding.tables.embedding
-            self._own.warm_start.assign(variables, engine)
-        self._own.restored_for = purpose
+            self._state.warm_start.assign(variables, engine)
+        self._state.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:
         """Returns batches with ids in place of raw features, for the strategy's replicas."""

@@ -1,4 +1,4 @@
-"""The settings of an optimizer: the numbers that they may have, and what they are used for."""
+"""The settings of an optimizer: the ranges of their values, and their uses."""
 
 from __future__ import annotations
 

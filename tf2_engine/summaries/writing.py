@@ -1,4 +1,4 @@
-"""Writes summaries of tables while a program trains: what its callbacks and hooks share."""
+"""Writes summaries of tables while a program trains: the part that callbacks and hooks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains a model_fn with embedding tables in TensorFlow 2, with what users of estimators had.
+"""Trains a model_fn with embedding tables in TensorFlow 2, with the features of estimators.
 
     from tf2_engine import training
 

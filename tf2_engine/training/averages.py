@@ -65,7 +65,7 @@ class ExponentialMovingAverage:
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
     ) -> dict[str, Tensor]:
-        """Returns the variables of the model by the names of what they are restored from.
+        """Returns the variables of the model by the names from which they are restored.
 
         Args:
             moving_avg_variables: those that are restored from their averages; by default all

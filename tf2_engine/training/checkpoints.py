@@ -137,7 +137,7 @@ class Checkpoints:
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves, and keeps what is written if a condition still holds then; returns whether.
+        """Saves; keeps the checkpoint if a condition still holds then, and returns whether it does.
 
         Another thread may do so while the variables are not written.
         """

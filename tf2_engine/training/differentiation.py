@@ -1,4 +1,4 @@
-"""Gradients of a model's variables; what they are taken of also trains the tables.
+"""Gradients of a model's variables; the loss that they are taken of also trains the tables.
 
 A model_fn calls these functions in place of the methods of its optimizers. The strategy adds the
 gradients of all replicas, so that each replica contributes its share of the loss, as with

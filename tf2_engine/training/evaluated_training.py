@@ -57,7 +57,7 @@ class _Evaluator:
         """Does nothing; a listener has it."""
 
     def finish(self) -> tuple[Results, list[Object]]:
-        """Returns the last metrics, and what exporters return for the last checkpoint."""
+        """Returns the last metrics, and the results of the exporters for the last checkpoint."""
         if self._results is None:
             self.after_save(None, int(self._trainer.step.numpy()))
         assert self._results is not None

@@ -71,11 +71,11 @@ class HookRunner:
     """
 
     def __init__(self, step: Variable, hooks: Sequence[Object] = ()) -> None:
-        self._given = list(hooks)
+        self._hooks_of_call = list(hooks)
         self._hooks: list[Object] = []
         self._fetched: list[dict[int, int]] = []
         self._step, self._context = step, _RunContext(step)
-        self._check(self._given)
+        self._check(self._hooks_of_call)
 
     @property
     def stopped(self) -> bool:
@@ -85,7 +85,7 @@ class HookRunner:
     def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
         """Begins the hooks, while a step is traced; returns the tensors that each asks for."""
         self._check(of_model or ())
-        self._hooks = [*self._given, *(of_model or ())]
+        self._hooks = [*self._hooks_of_call, *(of_model or ())]
         self._fetched = []
         outputs = []
         with v1.name_scope(None):
@@ -112,7 +112,7 @@ class HookRunner:
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Gives each hook what it asked for.
+        """Gives each hook the values that it asked for.
 
         Raises:
             OutOfOrder: a hook asks for another tensor than while the step was traced.
@@ -169,7 +169,7 @@ def _fetches(asked: Object) -> Nest:
 
 
 def _computed(fetch: Object) -> Tensor | None:
-    """Returns the output of a step for what a hook asks for."""
+    """Returns the output of a step that a hook asks for."""
     if isinstance(fetch, str):
         fetch = v1.get_default_graph().as_graph_element(fetch)
     if fetch is None or isinstance(fetch, tf.Operation):

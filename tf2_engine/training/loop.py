@@ -1,4 +1,4 @@
-"""The loop of a training: steps, checkpoints, the log, event files, and what users hook into it."""
+"""The loop of a training: steps, checkpoints, the log, event files, and the hooks of users."""
 
 from __future__ import annotations
 

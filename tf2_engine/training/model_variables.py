@@ -91,9 +91,9 @@ class ModelVariables:
     def call(
         self, function: Callable[[], Result], step: Variable, of_tables: Sequence[Variable] = ()
     ) -> Result:
-        """Calls a function that creates variables, or reuses them, with what a graph would hold.
+        """Calls a function that creates or reuses variables, with the collections of a graph.
 
-        Collections have the step, the trainable variables and all variables.
+        They have the step, the trainable variables and all variables.
 
         Args:
             of_tables: the dummies of tables, which come first among the trainable variables.

@@ -47,6 +47,6 @@ class Saver:
 
 @dataclasses.dataclass(frozen=True)
 class Scaffold:
-    """In place of `tf.compat.v1.train.Scaffold` in what a model_fn returns."""
+    """Takes the place of `tf.compat.v1.train.Scaffold` in the result of a model_fn."""
 
     saver: Saver | None = None

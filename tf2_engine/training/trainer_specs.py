@@ -1,4 +1,4 @@
-"""Defines what programs give a trainer: modes, a model_fn's result, where and how to train."""
+"""Defines the arguments of a trainer: modes, a model_fn's result, where and how to train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Head`: what a program's own head provides."""
+"""`Head`: the base class of heads, a program's own ones included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what a head is given, at once where values are known, else when the graph runs.
+"""Checks of the inputs of heads, at once where values are known, else when the graph runs.
 
 In a graph the functions return their tensor behind an assertion, which raises InvalidArgumentError;
 eagerly, and for shapes that are known in a graph, they raise InvalidInput.

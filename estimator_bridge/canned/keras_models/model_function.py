@@ -136,7 +136,7 @@ def clone(
 
 
 def track_step(model: Object) -> None:
-    """Makes the global step a part of what the checkpoints of a model hold."""
+    """Makes the global step a part of the checkpoints of a model."""
     tf_compat.track(model, "estimator_global_step", tf.train.get_global_step())
 
 

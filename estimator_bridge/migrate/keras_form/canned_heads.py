@@ -239,7 +239,7 @@ def read(source: Source, site: Site) -> Writer:
     assert canned is not None
     if canned.name.endswith("Estimator"):
         _check_no_steps(source, site)
-        writer = _given(source, site.arguments.pop("head", None), canned)
+        writer = _writer_of(source, site.arguments.pop("head", None), canned)
         return writer or HeadWriter(source, "RegressionHead", {}, canned.is_v1)
     names = [key for key in _OF_ESTIMATOR.split() if key in site.arguments]
     by_name = {key: site.arguments.pop(key) for key in names}
@@ -279,7 +279,7 @@ def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
     return "MultiClassHead"
 
 
-def _given(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
+def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
     """Returns the writer of a head that an estimator is given; None with a problem."""
     if argument is None:
         return None
@@ -309,7 +309,7 @@ def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
         return None
     known: list[HeadWriter] = []
     for each in heads.elts:
-        writer = _given(source, each, canned)
+        writer = _writer_of(source, each, canned)
         if isinstance(writer, HeadWriter):
             known.append(writer)
         elif writer is not None:

@@ -458,7 +458,7 @@ class Body:
         ]
 
     def _names_left(self, node: ast.AST) -> set[str]:
-        """Returns the names that are read below a node, but not by what goes into `__init__`."""
+        """Returns the names that are read below a node, but for parts that go into `__init__`."""
         if node in self._hoisted:
             return set()
         names = (
@@ -581,7 +581,7 @@ class Body:
     # Names.
 
     def contextualize(self, node: ast.AST, in_init: bool = False) -> None:
-        """Replaces the names of `config` below a node: by what they are in `__init__`, or here."""
+        """Replaces the names of `config` below a node by those of `__init__`, or of this method."""
         if not in_init and node in self._hoisted:
             return
         key = _params_key(node)
@@ -632,7 +632,7 @@ def layer_class(
     helpers: dict[str, ast.FunctionDef],
     classes: dict[str, Text],
 ) -> Text:
-    """Returns a class of a layer that computes what a function did."""
+    """Returns a class of a layer that computes the values of a function."""
     config = [each for each, (role, _) in roles.items() if role == "config"]
     text = ClassText(source, {each: (lambda each=each: each) for each in config})  # type: ignore[misc]
     tensors = [each for each, (role, _) in roles.items() if role != "config"]
@@ -663,7 +663,7 @@ def docstring(
     """Returns the docstring of a function at an indentation; "" if it has none.
 
     Args:
-        gone: parameters that the function has no more.
+        gone: parameters that the function no longer has.
     """
     first = function.body[0]
     text = source.block(first, indent) if is_docstring(first) else ""

@@ -40,7 +40,7 @@ def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> 
 
 
 def sink(source: Source, parts: ModelFunction) -> None:
-    """Moves what only optimizers need from the statements of all modes to those of the training.
+    """Moves statements that only optimizers need from those of all modes to those of the training.
 
     A global step or a rate is often computed above the first test of the mode.
     """

@@ -69,7 +69,7 @@ def model_dir(site: Site) -> ast.expr | None:
 
 
 def leave_out(source: Source, value: ast.expr) -> None:
-    """Leaves out the value of an argument, and what only it was made of."""
+    """Leaves out the value of an argument, and the parts that nothing else uses."""
     source.done.update(ast.walk(value))
     for node in ast.walk(value):
         if isinstance(node, ast.Name) and len(source.uses(node.id, source.tree)) == 1:

@@ -56,7 +56,7 @@ class EstimatorNames:
         )
 
     def rename_makers(self) -> None:
-        """Calls functions that make models what they make now, such as `make_model`."""
+        """Renames functions that made estimators after models, to `make_model` for instance."""
         source = self._source
         for name, site in self._makers.items():
             function = site.function

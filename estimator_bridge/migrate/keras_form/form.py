@@ -157,7 +157,7 @@ def _aliases(program: Source) -> None:
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable[[], str]:
-    """Leaves out what the new program does not need, and returns its text, to be made."""
+    """Leaves out parts that the new program does not need; returns a function that writes it."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]
     left_out = list({each: None for one in classes for each in one.left_out})
@@ -383,7 +383,7 @@ def import_line(module: str, names: Sequence[str]) -> str:
 
 
 def _reworded(text: str) -> str:
-    """Returns a text whose docstrings and comments call the estimator what it is now."""
+    """Returns a text whose docstrings say "Keras model" for the estimator."""
     tree = ast.parse(text)
     rows = text.splitlines(keepends=True)
     for node in ast.walk(tree):

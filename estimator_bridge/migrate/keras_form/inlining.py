@@ -28,7 +28,7 @@ _OF_THE_ESTIMATOR = {"params", "mode"}
 
 
 def places(source: Source) -> Iterator[InlinedCall]:
-    """Yields calls that are replaced by what their functions do."""
+    """Yields calls that are replaced by the statements of their functions."""
     for function in ast.walk(source.tree):
         if not isinstance(function, ast.FunctionDef) or not _is_straight(function):
             continue
@@ -109,7 +109,7 @@ class InlinedCall:
         return bool(passed & _OF_THE_ESTIMATOR & _parameters(self._caller))
 
     def is_possible(self) -> bool:
-        """Returns whether the statements mean in the place of the call what they mean now."""
+        """Returns whether the statements mean the same in the place of the call."""
         source, statement = self._source, self._statement
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
             return False
@@ -221,7 +221,7 @@ class InlinedCall:
         return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
 
     def _statements(self) -> list[tuple[str, int]]:
-        """Returns the lines of what is done before the result."""
+        """Returns the lines before the result."""
         pad = " " * self._statement.col_offset
         lines = [
             (f"{pad}{self._new.get(name, name)} = {self._source.code(value)}\n", value.lineno)

@@ -1,4 +1,4 @@
-"""Leaves out what the old program used, and nothing in the new one does: variables, and flags."""
+"""Leaves out variables and flags of the old program that the new one does not use."""
 
 from __future__ import annotations
 

@@ -154,12 +154,8 @@ class ModelWriter:
         return text if text and is_of_model else ours
 
     def _closure_names(self) -> set[str]:
-        text = self._text
-        return {name for name in text.config if text.config[name]() == name and name in self._given}
-
-    @property
-    def _given(self) -> set[str]:
-        return self._names_given
+        config, written = self._text.config, self._names_of_config
+        return {name for name in config if config[name]() == name and name in written}
 
     def _names(self) -> str:
         pairs = [f"{layer_name!r}: {other!r}" for layer_name, other in self._text.names.items()]
@@ -177,9 +173,9 @@ class ModelWriter:
         return Body(self._text, tensors, [], {}, self._helpers, self._classes)
 
     def _call(self) -> list[str]:
-        """Writes `call`; returns the names of what it returns."""
+        """Writes `call`; returns the names of its results."""
         parts, source = self._parts, self._source
-        self._names_given = set(self._text.config)
+        self._names_of_config = set(self._text.config)
         self._metric_attributes: list[tuple[str, str, str]] = []
         source.need(rules.KERAS, "TableModel")
         later = [*parts.loss, *parts.only[TRAIN], *parts.only[EVAL], *parts.only[PREDICT]]
@@ -233,7 +229,7 @@ class ModelWriter:
         return True
 
     def _loss(self, outputs: list[str]) -> list[str]:
-        """Writes `loss_of`; returns the names of what it returns."""
+        """Writes `loss_of`; returns the names of its results."""
         parts, source = self._parts, self._source
         specs = [
             names_in(parts.specs[mode][key])
@@ -393,7 +389,7 @@ class ModelWriter:
         return False
 
     def _without_wrappers(self, items: Sequence[Item]) -> list[Item]:
-        """Returns items without what a TPU and updates of batch normalization needed."""
+        """Returns items without the wrappers of a TPU and of updates of batch normalization."""
         kept: list[Item] = []
         for item in items:
             if isinstance(item, ast.FunctionDef):
@@ -506,7 +502,7 @@ class ModelWriter:
     def _metric_function(
         self, spec: Mapping[str, ast.expr]
     ) -> tuple[ast.FunctionDef | None, ast.expr | None]:
-        """Returns the function of the metrics of a spec, and what it takes; adds problems."""
+        """Returns the function of the metrics of a spec, and its arguments; adds problems."""
         metrics = spec.get("eval_metrics") or spec.get("eval_metric_ops")
         if metrics is None or (isinstance(metrics, ast.Constant) and metrics.value is None):
             return None, None
@@ -532,7 +528,7 @@ class ModelWriter:
     def _update_metrics(
         self, function: ast.FunctionDef | None, values: ast.expr | None
     ) -> tuple[Text | None, list[ast.expr]]:
-        """Writes `update_metrics` from the metric_fn; returns its call, and what it passes."""
+        """Writes `update_metrics` from the metric_fn; returns its call, with the arguments."""
         source = self._source
         if function is None:
             return None, []
@@ -585,7 +581,7 @@ class ModelWriter:
         return (lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"), listed
 
     def _metric_arguments(self, call: ast.Call) -> Text:
-        """Returns the code of what a metric of Keras is updated with, for a metric of `tf`."""
+        """Returns the code of the arguments that update a metric of Keras, for a metric of `tf`."""
         source = self._source
         values = "values" if source.called(call) == "metrics.mean" else "labels predictions"
         by_name = rules.known_arguments(source, call, f"{values} weights", values)

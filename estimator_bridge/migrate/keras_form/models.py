@@ -213,7 +213,7 @@ def _write_site(
 
 
 def _known(program: Source, site: Site, nodes: _Nodes) -> list[str]:
-    """Returns the names of what a site passes to a class."""
+    """Returns the names of the arguments that a site passes to a class."""
     return [*nodes, *_params(program, site)]
 
 

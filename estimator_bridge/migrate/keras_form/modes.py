@@ -53,7 +53,7 @@ class ModelFunction:
 def take_apart(
     source: Source, function: ast.FunctionDef, trains: Callable[[Item], bool]
 ) -> ModelFunction:
-    """Returns the parts of a model_fn; adds problems for what cannot be told apart.
+    """Returns the parts of a model_fn; adds problems where they cannot be told apart.
 
     Args:
         trains: whether an item makes or uses an optimizer.

@@ -1,4 +1,4 @@
-"""The rules by which the Keras form refuses programs: id, and what each is about."""
+"""The rules by which the Keras form refuses programs: id, and subject."""
 
 from __future__ import annotations
 

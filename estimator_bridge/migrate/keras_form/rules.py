@@ -222,7 +222,7 @@ def renamed(short: str) -> str | None:
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
-    """Rewrites all calls and names that have rules, and refuses what cannot stay.
+    """Rewrites all calls and names that have rules, and refuses those that cannot stay.
 
     Args:
         skip: whether a node is left out, or has been written anew.

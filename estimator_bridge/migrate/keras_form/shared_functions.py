@@ -1,4 +1,4 @@
-"""Gives each model_fn functions of its own for what several of them share.
+"""Gives each model_fn copies of the functions that several of them share.
 
 What a spec is made of becomes methods of a class, other ones for each class: so a function that
 does that, and that several model_fns call, is copied. The copies are gone when the classes are

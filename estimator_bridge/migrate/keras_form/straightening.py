@@ -93,7 +93,7 @@ def _is_bound_once(source: Source, name: str) -> bool:
 
 
 def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
-    """Leaves out what only wraps an optimizer for a TPU, where it is not a statement of its own."""
+    """Leaves out wrappers of optimizers for TPUs that are no statements of their own."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and optimizer_code.wraps_for_tpu(source, node):
             if not isinstance(node.args[0], ast.Name):

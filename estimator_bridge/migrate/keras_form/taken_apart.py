@@ -1,4 +1,4 @@
-"""Takes a linked program apart: its modules, which import again what is of others.
+"""Takes a linked program apart into its modules, which import from each other again.
 
 What is of another module is imported by its name, or named by that module where the old one did so.
 """
@@ -102,7 +102,7 @@ class _Part:
     # Imports.
 
     def _of_tensorflow(self, code: str, needed: Needed) -> list[str]:
-        """Returns the statements that import TensorFlow, and what the new program needs."""
+        """Returns the imports of TensorFlow, and of the names that the new program needs."""
         names = {each.id for each, _ in global_names.uses(ast.parse(code))}
         lines = ["import tensorflow as tf"] if "tf" in names else []
         for module in sorted(needed):
@@ -141,7 +141,7 @@ class _Part:
     def _write_import(
         self, statement: ast.Import | ast.ImportFrom, kept: Sequence[ast.alias]
     ) -> None:
-        """Has a statement import what is kept of it, and what is wanted of the same module."""
+        """Has a statement import the names that are kept, and those wanted of the same module."""
         names = [_as_written(each) for each in kept]
         if isinstance(statement, ast.ImportFrom):
             module = self._here.absolute("." * statement.level + (statement.module or ""))

@@ -28,7 +28,7 @@ class Use(NamedTuple):
 
 
 def find_use(script: str, folder: str | None = None) -> Use | None:
-    """Returns the first use of a name that only TensorFlow 1 has, in a script or what it imports.
+    """Returns the first use of a name that only TensorFlow 1 has, in a script or its imports.
 
     Of the modules that it imports those are read that lie in `folder`, which by default is the
     script's, or in the folders of PYTHONPATH.

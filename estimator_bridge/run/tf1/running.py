@@ -1,4 +1,4 @@
-"""Runs what is inside of a `with` block as TensorFlow 1 would."""
+"""Runs the code inside of a `with` block as TensorFlow 1 would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine import tf_compat
 
 @contextlib.contextmanager
 def as_tf1() -> Iterator[None]:
-    """Shows programs TensorFlow 1 in the context; what TensorFlow 2 changed is off from then on.
+    """Shows programs TensorFlow 1 in the context; the behavior of TensorFlow 2 is off from then on.
 
     `disable_v2_behavior` holds for the process: it cannot be undone.
     """

@@ -487,7 +487,7 @@ class Estimator:
 
 
 def _check_members(kind: type) -> None:
-    """Raises InvalidInput if a program's class overrides what the estimator itself calls.
+    """Raises InvalidInput if a program's class overrides a method that the estimator itself calls.
 
     Stock refuses it, too. Its own methods are other ones, so that what a program adds beside them
     might be called here in place of the bridge's.

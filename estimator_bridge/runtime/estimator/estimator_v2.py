@@ -12,7 +12,7 @@ class EstimatorV2(Estimator):
 
     @property
     def export_savedmodel(self) -> NoReturn:
-        """Raises AttributeError, so that `hasattr` says what is so."""
+        """Raises AttributeError, so that `hasattr` returns False."""
         raise AttributeError(
             "`tf.estimator.Estimator` of TensorFlow 2 has no `export_savedmodel`. Please use "
             "`export_saved_model`, or `tf.compat.v1.estimator.Estimator`."

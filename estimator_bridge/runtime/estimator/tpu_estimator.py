@@ -422,7 +422,7 @@ class TPUEstimator(Estimator):
         )
 
     def _tell(self, line: str) -> None:
-        """Logs a warning, once for this estimator: of what changes numbers, or has no effect."""
+        """Logs a warning, once for this estimator, of an unexpected effect or of none."""
         self._log(log.warning, line)
 
     def _note(self, line: str) -> None:

@@ -185,7 +185,7 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
 
 
 def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
-    """Returns each core's batch, of what the hosts have read."""
+    """Returns each core's batch, from those that the hosts have read."""
     if cores.is_broadcast:
         return batches * cores.count
     if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
@@ -201,7 +201,7 @@ def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) 
 
 
 def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch], list[Hook]]:
-    """Calls an input_fn once and takes `count` batches from what it returns."""
+    """Calls an input_fn once and takes `count` batches from its result."""
     with tf.device("/device:CPU:0"):
         source = input_fn()
         if not isinstance(source, (tf.data.Dataset, tf.compat.v2.data.Dataset)):

@@ -19,21 +19,21 @@ class UnmovedStep:
 
     def __init__(self) -> None:
         self._first: int | None = None
-        self._made = 0
+        self._steps_seen = 0
 
     def see(self, global_step: int, steps: int) -> None:
         """Takes the global step, and how many training steps were made since the last call."""
-        if self._made >= _STEPS:
+        if self._steps_seen >= _STEPS:
             return
-        self._made += steps
+        self._steps_seen += steps
         if self._first is None:
             self._first = global_step
-        elif self._made >= _STEPS and global_step == self._first:
+        elif self._steps_seen >= _STEPS and global_step == self._first:
             log.warning(
                 "The global step is %d, as it was %d training steps ago, so that the training "
                 "never ends by its steps. The train_op has to move it: "
                 "`optimizer.minimize(loss, global_step=tf.compat.v1.train.get_global_step())`.",
-                *(global_step, self._made),
+                *(global_step, self._steps_seen),
             )
 
 

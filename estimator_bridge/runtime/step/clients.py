@@ -75,7 +75,7 @@ class InGraph(Client):
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Lets ops without a device follow what they read."""
+        """Puts ops without a device beside their inputs."""
         return following(configured)
 
 
@@ -90,7 +90,7 @@ class BetweenGraph(Client):
     @property
     def device(self) -> str:
         """The device of this task; without a job a variable would be on a parameter server."""
-        return self.cluster.own
+        return self.cluster.own_device
 
     @property
     def writes_summaries(self) -> bool:
@@ -112,14 +112,14 @@ class BetweenGraph(Client):
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Lets sessions see parameter servers and this task, so that no other is waited for."""
-        config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own)])
+        config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
         """Returns the RunConfig's, or puts variables on the parameter servers, one by one."""
         if configured is not None:
             return configured
         setter: DeviceFunction = tf.train.replica_device_setter(
-            ps_tasks=len(self.cluster.servers), worker_device=task_of(self.cluster.own)
+            ps_tasks=len(self.cluster.servers), worker_device=task_of(self.cluster.own_device)
         )
         return setter
 

@@ -104,7 +104,7 @@ class CoreTracer:
 def _variable_creator(
     number: int, created: list[tuple[str | None, Variable]]
 ) -> Callable[..., Variable]:
-    """Returns a core's creator; later cores get what core 0 created outside of `get_variable`."""
+    """Returns a core's creator; later cores get core 0's variables, but those of `get_variable`."""
     later = iter(created)
 
     def create(next_creator: Callable[..., Variable], **kwargs: Object) -> Variable:

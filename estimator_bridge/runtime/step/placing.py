@@ -29,7 +29,7 @@ def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFuncti
 
 
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
-    """Returns a device function that lets ops without a device follow what they read.
+    """Returns a device function that puts ops without a device beside their inputs.
 
     What has no device runs on the client: identities and reshapes between the parts of a step would
     carry every activation and gradient there and back. An op on a resource stays with that.

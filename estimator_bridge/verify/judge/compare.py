@@ -1,4 +1,4 @@
-"""Compares two recordings: their batches, their steps, and what followed the trainings."""
+"""Compares two recordings: their batches, their steps, and the outcomes of the trainings."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def is_real(dtype: np.dtype[Object]) -> bool:
 
 
 def unit_roundoff(dtype: np.dtype[Object]) -> float:
-    """Returns the largest relative error of rounding to a type; 0 for what is not rounded."""
+    """Returns the largest relative error of rounding to a type; 0 for types that are exact."""
     if not is_float(dtype):
         return 0.0
     return float(_finfo(dtype).eps) / 2
@@ -63,7 +63,7 @@ def ulps(one: Object, other: Object) -> int:
 
 
 def magnitude(*arrays: Array) -> float:
-    """Returns the largest finite magnitude in some arrays; 0 for what is not rounded."""
+    """Returns the largest finite magnitude in some arrays; 0 for types that are exact."""
     sizes = (np.abs(wide(array)) for array in arrays if is_float(array.dtype))
     return max(
         (float(np.max(one, initial=0.0, where=np.isfinite(one))) for one in sizes), default=0

@@ -44,14 +44,14 @@ EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 
 
 class Fault(NamedTuple):
-    """The cause of a difference, and what was seen; both empty where there is none."""
+    """The cause of a difference, and the observation; both empty where there is none."""
 
     cause: str
     note: str
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, and what it is when it is computed once more; None if it is not.
+    """A metric of both sides, and its values when computed once more; None where it is not.
 
     Attributes:
         again_a, again_b: by each side's own function, from its own values.
@@ -85,7 +85,7 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
 
 
 class _Values:
-    """The differences of what metrics were computed from.
+    """The differences of the values from which metrics were computed.
 
     Attributes:
         arguments: of the losses and of what metric functions were given.
@@ -220,7 +220,7 @@ class _Judge:
         return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Returns whether a metric that is computed once more is what some side has reported.
+        """Returns whether a metric that is computed once more equals that of some side.
 
         Otherwise the function cannot be run by itself, and says nothing.
         """

@@ -138,7 +138,7 @@ class LockstepComparison(StepComparison):
     def _looked_up(
         self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
     ) -> Residual | Array | float:
-        """Returns the residual of an activation, or what its sums may be off by."""
+        """Returns the residual of an activation, or the possible error of its sums."""
         tables = (t for t in self._settings[0]["tables"] if t["name"] == name.table)
         table = next(tables, None)
         if table is None or ids is None or self._before is None:

@@ -1,4 +1,4 @@
-"""A lookup in float64 numpy, and lookups gone wrong in known ways, to recognise what a side did."""
+"""A lookup in float64 numpy, and lookups gone wrong in known ways, to recognise those of a side."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Network:
 
     @property
     def _factor_of_sums(self) -> float:
-        """The multiple of what changed bits move that is allowed where samples are summed up.
+        """The allowed multiple of the effect of changed bits, where samples are summed up.
 
         They move a sum of n terms by some sqrt(n) roundings of a term; adding the terms up in
         another order moves it by up to n, and by a tenth of that if errors go at random.
@@ -135,7 +135,7 @@ class Network:
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Returns how far side B is from what side A makes of the same gradients.
+        """Returns how far side B is from side A's result for the same gradients.
 
         The perturbed run began with another value of the variable, from which the optimizer moves
         it; unless the optimizer computes it anew from its slots.

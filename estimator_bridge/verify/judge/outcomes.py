@@ -130,7 +130,7 @@ class _Pair:
         return input_data.compare_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
-        """Returns the tolerance of an output of a magnitude, and what it comes from."""
+        """Returns the tolerance of an output of a magnitude, and its reason."""
         equal = self.equal_inputs()
         if equal and same_ops(self.a.settings, self.b.settings):
             return 0.0, EQUAL_TO_THE_BIT
@@ -232,7 +232,7 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 
 
 def _kept(side: Recording, name: str) -> dict[str, bool]:
-    """Returns of each exported variable whether it is what the checkpoint holds."""
+    """Returns for each exported variable whether it equals that of the checkpoint."""
     before = side.outcomes.about(name).get("variables", {})
     is_kept: dict[str, bool] = {}
     for chunk in side.outcomes.chunks(name):

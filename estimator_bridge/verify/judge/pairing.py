@@ -1,4 +1,4 @@
-"""Pairs the arrays of two sides by what they are."""
+"""Pairs the arrays of two sides by their meaning."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Rounded:
 
 
 def rounded(value: Array | Rounded | float) -> Rounded:
-    """Returns an exact number, or what is bounded already."""
+    """Returns an exact number with a bound of 0; a bounded one as it is."""
     if isinstance(value, Rounded):
         return value
     exact = np.asarray(value, np.float64)
@@ -83,7 +83,7 @@ def square(x: Rounded) -> Rounded:
 
 
 def root(x: Rounded) -> Rounded:
-    """Returns the square root of what is not negative but for errors."""
+    """Returns the square root of a number that only errors can make negative."""
     value = np.sqrt(np.maximum(x.value, 0.0))
     above = np.sqrt(np.maximum(x.value + x.error, 0.0)) - value
     below = value - np.sqrt(np.maximum(x.value - x.error, 0.0))

@@ -51,7 +51,7 @@ class SampleDifferences:
             self._add_alike(a, b)
 
     def outcome(self, kind: str, name: str, allowed: float, why: str) -> Outcome:
-        """Returns the outcome, given the tolerance and what that comes from."""
+        """Returns the outcome for a tolerance and the reason of that."""
         where = self._where
         if where and self._count > 1:
             verb = "differ" if self._different != 1 else "differs"

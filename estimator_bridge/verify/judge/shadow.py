@@ -1,4 +1,4 @@
-"""The shadow of a table: its rule in float64, with bounds of what rounding may do to each element.
+"""The shadow of a table: its rule in float64, with bounds of the rounding of each element.
 
 It takes rows and slots from one recorded state to the next, from the recorded ids and gradients of
 activations. Nothing here knows of sides: whoever compares two, or one with its rule, does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,8 +36,27 @@ _FITTED_NAMES = {
 """The names of the causes of numbers that are other ones; the rest are of the update rule."""
 
 
+class _Diagnosis(NamedTuple):
+    """A cause, and whether it says by which rule, rate or rows the sides differ."""
+
+    cause: Cause
+    explains: bool = True
+
+
 def update_causes(evidence: Evidence) -> Iterator[Cause]:
     """Yields a cause for each table of which one side follows the rule, and the other does not."""
+    return (diagnosis.cause for diagnosis in _diagnoses(evidence))
+
+
+def are_explained(evidence: Evidence) -> bool:
+    """Returns whether another rule or rate explains the update of a side, but for rounding.
+
+    No measure of how a model amplifies rounding makes that equal.
+    """
+    return any(diagnosis.explains for diagnosis in _diagnoses(evidence))
+
+
+def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
     if breaches and all(_is_late(evidence, *one) for one in breaches):
@@ -44,19 +64,19 @@ def update_causes(evidence: Evidence) -> Iterator[Cause]:
             evidence.after[0].number,
             ", ".join(one.table["name"] for _, one, _ in breaches),
         )
-        yield Cause(
-            "stale activation",
+        text = (
             f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
-            "step does what is due in this one, as with pipelining: what it looks up is stale.",
+            "step does what is due in this one, as with pipelining: what it looks up is stale."
         )
+        yield _Diagnosis(Cause("stale activation", text))
         return
     for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
         if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
             names = f"{one.table['name']} and {other.table['name']}"
             text = f"Tables {names}: on side {side} they have each other's learning rates."
-            yield Cause("rate tag", text)
+            yield _Diagnosis(Cause("rate tag", text))
     for side, update, rows in breaches:
-        yield _cause(side, update, rows)
+        yield _diagnosis(side, update, rows)
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
@@ -70,17 +90,6 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
         return False
     table = with_rates(update.table, rates[1] / rates[0])
     return update.fits(Guess("rate tag", "", table, update.steps), rows)
-
-
-def are_explained(evidence: Evidence) -> bool:
-    """Returns whether a side does in a table just what another rule or rate does, but for rounding.
-
-    No measure of how a model amplifies rounding makes that equal.
-    """
-    return any(cause.text.find(_NOTHING_FITS) < 0 for cause in update_causes(evidence))
-
-
-_NOTHING_FITS = "no single setting or gradient that was tried explains it"
 
 
 def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
@@ -129,7 +138,7 @@ def _wrongly_moved(update: Update) -> Array:
     return np.flatnonzero(moved)
 
 
-def _cause(side: str, update: Update, rows: Array) -> Cause:
+def _diagnosis(side: str, update: Update, rows: Array) -> _Diagnosis:
     touched = update.expected().rows
     outside = rows[~np.isin(rows, touched)]
     inside = rows[np.isin(rows, touched)]
@@ -143,15 +152,16 @@ def _cause(side: str, update: Update, rows: Array) -> Cause:
             continue
         cause = test(update, rows if len(outside) else inside)
         if cause is not None:
-            return Cause(cause.name, f"{where} {cause.text}")
+            return _Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
     if len(outside):
         text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
-        return Cause("untouched rows", f"Table {update.table['name']}: side {side} {text}")
-    return Cause(
-        "update rule",
+        text = f"Table {update.table['name']}: side {side} {text}"
+        return _Diagnosis(Cause("untouched rows", text))
+    text = (
         f"{where} does not do what {_kind(update)} makes of the gradients, which agree; "
-        f"{_NOTHING_FITS}.",
+        "no single setting or gradient that was tried explains it."
     )
+    return _Diagnosis(Cause("update rule", text), explains=False)
 
 
 def _kind(update: Update) -> str:
@@ -161,7 +171,7 @@ def _kind(update: Update) -> str:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    """Tells rows that stay as they are, whatever their slots do."""
+    """Recognises rows that stay as they are, whether or not their slots do."""
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None

@@ -79,7 +79,7 @@ class Update:
         return ~(off <= _MARGIN * part.error + SMALLEST_NORMAL)
 
     def wrong_rows(self) -> Array:
-        """Returns the rows of the batch that are not what the rule makes of them."""
+        """Returns the rows of the batch that differ from the result of the rule."""
         expected = self.expected()
         wrong = np.zeros(len(expected.rows), bool)
         for name in self.names:

@@ -1,4 +1,4 @@
-"""Guesses of what a side does otherwise in an update, the most particular first."""
+"""Guesses of how a side differs in an update, the most particular first."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs a program on one side of a comparison, and records what it computes."""
+"""Runs a program on one side of a comparison, and records its numbers."""

@@ -1,4 +1,4 @@
-"""Wraps methods of programs, and captures what their model_fns compute while they train."""
+"""Wraps methods of programs, and captures values of their model_fns while they train."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_signature_of(function: Function, wrapper: Function) -> Function:
 
 
 def _remaining_signature(function: Function) -> inspect.Signature:
-    """Returns the signature of a function without what a partial has fixed."""
+    """Returns the signature of a function without the arguments that a partial has fixed."""
     signature, names = inspect.signature(function), argument_names(function)
     parameters = signature.parameters.values()
     remaining = [each for each in parameters if each.name in names or each.kind in _ANY_NUMBER]

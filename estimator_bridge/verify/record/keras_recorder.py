@@ -1,4 +1,4 @@
-"""Records what programs do with a `TableModel` of tf2_engine.keras."""
+"""Records trainings of a `TableModel` of tf2_engine.keras."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tf2_engine.types import Array, Object, Variable
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A model, and what a recorder needs of it.
+    """A model, as a recorder sees it.
 
     Attributes:
         model: a `TableModel`.
@@ -35,7 +35,7 @@ class KerasTraining:
 
     @functools.cached_property
     def engine(self) -> TPUEmbedding | NoEngine:
-        """The engine that holds the tables, or what stands there in a model without tables.
+        """The engine that holds the tables, or its stand-in in a model without tables.
 
         Raises:
             InvalidInput: Keras optimizers train the tables, or they are on a TPU.
@@ -63,7 +63,7 @@ class KerasTraining:
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """The variables by their legacy names, but for what Keras computes of the step."""
+        """The variables by their legacy names, but for those that Keras computes from the step."""
         by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
         return {name: variable for name, variable in by_name.items() if name not in computed}
 

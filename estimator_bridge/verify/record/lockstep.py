@@ -39,7 +39,7 @@ class Leader:
         self._names: dict[str, str] | None = None
 
     def describe_follower(self, side: SideDescription) -> None:
-        """Pairs tables and slots by what they are: variables have other names on other engines."""
+        """Pairs tables and slots by their meaning: variables have other names on other engines."""
         of_follower = parts_of_tables(side["tables"])
         names = {part: name for name, part in of_follower.items()}
         theirs = parts_of_tables(self._recording.settings["tables"])

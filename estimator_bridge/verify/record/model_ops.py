@@ -1,4 +1,4 @@
-"""Records a sketch of what every op of a model computes, to find the first one that differs.
+"""Records a sketch of the value of every op of a model, to find the first one that differs.
 
 The whole outputs would be as large as the model's memory. A sketch of an output x, flattened, is
 Σ cos(i + 1) x[i], with √(Σ x[i]²) to compare it with: a factor on x shows in it as well as one

@@ -1,4 +1,4 @@
-"""The files that hold what followed a training, and what it was computed from.
+"""The files with the outcomes of a training, and the values that these were computed from.
 
 An outcome is an evaluation, the predictions of a call, an export, or the answers of an exported
 model. Its name is its kind and its number, such as "evaluation-0".
@@ -62,7 +62,7 @@ class OutcomeWriter:
         return f"{kind}-{self._counts[kind] - 1}"
 
     def write(self, name: str, values: Mapping[str, Object], part: str = "") -> None:
-        """Writes the values of an outcome, or a part of what belongs to it."""
+        """Writes the values of an outcome, or of a part that belongs to it."""
         write_arrays(self._directory / f"{f'{part}-' * bool(part)}{name}.npz", values)
 
     def chunk(self, name: str, number: int, values: Mapping[str, Object]) -> None:
@@ -86,7 +86,7 @@ class OutcomeWriter:
             path.unlink()
 
     def left_out(self, what: str) -> None:
-        """Writes, once, what is not recorded and why."""
+        """Writes, once, that something is not recorded, and why."""
         if what not in self._left_out:
             self._left_out.append(what)
             _write_json(self._directory / "left-out.json", self._left_out)
@@ -129,7 +129,7 @@ class Outcomes:
             yield read_arrays(path)
 
     def part(self, name: str, part: str) -> Values:
-        """Returns a part of what belongs to an outcome; {} without one."""
+        """Returns a part that belongs to an outcome; {} without one."""
         path = self._directory / f"{part}-{name}.npz"
         return read_arrays(path) if path.exists() else {}
 

@@ -67,7 +67,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 
 
 class MetricsOfModel(Protocol):
-    """The losses of an evaluation and what its metrics are computed from; see `MetricValues`."""
+    """The losses of an evaluation, and the values behind its metrics; see `MetricValues`."""
 
     def begin(self) -> None:
         """Drops the values captured before an evaluation."""
@@ -89,7 +89,7 @@ class OutcomeRecorder:
         self._evaluating = False
 
     def capturing(self, model_fn: Function) -> Function:
-        """Returns a model_fn that captures what metrics are computed from."""
+        """Returns a model_fn that captures the values behind metrics."""
         return self._metrics.capturing(model_fn, lambda: self._evaluating)
 
     def evaluate(
@@ -100,7 +100,7 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         metrics_of: MetricsOfModel | None = None,
     ) -> Object:
-        """Evaluates, and writes the metrics and what they were computed from.
+        """Evaluates, and writes the metrics and the values behind them.
 
         Args:
             variables: None reads those of a checkpoint, and lets `evaluate` take hooks.

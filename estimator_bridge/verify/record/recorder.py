@@ -1,4 +1,4 @@
-"""Records what a TPUEstimator does, without a change to the program."""
+"""Records the trainings of a TPUEstimator, without a change to the program."""
 
 from __future__ import annotations
 

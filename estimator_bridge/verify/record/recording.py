@@ -1,4 +1,4 @@
-"""The files that hold what one side did: its settings, its start, every step, every batch.
+"""The files with the recording of one side: its settings, its start, every step, every batch.
 
 A step's file holds what changed since the one before: large tables change in few rows. Reading
 and writing need numpy alone.

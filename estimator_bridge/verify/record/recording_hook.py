@@ -158,7 +158,7 @@ class RecordingHook(tf.train.SessionRunHook):
 
 
 class _BeforeSaving(tf.train.CheckpointSaverListener):
-    """Has a step recorded before it is saved, so that what is saved is what the side goes on from.
+    """Has a step recorded before it is saved, so that the side goes on from the saved values.
 
     A saver comes before the hook.
     """

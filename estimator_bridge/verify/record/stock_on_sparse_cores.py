@@ -1,4 +1,4 @@
-"""Stock's TPUEmbeddingV2 as a driver, so that what it computes can be recorded."""
+"""Stock's TPUEmbeddingV2 as a driver, so that its numbers can be recorded."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StockDriver(SparseCoreDriver):
         return tf.group()
 
     def dequeue(self, name: str | None = None) -> PerCore:
-        """Looks up what is enqueued."""
+        """Looks up the batch that is enqueued."""
         enqueued, looked_up = self._of_computation()
         part = enqueued[name].popleft()
         features = zip(self._ready().features, part, strict=True)

@@ -1,4 +1,4 @@
-"""Records what programs of TensorFlow 2 do, by the classes that they declare `verifiable`."""
+"""Records trainings of TensorFlow 2, by the classes that programs declare `verifiable`."""
 
 from __future__ import annotations
 

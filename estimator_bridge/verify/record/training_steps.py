@@ -1,4 +1,4 @@
-"""Records the steps of a training in TensorFlow 2: by a `Trainer`, or what has its attributes."""
+"""Records the steps of a training in TensorFlow 2: by a `Trainer`, or an object like one."""
 
 from __future__ import annotations
 

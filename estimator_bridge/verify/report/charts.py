@@ -116,7 +116,7 @@ def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
 
 
 def _decade(share: float) -> float:
-    """Returns the decade of a share of the tolerance, limited to what is drawn."""
+    """Returns the decade of a share of the tolerance, within the limits of the chart."""
     if share == 0:
         return _FLOOR
     return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING

@@ -14,14 +14,14 @@ _SHORT = 14
 
 
 class TableRow(NamedTuple):
-    """A row of a table; its style is "off" for what differs, "ignored" without an effect."""
+    """A row of a table; its style is "off" for a difference, "ignored" without an effect."""
 
     cells: Sequence[str]
     marks: str = ""
 
 
 def escaped(text: str) -> str:
-    """Returns text as HTML; what is between backquotes is code."""
+    """Returns text as HTML, with code for the parts between backquotes."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(plain_text.plain(text)))
 
 

@@ -1,4 +1,4 @@
-"""The section of the page on what followed the training."""
+"""The section of the page on the outcomes of the training."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MAX_OF_CAUSE = 3
 
 
 def page(findings: Findings, title: str = "the program") -> str:
-    """Returns the page. What is above the line to sign fits two sheets of paper, as a rule.
+    """Returns the page. The part above the line to sign fits two sheets of paper, as a rule.
 
     Args:
         title: what was compared, such as the program and its arguments.

@@ -33,7 +33,7 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Yields the verdict, its causes, and the arrays, what diverged first in front."""
+    """Yields the verdict, its causes, and the arrays, those that diverged first in front."""
     for line in _lines(findings):
         yield plain_text.plain(line)
 

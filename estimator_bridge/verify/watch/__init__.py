@@ -1,1 +1,1 @@
-"""Watches one job, and checks in every step what must hold of it without a second side."""
+"""Watches one job, and checks its invariants in every step, without a second side."""

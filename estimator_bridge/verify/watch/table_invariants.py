@@ -71,7 +71,7 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
 
 
 def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields features whose activations are not what the rows before the first step make."""
+    """Yields features whose activations differ from a lookup in the rows before the first step."""
     rule = table["rule"]
     if rule is None or rule["kind"] in _MEANS_OF_ROWS:
         return
@@ -161,7 +161,7 @@ def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violat
 def check_update(
     interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
-    """Yields parts of a table that are not what the rule makes of the recorded gradients."""
+    """Yields parts of a table that differ from an update with the recorded gradients."""
     rule = table["rule"]
     last = inputs[-1].position
     if rule is None or last >= len(rule["rates"]) or not _all_rows(interval, table, inputs):

@@ -1,4 +1,4 @@
-"""An invariant that a job broke, and what could not be checked."""
+"""An invariant that a job broke, and invariants that could not be checked."""
 
 from __future__ import annotations
 

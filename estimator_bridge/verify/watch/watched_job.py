@@ -33,7 +33,7 @@ class WatchedJob:
         self._keep(self._watcher.check())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
-        """Runs the job to its end, or until it fails; returns what was found.
+        """Runs the job to its end, or until it fails; returns the report.
 
         Args:
             record: runs a side; it may call `look` meanwhile.

@@ -47,7 +47,7 @@ _Triples = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 def read(
     stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureInput]
 ) -> dict[str, OnHost]:
-    """Reads the ids of one core; returns for each stack what goes to the device."""
+    """Reads the ids of one core; returns the inputs of the device, by stack."""
     features = {
         feature.position: (stack, feature) for stack in stacks for feature in stack.features
     }

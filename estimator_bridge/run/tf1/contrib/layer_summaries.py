@@ -1,4 +1,4 @@
-"""Summaries of tensors, and of what is in collections."""
+"""Summaries of tensors, and of the members of collections."""
 
 from __future__ import annotations
 

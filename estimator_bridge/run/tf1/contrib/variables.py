@@ -183,7 +183,7 @@ def filter_variables(
 
 
 def assign_from_values(var_names_to_values: Mapping[str, Array]) -> tuple[Op, Feed]:
-    """Returns an op that assigns values to variables by name, and what to feed it."""
+    """Returns an op that assigns values to variables by name, and its feed."""
     assigned, feed = [], {}
     for name, value in var_names_to_values.items():
         target = get_unique_variable(name)
@@ -202,7 +202,7 @@ def assign_from_values_fn(var_names_to_values: Mapping[str, Array]) -> Restore:
 def assign_from_checkpoint(
     model_path: str, var_list: Object, ignore_missing_vars: bool = False
 ) -> tuple[Op, Feed]:
-    """Returns an op that assigns the values of a checkpoint, and what to feed it.
+    """Returns an op that assigns the values of a checkpoint, and its feed.
 
     Args:
         model_path: of the checkpoint.

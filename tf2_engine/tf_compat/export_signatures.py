@@ -1,0 +1,58 @@
+"""Exports of graphs: whether one is being made, its outputs and its signatures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.python.saved_model import save_context as _save_context
+from tensorflow.python.saved_model.model_utils import export_output as _export_output
+from tensorflow.python.saved_model.model_utils import export_utils as _export_utils
+
+from tf2_engine.types import Message, Nest, Object
+
+
+def in_saved_model_export() -> bool:
+    """Returns whether a function is traced for a SavedModel, which holds no queues or drivers."""
+    return not tf.executing_eagerly() and bool(_save_context.in_save_context())
+
+
+def saved_model_export() -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which functions are traced for a SavedModel."""
+    context: contextlib.AbstractContextManager[None] = _save_context.save_context(
+        tf.saved_model.SaveOptions()
+    )
+    return context
+
+
+export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
+"""Returns a model's export outputs, checked, with a default one made of its predictions."""
+
+
+def export_output_classes() -> dict[str, type]:
+    """Returns the classes that `export_outputs` takes, by name; they have no public one."""
+    names = ("ExportOutput", "ClassificationOutput", "RegressionOutput", "PredictOutput")
+    return {name: getattr(_export_output, name) for name in (*names, "EvalOutput")}
+
+
+def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
+    """Returns the signatures of an exported graph, by name, as stock's estimators make them.
+
+    The mode is "train", "eval" or "infer", the spec the EstimatorSpec of the graph, and the
+    receiver has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
+    """
+    outputs = _export_utils.export_outputs_for_mode(
+        mode=mode,
+        serving_export_outputs=spec.export_outputs,
+        predictions=spec.predictions,
+        loss=spec.loss,
+        metrics=spec.eval_metric_ops,
+    )
+    signatures = _export_utils.build_all_signature_defs(
+        receiver.receiver_tensors,
+        outputs,
+        getattr(receiver, "receiver_tensors_alternatives", None),
+        serving_only=mode == "infer",
+    )
+    return dict(signatures)

@@ -1,0 +1,204 @@
+"""Ops that exist already: their edges, attributes, kernels and scopes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.eager import cancellation as _cancellation
+from tensorflow.python.eager import context as _eager_context
+from tensorflow.python.eager import record as _record
+from tensorflow.python.framework import kernels as _kernels
+from tensorflow.python.ops import variable_scope as _variable_scope
+
+from tf2_engine.types import Message, Object, Op, Tensor
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Has ops run at once, also where a graph is the default one; it is a decorator, too."""
+    with _eager_context.eager_mode():
+        yield
+
+
+def rewire(stand_in: Tensor, source: Tensor) -> None:
+    """Makes `source` the input of the Identity op that made `stand_in`, before any session runs.
+
+    So a model can be traced with tensors that are only known after it has been traced.
+    """
+    stand_in.op._update_input(0, source)
+
+
+def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
+    """Makes ops that read a tensor read another one, before any session runs."""
+    for op in ops:
+        for position, tensor in enumerate(op.inputs):
+            if tensor.name == old.name:
+                op._update_input(position, new)
+
+
+def run_after(op: Op, before: Op) -> None:
+    """Makes an op wait for another one of its graph."""
+    op._add_control_input(before)
+
+
+def stop_waiting(ops: Sequence[Op], awaited: Collection[Op]) -> None:
+    """Removes `awaited` from the control inputs of ops, before any session runs."""
+    for op in ops:
+        control_inputs = op.control_inputs
+        kept = [other for other in control_inputs if other not in awaited]
+        if len(kept) < len(control_inputs):
+            op._remove_all_control_inputs()
+            op._add_control_inputs(kept)
+
+
+LAYER_ATTRIBUTE = "_tpu_embedding_layer"
+"""The attribute of an op by which graph rewrites pair enqueue, receive and send ops."""
+
+ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
+"""The attribute by which stock marks the ops that bring the arguments of a TPU computation."""
+
+
+def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
+    """Puts attributes on an op that its definition does not know; kernels can read them."""
+    fields = {bool: "b", int: "i", str: "s"}
+    for name, value in attributes.items():
+        stored = value.encode() if isinstance(value, str) else value
+        op._set_attr(name, tf.compat.v1.AttrValue(**{fields[type(value)]: stored}))
+
+
+def num_kernels(op_name: str) -> int:
+    """Returns how many kernels an op has in this process, for any kind of device."""
+    return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
+
+
+class HostArguments(NamedTuple):
+    """Which inputs and outputs of an op on a GPU are in the memory of its host."""
+
+    inputs: tuple[bool, ...]
+    outputs: tuple[bool, ...]
+
+
+def host_arguments(op: Op) -> HostArguments | None:
+    """Returns where an op on a GPU has its tensors, None if there is no kernel for it."""
+    definition = op.op_def
+    for kernel in _kernels.get_registered_kernels_for_op(op.type).kernel:
+        if kernel.device_type in ("GPU", "DEFAULT") and _takes(kernel, op):
+            names = set(kernel.host_memory_arg)
+            return HostArguments(
+                _in_host_memory(definition.input_arg, names, op),
+                _in_host_memory(definition.output_arg, names, op),
+            )
+    return None
+
+
+def _takes(kernel: Message, op: Op) -> bool:
+    """Returns whether a kernel is for the types of an op."""
+    for constraint in kernel.constraint:
+        value = op.get_attr(constraint.name)
+        types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
+        if not {tf.as_dtype(each) for each in _as_list(value)} <= types:
+            return False
+    return True
+
+
+def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[bool, ...]:
+    flags: list[bool] = []
+    for argument in arguments:
+        count = 1
+        if argument.number_attr:
+            count = op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(op.get_attr(argument.type_list_attr))
+        flags += [argument.name in names] * count
+    return tuple(flags)
+
+
+def has_ops(names: Collection[str]) -> bool:
+    """Returns whether TensorFlow has all these ops; most have no kernel on a CPU."""
+    return all(hasattr(tf.raw_ops, name) for name in names)
+
+
+def is_in_control_flow(op: Op) -> bool:
+    """Returns whether an op of a graph is within a branch or a loop of TensorFlow 1."""
+    return op._get_control_flow_context() is not None
+
+
+_OPS_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+
+
+def is_in_python(op_type: str) -> bool:
+    """Returns whether ops of a type call Python functions, which one process alone has."""
+    return op_type in _OPS_IN_PYTHON
+
+
+def ops_in_python(ops: Sequence[Op]) -> list[str]:
+    """Returns the names of those ops of a graph that call Python, or functions that do."""
+    return [op.name for op in ops if is_in_python(op.type) or _calls_python(op)]
+
+
+def _calls_python(op: Op) -> bool:
+    """Returns whether a function that an op has as an attribute calls Python, at any depth."""
+    pending = [
+        attribute
+        for described in op.op_def.attr
+        if described.type in ("func", "list(func)")
+        for attribute in _as_list(op.get_attr(described.name))
+    ]
+    names = [attribute.name for attribute in pending]
+    seen: set[str] = set()
+    while names:
+        name = names.pop()
+        if name in seen or name not in op.graph._functions:
+            continue
+        seen.add(name)
+        for node in op.graph._functions[name].cached_definition.node_def:
+            if is_in_python(node.op):
+                return True
+            for value in node.attr.values():
+                names += [each.name for each in (value.func, *value.list.func) if each.name]
+            # Ops of functions that were called have their names.
+            names.append(node.op)
+    return False
+
+
+def _as_list(value: Object) -> list[Object]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
+    """Puts those ops of a graph that are on one device on another."""
+    for op in ops:
+        if op.device == device:
+            op._set_device(other)
+
+
+def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
+    """Opens a variable scope without the name scope that belongs to it."""
+    return _variable_scope._pure_variable_scope(name)
+
+
+def name_scope_now() -> str:
+    """Returns the name scope that is open, without a slash at its end."""
+    return str(tf.__internal__.get_name_scope())
+
+
+could_record: Callable[[], bool] = _record.could_possibly_record
+"""Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
+
+
+class Cancellation:
+    """Ends calls of tf.functions from another thread."""
+
+    def __init__(self) -> None:
+        self._manager = _cancellation.CancellationManager()
+
+    def possible(self) -> contextlib.AbstractContextManager[None]:
+        """Lets calls of tf.functions be ended, in the context."""
+        return _cancellation.CancellationManagerContext(self._manager)
+
+    def cancel(self) -> None:
+        """Has the call that runs, and later ones, raise a CancelledError."""
+        self._manager.start_cancel()

@@ -1,0 +1,223 @@
+"""Savers of graphs: the key of each variable, and the slices in which it is stored."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint as _checkpoint
+from tensorflow.python.checkpoint import graph_view as _graph_view
+from tensorflow.python.data.ops import iterator_ops as _iterator_ops
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.training import saver as _saver
+from tensorflow.python.training.saving import saveable_object as _saveable_object
+
+from tf2_engine import errors
+from tf2_engine.types import Object, Op, Tensor, Variable
+
+
+def save_as(variable: Variable, name: str) -> None:
+    """Gives a variable of a graph another name in checkpoints than its op has."""
+    shape = variable.shape.as_list()
+    whole = tf.Variable.SaveSliceInfo(name, shape, [0] * len(shape), shape)
+    variable._set_save_slice_info(whole)
+
+
+def checkpoint_key(variable: Variable) -> str:
+    """Returns the name under which a Saver stores a variable, or that of which it is a part."""
+    part = variable._get_save_slice_info()
+    return str(part.full_name if part else variable.op.name)
+
+
+def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
+    """Returns the shape of the tensor that a Saver stores under `checkpoint_key`, with all parts.
+
+    None if it is unknown.
+    """
+    part = variable._get_save_slice_info()
+    if part:
+        return tuple(part.full_shape)
+    return tuple(variable.shape) if variable.shape.is_fully_defined() else None
+
+
+class RowRanges(tf.Variable.SaveSliceInfo):
+    """The rows of a stored tensor that a variable holds, where they are not one block.
+
+    Args:
+        full_name, full_shape: of the stored tensor.
+        ranges: the first of some consecutive rows, and their number; they are in the order in which
+            the variable holds them.
+    """
+
+    def __init__(
+        self, full_name: str, full_shape: Sequence[int], ranges: Sequence[tuple[int, int]]
+    ) -> None:
+        rows = [sum(count for _, count in ranges), *full_shape[1:]]
+        super().__init__(full_name, list(full_shape), [0] * len(rows), rows)
+        self.ranges = tuple(ranges)
+
+    @property
+    def spec(self) -> str:
+        """Not to be had: a Saver of TensorFlow stores a variable as one block of rows."""
+        raise errors.InvalidInput(
+            f"{self.full_name!r}: parameter servers hold its rows in octaves, which only the "
+            "Saver of the estimator stores, and only a restored checkpoint fills. Leave out the "
+            'program\'s own Saver and `warm_start_from`, or use the layout "div".'
+        )
+
+
+def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
+    """Sets which rows of a stored tensor a variable of a graph holds."""
+    variable._set_save_slice_info(ranges)
+
+
+def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
+    """Returns the rows of a stored tensor that a variable holds: the first, and their number.
+
+    None if it is no resource variable of numbers whose shape is known, or no blocks of rows.
+    """
+    if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
+        return None
+    has_numbers = variable.dtype.is_floating or variable.dtype.is_integer
+    if not has_numbers or not variable.shape.rank or not variable.shape.is_fully_defined():
+        return None
+    part = variable._get_save_slice_info()
+    if part is None:
+        return ((0, int(variable.shape[0])),)
+    if isinstance(part, RowRanges):
+        return part.ranges
+    has_rows = list(part.var_shape[1:]) == list(part.full_shape[1:])
+    return ((int(part.var_offset[0]), int(part.var_shape[0])),) if has_rows else None
+
+
+class VariableInSlices(_saveable_object.SaveableObject):
+    """A resource variable that a Saver stores as several slices of rows of one tensor.
+
+    Needs `SaverBuilderOfSlices`, which restores slice after slice into the variable: what that
+    takes beside the variable is the size of a slice, and not of the variable.
+
+    Args:
+        variable: a variable with `row_ranges`.
+        slices: the first row of each in the stored tensor, and their number. They are in the order
+            in which the variable holds them. A slice is stored without a copy where the bytes of
+            the rows before it, and its own, are multiples of 64.
+    """
+
+    def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
+        self._variable = variable
+        key, shape = checkpoint_key(variable), checkpoint_shape(variable)
+        assert shape is not None  # as of all that have ranges of rows
+        offsets, rows = [0] * (len(shape) - 1), list(shape[1:])
+        self._edges = list(itertools.accumulate((count for _, count in slices), initial=0))
+        specs = [
+            _saveable_object.SaveSpec(
+                functools.partial(self._read, number),
+                tf.Variable.SaveSliceInfo(key, list(shape), [first, *offsets], [count, *rows]).spec,
+                key,
+                dtype=variable.dtype.base_dtype,
+                device=variable.device,
+            )
+            for number, (first, count) in enumerate(slices)
+        ]
+        super().__init__(variable, specs, variable.op.name)
+
+    @functools.cached_property
+    def _value(self) -> Tensor:
+        # A variable whose rows were looked up is copied when it is read, unless this op runs first.
+        # (That of `read_value_no_copy` is no part of a step in a graph.)
+        handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
+        with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+
+    def _read(self, number: int) -> Tensor:
+        begin, end = self._edges[number : number + 2]
+        rest = self._variable.shape.rank - 1
+        with tf.device(self._variable.device):
+            return tf.slice(self._value, [begin, *[0] * rest], [end - begin, *[-1] * rest])
+
+    def restore(self, restored_tensors: Sequence[Object], restored_shapes: object) -> Op:
+        """Returns the op that restores the last slice, after all others."""
+        order: _OneByOne = restored_tensors[0]
+        handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
+        with tf.device(self._variable.device):
+            with tf.control_dependencies(order.before):
+                # A value that is restored over is dropped before another one fills memory.
+                empty = tf.raw_ops.Empty(shape=self._variable.shape.as_list(), dtype=dtype)
+                order.before = [tf.raw_ops.AssignVariableOp(resource=handle, value=empty)]
+            for spec, (begin, end) in zip(self.specs, itertools.pairwise(self._edges), strict=True):
+                with tf.control_dependencies(order.before):
+                    (rows,) = tf.raw_ops.RestoreV2(
+                        prefix=order.file,
+                        tensor_names=[spec.name],
+                        shape_and_slices=[spec.slice_spec],
+                        dtypes=[dtype],
+                    )
+                    written = tf.raw_ops.ResourceStridedSliceAssign(
+                        ref=handle, begin=[begin], end=[end], strides=[1], value=rows
+                    )
+                order.before = [written]
+        return order.before[0]
+
+
+class _OneByOne:
+    """The slices that a device restores: the file, and the ops that the next slice waits for."""
+
+    def __init__(self, file: Tensor) -> None:
+        self.file = file
+        self.before: list[Op] = []
+
+
+class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
+    """Builds a Saver that restores a `VariableInSlices` slice after slice, one on a device."""
+
+    def bulk_restore(
+        self,
+        filename_tensor: Tensor,
+        saveables: Sequence[Object],
+        preferred_shard: int,
+        restore_sequentially: bool,
+    ) -> list[Object]:
+        """Returns an entry for each spec: a tensor, or the order in which slices are restored."""
+        others = [each for each in saveables if not isinstance(each, VariableInSlices)]
+        arguments = filename_tensor, others, preferred_shard, restore_sequentially
+        tensors = iter(super().bulk_restore(*arguments) if others else ())
+        order = _OneByOne(filename_tensor)
+        return [
+            order if isinstance(each, VariableInSlices) else next(tensors)
+            for each in saveables
+            for _ in each.specs
+        ]
+
+
+def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
+    """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
+
+    The resource is an element of the collection "iterators", and the policy "fail", "warn" or
+    "ignore".
+    """
+    policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
+    return _iterator_ops._IteratorSaveable(resource, resource.name, policy)
+
+
+def saver_of_graph(saver: Object) -> Object:
+    """Returns a Saver in place of a `tf.train.Checkpoint`, which SavedModel builders do not take.
+
+    It has the Checkpoint's keys; anything else is returned as it is.
+    """
+    if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
+        return saver
+    objects = _graph_view.ObjectGraphView(saver).frozen_saveable_objects()
+    return tf.compat.v1.train.Saver(objects, sharded=True)
+
+
+def saver_by_object(root: Object) -> Object:
+    """Returns a Saver whose checkpoints have the keys that `tf.train.Checkpoint` has for an object.
+
+    It restores checkpoints with the names of variables too.
+    """
+    objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
+    saver = tf.compat.v1.train.Saver(objects, sharded=True)
+    saver._object_restore_saver = _checkpoint.frozen_saver(root)
+    return saver

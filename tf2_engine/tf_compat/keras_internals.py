@@ -1,0 +1,162 @@
+"""Keras 2 and 3: optimizers, the names of layers, and models as estimators train them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
+
+
+def keras2() -> Object:
+    """Returns the module of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later."""
+    if tf.__version__.startswith("2.15."):
+        return tf.keras
+    import tf_keras
+
+    return tf_keras
+
+
+def keras2_v1() -> Object:
+    """Returns Keras 2 as `tf.compat.v1.keras` has it, whatever `tf.keras` is."""
+    if tf.__version__.startswith("2.15."):
+        return tf.compat.v1.keras
+    from tf_keras.api._v1 import keras
+
+    return keras
+
+
+def v1_layers() -> Object:
+    """Returns the module with the layers of `tf.compat.v1.layers`, which Keras 3 refuses."""
+    return keras2_v1().__internal__.legacy.layers
+
+
+broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
+"""Returns weights in the shape of the values that they belong to."""
+
+
+def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
+    """Returns functions that compute regularization losses, by variable.
+
+    Args:
+        module: has a method that `tf.compat.v1.keras.utils.track_tf1_style_variables` decorates;
+            its documentation names the attribute.
+    """
+    store = getattr(module, "_tf1_style_var_store", None)
+    return {} if store is None else dict(store._regularizers)
+
+
+def in_keras_construction() -> bool:
+    """Returns whether Keras calls a layer with placeholders, to learn the shapes it returns."""
+    graph = tf.compat.v1.get_default_graph()
+    return not tf.executing_eagerly() and "scratch_graph" in str(getattr(graph, "name", ""))
+
+
+def keras_learning_rate(optimizer: Object) -> Object:
+    """Returns the learning rate that a Keras optimizer was made with: a schedule, or a value.
+
+    With a schedule, `learning_rate` of Keras 2's newer optimizers is the rate of the step before.
+    """
+    rate = getattr(optimizer, "_learning_rate", None)
+    return rate if callable(rate) else optimizer.learning_rate
+
+
+def start_keras_optimizer(
+    optimizer: Object, start: Callable[..., None], learning_rate: object, name: str
+) -> None:
+    """Calls the constructor that an optimizer has of its Keras.
+
+    Args:
+        start: that constructor.
+        learning_rate: a number or a schedule.
+    """
+    if hasattr(optimizer, "_build_learning_rate"):  # Keras 2
+        start(name=name, jit_compile=False)
+        optimizer._learning_rate = optimizer._build_learning_rate(learning_rate)
+    else:
+        start(learning_rate=learning_rate, name=name)
+
+
+def keras_variable_index(optimizer: Object, variable: object) -> int:
+    """Returns which of the variables that a Keras optimizer was built for a variable is."""
+    if hasattr(optimizer, "_get_variable_index"):
+        return int(optimizer._get_variable_index(variable))
+    return int(optimizer._index_dict[optimizer._var_key(variable)])  # Keras 2
+
+
+def remember_keras_names(graph: Graph) -> Callable[[], None]:
+    """Returns a function that sets the counters in the names of Keras layers back to those of now.
+
+    A model that is traced once per core in one graph must get the same names each time.
+    """
+
+    def counters() -> dict[str, dict[str, int]]:
+        """Returns those of the unnamed layers of the graph, by the module of a Keras."""
+        per_graph = {
+            name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
+            for name in ("keras.src.backend", "tf_keras.src.backend")
+        }
+        return {name: graphs[graph] for name, graphs in per_graph.items() if graph in graphs}
+
+    saved = {name: dict(counter) for name, counter in counters().items()}
+
+    def restore() -> None:
+        for name, counter in counters().items():
+            counter.clear()
+            counter.update(saved.get(name, {}))
+
+    return restore
+
+
+def flat_layers(model: Object) -> list[Object]:
+    """Returns the layers of a Keras model or layer, those in layers and itself included."""
+    return list(model._flatten_layers())
+
+
+def is_graph_network(model: Object) -> bool:
+    """Returns whether a Keras model is a graph of layers: not a program's own subclass."""
+    return bool(model._is_graph_network)
+
+
+def has_keras_weights(model: Object) -> bool:
+    """Returns whether the weights of a Keras model have values; in a TF 1 graph they may not."""
+    if tf.compat.v1.executing_eagerly_outside_functions():
+        return True
+    weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)
+    return any(hasattr(weight, "_keras_initialized") for weight in weights)
+
+
+def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
+    """Gives a compiled Keras model of a graph the weights of its examples, one for each output."""
+    model._compile_weights_loss_and_weighted_metrics(weights)
+
+
+def keras_train_op(model: Object, is_training: bool) -> Op | None:
+    """Adds the losses of a compiled Keras model to its graph; returns its train op in training."""
+    if not is_training:
+        model._make_test_function()
+        return None
+    model._make_train_function()
+    return model.train_function.updates_op
+
+
+def compiled_metrics(model: Object) -> list[Object] | None:
+    """Returns the metrics that a Keras model was compiled with; None without any."""
+    if not getattr(model, "_compile_metrics", None):
+        return None
+    return list(model._compile_metric_functions)
+
+
+def restore_reset_model(model: Object, clone: Object) -> None:
+    """Gives a program's own Keras model its layers back, if making its clone took them."""
+    reset = getattr(model, "_original_attributes_cache", None) is not None
+    if reset and not is_graph_network(clone):
+        keras2().__internal__.models.in_place_subclassed_model_state_restoration(model)
+
+
+def track(model: Object, name: str, value: object) -> None:
+    """Makes a value a part of the checkpoints of a Keras model."""
+    model._track_trackable(value, name)

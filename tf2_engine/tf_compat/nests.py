@@ -1,0 +1,16 @@
+"""Nested structures, with more functions than `tf.nest` has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tensorflow.python.util import nest as _nest
+
+from tf2_engine.types import Nest, Object
+
+nest = _nest
+"""TensorFlow's functions for nested structures, more than `tf.nest` has."""
+
+flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
+flatten_with_paths = _nest.flatten_with_tuple_paths
+"""Returns the leaves of a nest, each with the keys and positions that lead to it."""

@@ -1,0 +1,22 @@
+"""Changes names in modules of TensorFlow for the time of a context."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+PATCH_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def patched(module: object, name: str, value: object) -> Iterator[None]:
+    """Sets `name` of a module to another value, in the context."""
+    with PATCH_LOCK:
+        stock = getattr(module, name)
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        with PATCH_LOCK:
+            setattr(module, name, stock)

@@ -1,0 +1,111 @@
+"""Numbers the random ops of a graph, so that they draw the same on every engine."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import random_seed as _random_seed
+from tensorflow.python.ops import gen_random_ops as _gen_random_ops
+from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
+
+from tf2_engine.tf_compat.patching import patched
+from tf2_engine.types import Array, Object, Tensor, Variable
+
+
+@contextlib.contextmanager
+def numbered_seeds(first: int = 0) -> Iterator[None]:
+    """Numbers the random ops that are given no seed, in the context, from `first` on.
+
+    TensorFlow would take the number of ops that the graph has so far. Initial values have numbers
+    of their own: a function that makes variables is traced once more without making them.
+
+    What an op of a graph draws depends on its seed and on how often it has run, and on nothing
+    else: a kernel in the body of a function begins anew in each executor, which a session makes
+    whenever it fetches something else.
+    """
+    stock = _random_seed.get_seed
+    of_variables = itertools.count(first)
+    numbers = [itertools.count(first)]
+
+    def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
+        return stock(next(numbers[-1]) if op_seed is None else op_seed)
+
+    def creator(next_creator: Callable[..., Variable], **settings: object) -> Variable:
+        numbers.append(of_variables)
+        try:
+            return next_creator(**settings)
+        finally:
+            numbers.pop()
+
+    def is_counted() -> bool:
+        return len(numbers) == 1 and not tf.executing_eagerly()
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(_random_seed, "get_seed", get_seed))
+        stack.enter_context(tf.variable_creator_scope(creator))
+        for name in _STATELESS:
+            counted = _counted(name, is_counted)
+            stack.enter_context(patched(_gen_random_ops, name, counted))
+        yield
+
+
+class _Runs:
+    """The number of runs of an op since random numbers began anew."""
+
+    beginnings = 0
+
+    def __init__(self) -> None:
+        self._number, self._beginning = 0, _Runs.beginnings
+
+    def next(self) -> int:
+        """Returns the number of runs before this one."""
+        if self._beginning != _Runs.beginnings:
+            self._number, self._beginning = 0, _Runs.beginnings
+        self._number += 1
+        return self._number - 1
+
+
+def begin_random_numbers_anew() -> None:
+    """Lets the random ops made in `numbered_seeds` draw as if none of them had run."""
+    _Runs.beginnings += 1
+
+
+_STATELESS = {
+    "random_uniform": (_gen_stateless_random_ops.stateless_random_uniform, ("shape", "dtype")),
+    "random_uniform_int": (
+        _gen_stateless_random_ops.stateless_random_uniform_int,
+        ("shape", "minval", "maxval"),
+    ),
+    "random_standard_normal": (
+        _gen_stateless_random_ops.stateless_random_normal,
+        ("shape", "dtype"),
+    ),
+    "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
+}
+"""Random ops that keep a state: for each that which is given one, and what both take first."""
+
+
+def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
+    """Returns a random op whose state is how often it has run, where `is_on`."""
+    stateful = getattr(_gen_random_ops, name)
+    stateless, names = _STATELESS[name]
+
+    def draw(*args: Object, **kwargs: Object) -> Tensor:
+        if not is_on():
+            return stateful(*args, **kwargs)
+        arguments = {**dict(zip((*names, "seed", "seed2", "name"), args, strict=False)), **kwargs}
+        seeds = [arguments.pop(name, None) or 0 for name in ("seed", "seed2")]
+        runs = _Runs()
+
+        def state() -> Array:
+            return np.array([(seeds[0] << 31) + seeds[1], runs.next()], np.int64)
+
+        counted = tf.numpy_function(state, [], tf.int64)
+        counted.set_shape([2])
+        return stateless(**arguments, seed=counted)
+
+    return draw

@@ -1,0 +1,128 @@
+"""Traces code as TPUs run it: its number of cores, its sums over them, its control flow context."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops as _gen_xla_ops
+from tensorflow.compiler.tf2xla.python import xla as _xla
+from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
+from tensorflow.python.tpu import tpu_function as _tpu_function
+from tensorflow.python.tpu import tpu_replication as _tpu_replication
+
+from tf2_engine.tf_compat.patching import PATCH_LOCK, patched
+from tf2_engine.types import Graph, Object, Tensor, TensorLike
+
+tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
+tpu_shard_context = _tpu_function.tpu_shard_context
+"""Tells the code that is traced over how many cores it runs; nothing is patched. Stock's TPU
+feature columns and CrossShardOptimizer read it."""
+
+
+def in_tpu_shard_context() -> bool:
+    """Returns whether the code that is traced was told over how many cores it runs."""
+    return _tpu_function.get_tpu_context().number_of_shards is not None
+
+
+@contextlib.contextmanager
+def tpu_computation(
+    num_cores: int, cross_replica_sum: Callable[..., Tensor], core: int = 0
+) -> Iterator[None]:
+    """Makes the code that is traced in the context behave as on a core of a TPU.
+
+    `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
+    has no kernel outside of a TPU. Nor has the op that returns the number of the core.
+    """
+    number = functools.partial(_number_of, core)
+    with PATCH_LOCK, contextlib.ExitStack() as stack:
+        stack.enter_context(patched(_gen_tpu_ops, "cross_replica_sum", cross_replica_sum))
+        for module, name in _NUMBERS_OF_CORES:
+            stack.enter_context(patched(module, name, number))
+        stack.enter_context(tpu_shard_context(num_cores))
+        yield
+
+
+# An op, by the names that programs call it. On a CPU it ends the process.
+_NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
+
+
+def replica_id() -> Tensor:
+    """Returns the number of the core, as programs of XLA ask for it."""
+    return _xla.replica_id()
+
+
+def _number_of(core: int, name: str | None = None) -> Tensor:
+    return tf.constant(core, tf.int32, name=name)
+
+
+_graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+
+def trace_on_one_replica(graph: Graph) -> None:
+    """Makes ops of several replicas work in a graph that no TPU runs: a sum is that of one replica.
+
+    Without it a model with a CrossShardOptimizer runs on a TPU alone, which has the kernels.
+    """
+    with PATCH_LOCK:
+        if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
+            stock = _gen_tpu_ops.cross_replica_sum
+            _gen_tpu_ops.cross_replica_sum = _OrOnOneReplica(stock, _sum_of_one)
+            for module, name in _NUMBERS_OF_CORES:
+                number = functools.partial(_number_of, 0)
+                setattr(module, name, _OrOnOneReplica(getattr(module, name), number))
+        _graphs_of_one_replica.add(graph)
+
+
+class _OrOnOneReplica:
+    """An op, or its stand-in in graphs of one replica and in the functions inside of them."""
+
+    def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
+        self._op, self._on_one = op, on_one
+
+    def __call__(self, *args: object, **settings: object) -> Tensor:
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if graph in _graphs_of_one_replica:
+                return self._on_one(*args, **settings)
+            graph = getattr(graph, "outer_graph", None)
+        return self._op(*args, **settings)
+
+
+def _sum_of_one(input: TensorLike, group_assignment: TensorLike, name: str | None = None) -> Tensor:
+    return tf.identity(input, name=name)
+
+
+TPUReplicateContext = _tpu_replication.TPUReplicateContext
+"""The control flow context in which stock traces a TPU computation."""
+
+
+def tpu_computation_graph() -> Graph | None:
+    """Returns the graph in which the TPU computation that is being traced began, or None.
+
+    It differs from the default graph once control flow or a tf.function was entered since.
+    """
+    return _tpu_computation()[0]
+
+
+def tpu_computation_context() -> Object | None:
+    """Returns the TPUReplicateContext in which a TPU computation is being traced, or None.
+
+    The software TPU traces a computation once for each core, each time in a context of its own.
+    """
+    return _tpu_computation()[1]
+
+
+def _tpu_computation() -> tuple[Graph | None, Object | None]:
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if isinstance(context, TPUReplicateContext):
+                return graph, context
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return None, None

@@ -1,0 +1,121 @@
+"""Objects of the engine as checkpoints hold them, in the way of stock's TPUEmbedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import tensorflow as tf
+from tensorflow.python.training.saving import saveable_object as _saveable_object
+
+from tf2_engine.tf_compat.export_signatures import in_saved_model_export
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+
+class SavedTensor(tf.__internal__.tracking.AutoTrackable):
+    """An object that a checkpoint holds as one float32 variable.
+
+    Subclasses override `slices`, `restore` and `snapshot`.
+    """
+
+    _self_setattr_tracking = False  # its attributes are no part of the checkpoint
+
+    def slices(self) -> Sequence[Object]:
+        """Returns the parts to write and to read, each with three attributes.
+
+        `spec`, which part it is, as `tf.Variable.SaveSliceInfo.spec` writes it ("" is the whole);
+        `read`, a function that returns its value when it is about to be written; `device`, where
+        the value is.
+        """
+        raise NotImplementedError
+
+    def restore(self, values: list[Tensor]) -> Op:
+        """Takes over the values of the parts; returns an op in a graph."""
+        raise NotImplementedError
+
+    def snapshot(self, old: SavedTensor | None) -> SavedTensor:
+        """Returns a copy that later steps leave alone; `old`, if not None, is brought up to date.
+
+        An asynchronous checkpoint is written from such a copy.
+        """
+        raise NotImplementedError
+
+    # Not the newer `_serialize_to_tensors`: its restore hands over the first of several slices
+    # only (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
+    def _gather_saveables_for_checkpoint(self) -> dict[str, Callable[..., Object]]:
+        return {"VARIABLE_VALUE": lambda name="": _SaveableOfSlices(self, name)}
+
+    def _copy_trackable_to_cpu(self, object_map: Object) -> None:
+        object_map[self] = self.snapshot(object_map.get(self))
+
+
+class _SaveableOfSlices(_saveable_object.SaveableObject):
+    def __init__(self, owner: SavedTensor, name: str) -> None:
+        self._owner = owner
+        specs = [
+            _saveable_object.SaveSpec(
+                part.read, part.spec, name, dtype=tf.float32, device=part.device
+            )
+            for part in owner.slices()
+        ]
+        super().__init__(owner, specs, name)
+
+    def restore(self, restored_tensors: Sequence[Tensor], restored_shapes: object) -> Op:
+        return self._owner.restore(list(restored_tensors))
+
+
+class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
+    """An object that checkpoints take for stock's TPUEmbedding; it shares nothing else with it.
+
+    What TensorFlow runs before a TPUEmbedding is saved and after it is restored belongs to a saver
+    that is registered for instances of the class, and a checkpoint names that saver. Without the
+    name, a stock engine that is built already would restore its variables and leave the rows on
+    its TPU as they were; with a name of our own, stock could not restore at all. Hence a subclass,
+    whose base is never constructed.
+    """
+
+    _self_setattr_tracking = False  # what is tracked is named in `_track`
+    # Read where an asynchronous checkpoint makes the copy below.
+    _feature_config: Nest = None
+    _table_config: Sequence[Object] = ()
+    _pipeline_execution_with_tensor_core = False
+
+    exported_instead: Mapping[str, Variable] | None = None
+    """The variables that a SavedModel holds in place of the tables, for as long as it is set."""
+
+    def _before_save(self) -> Op:
+        """Runs before the variables are written; there may be nothing to do."""
+
+    def _after_restore(self) -> Op:
+        """Runs after the variables were restored; there may be nothing to do."""
+
+    def _exported(self) -> dict[str, Variable]:
+        """Returns the variables that a SavedModel holds."""
+        raise NotImplementedError
+
+    def _track(self, name: str, child: object) -> None:
+        """Makes `child` part of checkpoints; a restore that came before it reaches it now."""
+        self._track_trackable(child, name, overwrite=True)
+
+    def _retrieve_variables(self) -> None:
+        if not in_saved_model_export():
+            self._before_save()
+
+    # An asynchronous checkpoint retrieves after it has copied the variables, which is too late for
+    # variables; but it comes to the engine before it comes to the tables.
+    def _copy_trackable_to_cpu(self, object_map: Object) -> None:
+        self._before_save()
+
+    def _load_variables(self) -> None:
+        if not in_saved_model_export():
+            self._after_restore()
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **kwargs: object
+    ) -> dict[str, Object]:
+        if save_type == "savedmodel":
+            return self._exported() if self.exported_instead is None else {**self.exported_instead}
+        return dict(super()._trackable_children(save_type, **kwargs))
+
+    def _create_copy_for_async_checkpoint(self, **_: object) -> Object:
+        # Stands for an engine while copies of its tables are written: nothing is to be run then.
+        return CheckpointedEmbedding.__new__(CheckpointedEmbedding)

@@ -1,0 +1,63 @@
+"""Variables: plain ones, the shards of one, and the functions that initialize them."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+from tensorflow.python.distribute import sharded_variable as _sharded_variable
+from tensorflow.python.ops import init_ops as _init_ops
+from tensorflow.python.ops import init_ops_v2 as _init_ops_v2
+from tensorflow.python.ops import resource_variable_ops as _resource_variable_ops
+from tensorflow.python.trackable import base as _trackable_base
+
+from tf2_engine.types import DType, Tensor, Variable
+
+
+def plain_variable(**arguments: object) -> Variable:
+    """Makes one resource variable, whatever strategy is in scope.
+
+    Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one. It belongs to the
+    strategy all the same, which Keras optimizers ask for.
+    """
+    strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
+    return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
+
+
+ShardInfo = _trackable_base.ShardInfo
+"""The argument of initializers of sharded tables in stock; users' functions may name the class."""
+
+
+# What stock's sharded tables are made of; the public class is a composite tensor.
+class ShardedTable(_sharded_variable.ShardedVariableMixin):
+    """The shards of a table, each with consecutive rows, as one variable of [rows, dim].
+
+    As stock's, it reads, assigns and saves as one, and has as much of a variable as it takes to
+    hand it to a Keras optimizer, which then makes slots for it.
+    """
+
+    name: str
+    dtype: DType
+    variables: list[Variable]
+
+    @property
+    def _in_graph_mode(self) -> bool:
+        return bool(self.variables[0]._in_graph_mode)
+
+    def __tf_tensor__(self, dtype: DType | None = None, name: str | None = None) -> Tensor:
+        if dtype is not None and not dtype.is_compatible_with(self.dtype):
+            raise ValueError(f"{self.name} is {self.dtype.name}, and cannot be read as {dtype}.")
+        return tf.concat([shard.read_value() for shard in self.variables], 0, name or "read")
+
+
+@functools.cache
+def initializers() -> dict[str, type]:
+    """Returns TensorFlow's own initializers, those of both generations, by "v1." or "v2." name."""
+    return {
+        f"{generation}.{name}": kind
+        for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, module.Initializer)
+        # Names of classes alone: the module has aliases of some.
+        if kind.__name__ == name
+    }

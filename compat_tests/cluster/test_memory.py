@@ -6,15 +6,20 @@ more are touched, are not counted.
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from compat_tests.support.cluster_tasks import ClusterTasks
 from compat_tests.support.nursery import Nursery
+from estimator_bridge import quiet_start
+from estimator_bridge.cli import main, server_memory
 
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
 SERVE = """
@@ -42,6 +47,34 @@ system.
 PATIENCE = 900
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Starts tasks with the allocator that `estimator-bridge serve` chooses for a server."""
+    environment = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    environment[server_memory.VARIABLE] = "0"
+    started = Nursery("estimator_bridge.estimator", "tf2_engine.backends", environment=environment)
+    yield started
+    started.close()
+
+
+@pytest.mark.parametrize("task", ["ps", "worker"])
+@pytest.mark.parametrize("is_set", [None, "1"])
+def test_a_server_gives_memory_back(
+    task: str, is_set: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs in the place of a server have its allocator, unless the user sets another one."""
+    place = {"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": task, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    monkeypatch.setenv(server_memory.VARIABLE, is_set or "")
+    if is_set is None:
+        monkeypatch.delenv(server_memory.VARIABLE)
+    monkeypatch.setattr(quiet_start, "quieten", lambda: None)
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    assert main.main(["run", "no_program.py"]) == 2
+    expected = "0" if task == "ps" and is_set is None else is_set
+    assert os.environ.get(server_memory.VARIABLE) == expected
+
+
 def resident(pid: int, field: str) -> int:
     """Returns a field of the memory of a process, in bytes."""
     lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -63,6 +96,8 @@ class Job:
                 return PROGRAM, [self.folder / "model", steps, self._rows]
             return self.folder / "serve.py", []
 
+        for log in self.folder.glob("*.log"):
+            log.unlink()  # of the job before: its lines are no signs of this one
         tasks = ClusterTasks(self._nursery, self.folder, command)
         tasks.start_all(ps=SERVERS, worker=1, chief=1, later=["chief"])
         servers = [tasks.running["ps", number] for number in range(SERVERS)]
@@ -78,7 +113,7 @@ class Job:
                 # Read while they run: an ended process has no memory.
                 most = [max(m, sampled(pid)) for m, pid in zip(most, pids, strict=True)]
                 chief = max(chief, sampled(tasks.running["chief", 0].pid))
-                if kill_worker and "STEP" in tasks.log("chief", 0):
+                if kill_worker and "STEP" in tasks.running["chief", 0].tail():
                     tasks.running["worker", 0].kill()
                     tasks.start("worker", 0)
                     kill_worker = False

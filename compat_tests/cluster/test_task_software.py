@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -11,7 +13,8 @@ import estimator_bridge
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime import task_software, tasks
-from estimator_bridge.runtime.task_software import Software
+from estimator_bridge.runtime.task_software import TaskReport, Software
+from tf2_engine import log
 from tf2_engine.native import loading
 
 OWN = Software(tf.version.VERSION, "1.0", "5eed", True)
@@ -93,6 +96,79 @@ def test_a_version_that_says_other_things_is_refused(
     say_texts(cluster, json.dumps({"tensorflow": "3.0", "later": 1}), OWN.to_json())
     with pytest.raises(errors.InvalidInput, match=r"ps 0 at .*3\.0 and estimator-bridge unknown"):
         task_software.native_devices(cluster)
+
+
+def test_a_task_of_another_cluster_is_refused(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its name and the addresses that differ; an evaluator, which is no part, does not count.
+
+    Whatever a task has otherwise in its TF_CONFIG, a step would wait for it without an end.
+    """
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    with_evaluator = TaskReport(OWN, {**cluster.tasks, "evaluator": ["z:1"]}).to_json()
+    say_texts(cluster, TaskReport(OWN, cluster.tasks).to_json(), with_evaluator)
+    assert task_software.native_devices(cluster)
+
+    other_clusters: list[tuple[dict[str, Any], str]] = [
+        ({"ps": ["d:1", "e:1"]}, r"\{'ps': \['d:1', 'e:1'\]\}"),
+        ({"ps": cluster.tasks["ps"][:1]}, r"\{'ps': \['127"),
+        ({"worker": ["b:1"]}, r"\{'worker': \['b:1'\]\}, but the chief \{'worker': \[\]\}"),
+        ({"chief": ["a:1"]}, r"\{'chief': \['a:1'\]\}"),
+    ]
+    for change, shown in other_clusters:
+        other = TaskReport(OWN, {**cluster.tasks, **change}).to_json()
+        say_texts(cluster, OWN.to_json(), other)
+        with pytest.raises(errors.InvalidInput, match=rf"ps 1 at 127\S+ has another .*: {shown}"):
+            task_software.native_devices(cluster)
+
+
+def test_a_task_in_the_place_of_another_is_refused(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that TF_CONFIG gives another number than the chief's is named, with the way out."""
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    say(cluster, OWN, OWN)
+    crossed = {"chief": [f"127.0.0.1:{free_ports(1)[0]}"], "ps": cluster.tasks["ps"][::-1]}
+    with pytest.raises(errors.InvalidInput, match=r"at 127\S+ does not answer as ps [01]: .*place"):
+        task_software.native_devices(tasks.Cluster(crossed, "chief", 0))
+
+
+def test_a_task_that_trains_by_itself_is_refused(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it serves soon: a program may train without a TPU first, and then with one."""
+    monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
+    trains = TaskReport(OWN, cluster.tasks, trains=True).to_json()
+    say_texts(cluster, OWN.to_json(), trains)
+    timer = threading.Timer(1.0, lambda: say(cluster, OWN, OWN))
+    timer.start()
+    assert cluster.servers[1] in task_software.native_devices(cluster)
+    timer.join()
+
+    monkeypatch.setattr(task_software, "_SECONDS_OF_SILENCE", 0.0)
+    say_texts(cluster, OWN.to_json(), trains)
+    with pytest.raises(
+        errors.InvalidInput, match=r"ps 1 at 127\S+ trains by itself, without use_tpu"
+    ):
+        task_software.native_devices(cluster)
+
+
+def test_the_log_names_tasks_that_are_waited_for(
+    cluster: tasks.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that runs something else, or nothing, would be waited for without a word."""
+    lines: list[str] = []
+    monkeypatch.setattr(log, "info", lambda text, *values: lines.append(text % values))
+    monkeypatch.setattr(task_software, "_SECONDS_OF_SILENCE", 0.2)
+    others = cluster.others()
+    answers: dict[str, TaskReport | Exception] = {others[0][2]: TaskReport(OWN)}
+    timer = threading.Timer(0.5, lambda: answers.update({others[1][2]: TaskReport(OWN)}))
+    timer.start()
+    task_software._wait_for(others, answers)
+    timer.join()
+    assert lines
+    assert lines[0].startswith(f"Waiting for ps 1 at {others[1][1]}. Each task must run")
 
 
 def test_a_task_that_comes_back_without_native_ops_ends_the_session(

@@ -8,8 +8,9 @@ from __future__ import annotations
 import inspect
 import json
 import pathlib
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -314,6 +315,85 @@ REFUSED_CLUSTERS: dict[str, tuple[Any, str]] = {
     "model_dir empty": ({"model_dir": ""}, "model_dir in TF_CONFIG"),
     "no object": ([1], r"\[1\]"),
 }
+
+
+IN_CLUSTER = {"cluster": PARAMETER_SERVERS, "task": {"type": "ps", "index": 0}}
+ADDRESSES: dict[str, str | None] = {
+    "127.0.0.1:2222": None,
+    "d:1": None,
+    "first-ps-0.first.svc:65535": None,
+    "[::1]:2222": None,
+    "[fe80::1%eth0]:2222": None,
+    "": "ps 0 is at ''",
+    "d": "ps 0 is at 'd'",
+    "d:": "HOST:PORT",
+    ":2222": "HOST:PORT",
+    "d:x": "HOST:PORT",
+    "d:0": "from 1 to 65535",
+    "d:65536": "from 1 to 65535",
+    "d:1 ": "HOST:PORT",
+    "grpc://d:1": "HOST:PORT",
+    "::1:2222": "in brackets",
+    "e:1": "ps 0 and ps 1 are at the same address, 'e:1'",
+    "a:1": "chief 0 and ps 0 are at the same address",
+}
+"""Addresses of the parameter server 0, and parts of the errors for those at which none listens."""
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_addresses_are_those_of_servers(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address at which no server can listen, or two would have to, is refused by name."""
+    cluster = {**PARAMETER_SERVERS, "ps": [address, "e:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({**IN_CLUSTER, "cluster": cluster}))
+    shown = ADDRESSES[address]
+    if shown is None:
+        assert run_config.RunConfig().cluster_spec.as_dict()["ps"][0] == address
+    else:
+        with pytest.raises(errors.InvalidSpec, match=re.escape(shown)):
+            run_config.RunConfig()
+
+
+def test_an_address_of_one_process_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster of a chief alone has no server: its address may be any text, as with stock."""
+    config = {"cluster": {"chief": ["here"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert run_config.RunConfig().is_chief
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, False, 0, -1, 7, 0.5, "", "x", "1", "chief"),
+    *([], {}, [1], {"a": 1}, [[]], [None], ["a:1", "a:1"]),
+)
+
+
+def changed_at_each_place(config: Any, odd: Any) -> Iterator[Any]:
+    """Yields copies of a JSON value with an odd one in the place of each part of it."""
+    yield odd
+    if isinstance(config, (dict, list)):
+        for key, part in config.items() if isinstance(config, dict) else enumerate(config):
+            for changed in changed_at_each_place(part, odd):
+                copy = config.copy()
+                copy[key] = changed
+                yield copy
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_whatever_is_in_tf_config_is_read_or_refused_by_name(
+    odd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An odd value anywhere in TF_CONFIG is no other error than one that names it."""
+    whole = {**IN_CLUSTER, "model_dir": "m", "session_master": "a", "eval_session_master": "b"}
+    whole["service"] = {"tpu_worker_job_name": "t"}
+    configs = list(changed_at_each_place(whole, odd))
+    assert len(configs) > 15
+    texts = []
+    for config in configs:
+        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+        try:
+            run_config.RunConfig()
+        except errors.EngineError as error:
+            texts.append(str(error))
+    assert [text for text in texts if "TF_CONFIG" not in text] == []
 
 
 @pytest.mark.parametrize("name", REFUSED_CLUSTERS)

@@ -233,12 +233,17 @@ def test_a_chief_trains_and_an_evaluator_evaluates(
 
 
 def test_a_master_does_both(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A `master` trains and evaluates, and returns nothing, as every task of a cluster."""
+    """A `master` trains and evaluates, and returns the last results: stock leaves that undefined.
+
+    So a program that uses what `train_and_evaluate` returns runs in a cluster, too.
+    """
     set_task(monkeypatch, "master")
     results, calls = run(estimator, tmp_path)
 
-    assert results is None
     assert [call[2] for call in calls] == [2, 4, 5]
+    metrics, exports = results
+    assert metrics["global_step"] == 5
+    assert exports == ["export 3"]
 
 
 def test_an_evaluator_waits_for_checkpoints(

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import estimator_bridge
 from estimator_bridge import cli, errors, quiet_start
-from estimator_bridge.cli import output, termination
+from estimator_bridge.cli import output, server_memory, termination
 from tf2_engine import plain_text
 
 FAILED = 2
@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()
     is_program = options.command in _HANDLE_SIGNALS
+    if is_program:
+        server_memory.choose_allocator()
     try:
         with contextlib.nullcontext() if is_program else termination.in_order():
             return int(options.execute(options) or 0)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy import cluster_shape
 from tf2_engine.types import Object
 
 TFConfig: TypeAlias = Mapping[str, Object]
@@ -70,7 +71,8 @@ def read_task(config: TFConfig) -> Task:
     """Returns the place of this process in the cluster.
 
     Raises:
-        InvalidSpec: TF_CONFIG has workers, but no parameter servers, or contradicts itself.
+        InvalidSpec: TF_CONFIG has workers, but no parameter servers, contradicts itself, or has
+            not the form of a cluster.
         WrongType: its "service" is not a dict.
     """
     service = config.get("service")
@@ -80,12 +82,13 @@ def read_task(config: TFConfig) -> Task:
         )
     cluster = config.get("cluster") or {}
     place = config.get("task") or {}
+    cluster_shape.check(config, cluster, place)
     task = _in_cluster(config, cluster, place) if cluster else _alone(config, place)
     return dataclasses.replace(task, service=service)
 
 
 def _alone(config: TFConfig, place: TFConfig) -> Task:
-    task_type, task_id = place.get("type", TaskType.WORKER), int(place.get("index", 0))
+    task_type, task_id = place.get("type", TaskType.WORKER), cluster_shape.index_of(place) or 0
     wrong = _first(
         (task_type != TaskType.WORKER, "task type must be WORKER"),
         (task_id != 0, "task index must be 0"),
@@ -111,6 +114,9 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
             'one chief, parameter servers ("ps") and any number of workers ("worker"). Add the '
             "parameter servers, or run without TF_CONFIG."
         )
+    is_cluster = bool(others)
+    if is_cluster:
+        cluster_shape.check_addresses(cluster)
     if task_type == TaskType.EVALUATOR:
         return Task(
             task_type=TaskType.EVALUATOR,
@@ -120,7 +126,6 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
             num_worker_replicas=0,
             global_id_in_cluster=None,
         )
-    is_cluster = bool(others)
     # In the order of stock: the chief, then workers, and parameter servers last.
     order = [chief, *sorted({*cluster} - {chief, TaskType.PS}), TaskType.PS]
     before = sum(tasks.get(job, 0) for job in order[: order.index(task_type)])
@@ -142,8 +147,8 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
     """Returns type and index of the task, checked by stock's rules and in its words."""
     set_in = 'If "cluster" is set in TF_CONFIG,'
     has_master = chief == TaskType.MASTER
-    task_type, index = place.get("type") or "", place.get("index")
-    number = -1 if index is None else int(index)
+    task_type, index = place.get("type") or "", cluster_shape.index_of(place)
+    number = -1 if index is None else index
     known = {**tasks, TaskType.EVALUATOR: tasks.get(TaskType.EVALUATOR, number + 1)}
     wrong = _first(
         (

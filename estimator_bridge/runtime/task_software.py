@@ -1,23 +1,24 @@
-"""Versions of the tasks of a cluster, which must be equal, and whether these have the native ops.
+"""Reports of the tasks of a cluster: their versions and TF_CONFIG, and if they have the native ops.
 
 A task that serves loads the native ops before its server listens, and reports its software. The
 chief asks when it builds a step: a graph that has a native op on a task without it would be
-refused. It asks again for each session of a training: a task that was started again may be another
+refused, and tasks with another cluster, or another place in it, would wait for others without an
+end. It asks again for each session of a training: a task that was started again may be another
 machine.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.runtime.tasks import Cluster
 from estimator_bridge.version import __version__
 from tf2_engine import log
@@ -25,6 +26,7 @@ from tf2_engine.native import loading, source_digest
 from tf2_engine.types import Session
 
 _NAME = "estimator_bridge/software"  # of what a task says
+_SECONDS_OF_SILENCE = 30.0  # after which the log names the tasks that do not serve yet
 
 
 class Software(NamedTuple):
@@ -53,12 +55,42 @@ class Software(NamedTuple):
         )
 
 
+class TaskReport(NamedTuple):
+    """The report of a task; None where its version says nothing of it.
+
+    Attributes:
+        tasks: the addresses of its TF_CONFIG, by job.
+        trains: whether it trains by itself, without use_tpu=True.
+    """
+
+    software: Software
+    tasks: Mapping[str, Sequence[str]] | None = None
+    trains: bool | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskReport:
+        """Reads the report of a task."""
+        answer = json.loads(text)
+        return cls(Software.from_json(text), answer.get("tasks"), answer.get("trains"))
+
+    def to_json(self) -> str:
+        """Returns the report of a task, as JSON."""
+        report = {**self.software._asdict(), "tasks": self.tasks, "trains": self.trains}
+        return json.dumps(report)
+
+
 def serve(cluster: Cluster) -> None:
-    """Serves as a task of a cluster until the chief ends; says first what this process runs."""
-    software = of_this_process()
+    """Serves as a task of a cluster until the chief ends; reports first what this process runs."""
+    report = TaskReport(of_this_process(), cluster.tasks, trains=False)
     cluster.target()
-    _say(cluster.key, software)
+    _say(cluster, report)
     cluster.serve()
+
+
+def say_that_it_trains(cluster: Cluster) -> None:
+    """Reports that this worker trains by itself, to a chief that takes it for one that serves."""
+    software = Software(tf.version.VERSION, __version__, source_digest(), has_native_ops=False)
+    _say(cluster, TaskReport(software, cluster.tasks, trains=True))
 
 
 def of_this_process() -> Software:
@@ -73,7 +105,8 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
     Waits for tasks that have not started yet, as every session does.
 
     Raises:
-        InvalidInput: a task runs another version of the package, or of TensorFlow.
+        InvalidInput: a task runs another version of the package, or of TensorFlow, has another
+            TF_CONFIG, or trains by itself.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -112,58 +145,116 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     here = of_this_process()
     others = cluster.others()
     devices = {cluster.own_device}
-    for (name, address, device), software in zip(others, _ask(cluster, others), strict=True):
+    for (name, address, device), report in zip(others, _ask(cluster, others), strict=True):
+        software = report.software
         if software[:-1] != here[:-1]:
             raise errors.InvalidInput(
                 f"The task {name} at {address} has {software.versions()}, but the chief "
                 f"{here.versions()}. Install the same versions of TensorFlow and of "
                 "estimator-bridge in all tasks."
             )
+        _check_config(cluster, f"{name} at {address}", report)
         if software.has_native_ops:
             devices.add(device)
     return frozenset(devices) if here.has_native_ops else frozenset()
 
 
-@functools.cache
-def _say(key: str, software: Software) -> None:
-    cluster = Cluster.of_key(key)
+def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
+    """Raises InvalidInput if the settings of a task are not for the cluster of this chief."""
+    if report.tasks is not None:
+        # An evaluator is no part of the cluster, and need not be in it.
+        jobs = sorted((report.tasks.keys() | cluster.tasks.keys()) - {TaskType.EVALUATOR})
+        differing = [job for job in jobs if report.tasks.get(job) != cluster.tasks.get(job)]
+        if differing:
+            there, here = (
+                {job: list(each.get(job, ())) for job in differing}
+                for each in (report.tasks, cluster.tasks)
+            )
+            raise errors.InvalidInput(
+                f"The task {name} has another cluster in TF_CONFIG: {there}, but the chief {here}. "
+                'Start all tasks with the same "cluster".'
+            )
+    if report.trains:
+        raise errors.InvalidInput(
+            f"The task {name} trains by itself, without use_tpu=True, but the chief trains on its "
+            "workers, with use_tpu=True. Start the same program with the same arguments in all "
+            "tasks, or `estimator-bridge serve` in the workers."
+        )
+
+
+def _say(cluster: Cluster, report: TaskReport) -> None:
+    """Reports to whoever asks from now on; an earlier report is replaced."""
     with tf.Graph().as_default(), tf.device(cluster.own_device):
-        say = tf.raw_ops.Stage(values=[software.to_json()], shared_name=_NAME)
+        clear = tf.raw_ops.StageClear(dtypes=[tf.string], shared_name=_NAME)
+        with tf.control_dependencies([clear]):
+            say = tf.raw_ops.Stage(values=[report.to_json()], shared_name=_NAME)
         with cluster.session(cluster.own_device) as session:
             session.run(say)
 
 
-def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[Software]:
-    """Returns the software of each of the tasks, in their order."""
+def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
+    """Returns the reports of the tasks, in their order; waits for tasks that do not serve yet."""
     cluster.target()  # one thread starts the server
-    answers: dict[str, Software | Exception] = {}
-
-    def ask(device: str) -> None:
-        while device not in answers:
-            try:
-                answers[device] = _answer(cluster, device)
-            except (tf.errors.UnavailableError, tf.errors.AbortedError):
-                time.sleep(0.5)  # it ends just now, or starts
-            except Exception as error:  # for the thread that waits
-                answers[device] = error
-
-    threads = [threading.Thread(target=ask, args=(device,), daemon=True) for _, _, device in others]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(1.0)  # in turns, so that signals are handled
-    return [_of(answers[device]) for _, _, device in others]
+    answers: dict[str, TaskReport | Exception] = {}
+    for _, _, device in others:
+        arguments = (cluster, device, answers)
+        threading.Thread(target=_ask_until_it_serves, args=arguments, daemon=True).start()
+    _wait_for(others, answers)
+    return [_of(each, answers[each[2]]) for each in others if each[2] in answers]
 
 
-def _of(answer: Software | Exception) -> Software:
+def _ask_until_it_serves(
+    cluster: Cluster, device: str, answers: dict[str, TaskReport | Exception]
+) -> None:
+    """Adds the report of a task to the answers, or an error."""
+    end = time.monotonic() + _SECONDS_OF_SILENCE
+    while device not in answers:
+        try:
+            report = _answer(cluster, device)
+            if not report.trains or time.monotonic() > end:
+                answers[device] = report
+            else:
+                time.sleep(0.5)  # it may be about to end what it trains by itself
+        except (tf.errors.UnavailableError, tf.errors.AbortedError):
+            time.sleep(0.5)  # it ends just now, or starts
+        except Exception as error:  # for the thread that waits
+            answers[device] = error
+
+
+def _wait_for(
+    others: Sequence[tuple[str, str, str]], answers: Mapping[str, TaskReport | Exception]
+) -> None:
+    """Waits until all tasks have answered, or one has failed; the log names those that are late."""
+    named = time.monotonic()
+    while waiting := [f"{name} at {address}" for name, address, d in others if d not in answers]:
+        if any(isinstance(answer, Exception) for answer in answers.values()):
+            return  # it may be the reason for which others are silent
+        time.sleep(0.05)  # in turns, so that signals are handled
+        if time.monotonic() - named > _SECONDS_OF_SILENCE:
+            named = time.monotonic()
+            log.info(
+                "Waiting for %s. Each task must run the program, or `estimator-bridge serve`, at "
+                "its address, with its place in TF_CONFIG.",
+                ", ".join(waiting),
+            )
+
+
+def _of(task: tuple[str, str, str], answer: TaskReport | Exception) -> TaskReport:
+    if isinstance(answer, (tf.errors.InvalidArgumentError, tf.errors.NotFoundError)):
+        name, address, _ = task
+        job, _, index = name.partition(" ")
+        raise errors.InvalidInput(
+            f"The task at {address} does not answer as {name}: its TF_CONFIG gives it another "
+            'place. End it, and start it with the "cluster" of the chief and with the "task" '
+            f'{{"type": "{job}", "index": {index}}}.'
+        ) from answer
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def _answer(cluster: Cluster, device: str) -> Software:
+def _answer(cluster: Cluster, device: str) -> TaskReport:
     with tf.Graph().as_default(), tf.device(device):
         (text,) = tf.raw_ops.StagePeek(index=0, dtypes=[tf.string], shared_name=_NAME)
         with cluster.session(device) as session:
-            return Software.from_json(session.run(text))
+            return TaskReport.from_json(session.run(text))

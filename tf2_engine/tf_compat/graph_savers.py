@@ -146,18 +146,35 @@ class VariableInSlices(_saveable_object.SaveableObject):
                 # A value that is restored over is dropped before another one fills memory.
                 empty = tf.raw_ops.Empty(shape=self._variable.shape.as_list(), dtype=dtype)
                 order.before = [tf.raw_ops.AssignVariableOp(resource=handle, value=empty)]
-            for spec, (begin, end) in zip(self.specs, itertools.pairwise(self._edges), strict=True):
-                with tf.control_dependencies(order.before):
-                    (rows,) = tf.raw_ops.RestoreV2(
-                        prefix=order.file,
-                        tensor_names=[spec.name],
-                        shape_and_slices=[spec.slice_spec],
-                        dtypes=[dtype],
-                    )
-                    written = tf.raw_ops.ResourceStridedSliceAssign(
-                        ref=handle, begin=[begin], end=[end], strides=[1], value=rows
-                    )
-                order.before = [written]
+            edges = tf.constant(self._edges, tf.int64)
+            specs = tf.constant([spec.slice_spec for spec in self.specs])
+
+            def restore_slice(number: Tensor) -> Tensor:
+                (rows,) = tf.raw_ops.RestoreV2(
+                    prefix=order.file,
+                    tensor_names=[self.specs[0].name],
+                    shape_and_slices=specs[number : number + 1],
+                    dtypes=[dtype],
+                )
+                written = tf.raw_ops.ResourceStridedSliceAssign(
+                    ref=handle,
+                    begin=edges[number : number + 1],
+                    end=edges[number + 1 : number + 2],
+                    strides=tf.ones([1], tf.int64),
+                    value=rows,
+                )
+                with tf.control_dependencies([written]):
+                    return number + 1
+
+            with tf.control_dependencies(order.before):
+                # A loop: ops for each slice of a large table would fill the memory of the chief.
+                done = tf.while_loop(
+                    lambda number: number < len(self.specs),
+                    restore_slice,
+                    [tf.constant(0)],
+                    parallel_iterations=1,
+                )
+            order.before = [done[0].op]
         return order.before[0]
 
 

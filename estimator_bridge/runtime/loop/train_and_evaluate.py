@@ -33,7 +33,7 @@ def train_and_evaluate(
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, None and None if there
-        was none; in a cluster, None.
+        was none. In a cluster those of a "master", which evaluates, too; other tasks return None.
 
     Raises:
         WrongType: an argument is of another type.
@@ -75,7 +75,7 @@ def train_and_evaluate(
         hooks=list(train_spec.hooks),
         saving_listeners=listeners,
     )
-    return listener.results if is_alone else None
+    return listener.results if evaluates else None
 
 
 def start_delay(config: Object) -> float:

@@ -200,7 +200,7 @@ def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
 
 def _has_large_pieces(reader: Reader) -> bool:
     return any(
-        piece.size > max(slices.SLICE_BYTES, tensor.row_size)
+        slices.is_large_piece(piece.size, tensor.row_size)
         for tensor in reader.tensors.values()
         if tensor.shape
         for piece in tensor.slices

@@ -12,8 +12,15 @@ from estimator_bridge.runtime.step.table_variables import TableVariables
 from tf2_engine import sharding, tf_compat
 from tf2_engine.types import Object, Variable
 
-SLICE_BYTES = 64 << 20
-"""The most bytes of a slice."""
+SLICE_BYTES = 40 << 20
+"""The most bytes of a slice.
+
+More than glibc keeps in its heaps when they are freed (32 MiB, M_MMAP_THRESHOLD_MAX), so that the
+memory of each slice goes back to the system; and so few that three of them, of a session that ends
+and of the next one, are about a hundred megabytes.
+"""
+
+_LARGE_PIECE = 2  # slices
 
 _ALIGNED_ROWS = 16
 """A slice of a multiple of so many rows is stored without a copy, whatever a row's size."""
@@ -50,6 +57,14 @@ def in_slices(
                 for each in variables
             ]
     return saved
+
+
+def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
+    """Returns whether a stored piece is too large to be read again for each slice of it.
+
+    Pieces of at most twice as many bytes as a slice are read twice: those of earlier versions.
+    """
+    return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
 def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:

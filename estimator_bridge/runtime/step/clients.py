@@ -9,9 +9,9 @@ import functools
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.cluster import TaskType
+from estimator_bridge.runtime import task_software
 from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.runtime.step.placing import DeviceFunction, following
-from estimator_bridge.runtime.task_software import SameSoftwareHook
 from estimator_bridge.runtime.tasks import Cluster, task_of
 from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
@@ -68,7 +68,7 @@ class InGraph(Client):
     @property
     def hooks(self) -> list[Hook]:
         """Returns the hook that ends a training whose task came back without native ops."""
-        return [SameSoftwareHook(self.cluster)]
+        return [task_software.SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Keeps sessions apart: an evaluation beside a training has variables of its names."""
@@ -106,9 +106,8 @@ class BetweenGraph(Client):
         return None if self.cluster.is_chief else end_of(self.cluster)
 
     def announce(self) -> None:
-        """Says once, in the chief, that workers have to train by themselves."""
-        if self.cluster.is_chief:
-            _announce(self.cluster.key)
+        """Says once that workers have to train by themselves, or that this one does."""
+        _announce(self.cluster.key)
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Lets sessions see parameter servers and this task, so that no other is waited for."""
@@ -126,4 +125,8 @@ class BetweenGraph(Client):
 
 @functools.cache
 def _announce(key: str) -> None:
-    Cluster.of_key(key).say_workers_train()
+    cluster = Cluster.of_key(key)
+    if cluster.is_chief:
+        cluster.say_workers_train()
+    else:
+        task_software.say_that_it_trains(cluster)

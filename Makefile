@@ -229,10 +229,12 @@ dist: $(TF_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, tw
 # their own, which nothing else uses.
 
 PEERS := bench-recommenders bench-torch
+GPU := bench-gpu bench-torch-gpu
 BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
+BENCH_GPU := tf-session keras-fit tf-nest torch-gpu fbgemm-gpu
 
-.PHONY: bench bench-peers bench-small bench-scaling
+.PHONY: bench bench-peers bench-gpu bench-small bench-start-up bench-scaling
 bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside stock: make bench TF=215 ARGS='--workload onehot'
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH) $(ARGS)
 
@@ -243,16 +245,22 @@ bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it 
 bench-small: $(ENVS)/tf215/.ready  ## steps per second of a small model, beside stock's
 	$(ENVS)/tf215/bin/python -m benchmarks.small $(ARGS)
 
+bench-start-up: $(ENVS)/tf215/.ready  ## seconds from the start of a program to its first steps, beside stock's
+	$(ENVS)/tf215/bin/python -m benchmarks.start_up $(ARGS)
+
+bench-gpu: $(ENVS)/bench-gpu/.ready $(ENVS)/bench-torch-gpu/.ready  ## how fast it is on a GPU of NVIDIA, beside torch and FBGEMM there
+	$(ENVS)/bench-gpu/bin/python -m benchmarks.run --envs $(ENVS) --contenders $(BENCH_GPU) $(ARGS)
+
 bench-scaling: $(ENVS)/tf$(TF)/.ready  ## how time and memory grow with rows, batch, tables, threads
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.scaling $(ARGS)
 
-$(PEERS:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
+$(PEERS:%=$(ENVS)/%/.ready) $(GPU:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constraints/%.txt
 	$(new_env)
 	@$(PIP) install -qq -r $<
 	@touch $@
 
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

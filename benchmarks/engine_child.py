@@ -6,6 +6,9 @@ The mode is "function", "nest" or "packed": a tf.function for each step, and wha
 tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
 come from a pipeline. All but "function" have gradients, and one number of each activation, inside.
 
+Where TensorFlow sees a GPU, and native is 0, tables and steps are on it, and so are the batches of
+all modes but "graph". A step is over when a number has come to the host that is computed after it.
+
 Answers every line "train N" or "infer N" with the milliseconds of N steps, and "memory 1" with what
 is resident above TensorFlow's own, in multiples of tables and slots.
 """
@@ -30,6 +33,8 @@ def main() -> None:
     threads = int(sys.argv[4]) if len(sys.argv) > 4 else THREADS
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
+    for gpu in tf.config.list_physical_devices("GPU"):  # which other contenders use as well
+        tf.config.experimental.set_memory_growth(gpu, True)
     tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # what TensorFlow takes for itself
     before = resident()
     steps = _MODES[mode](workload, native, threads)
@@ -52,7 +57,7 @@ def _engine(workload: Workload, native: bool) -> TPUEmbedding:
     return embedding
 
 
-def _inputs(workload: Workload) -> list[list[Any]]:
+def inputs_of(workload: Workload) -> list[list[Any]]:
     """Returns per batch the arrays of all tables: ids, and row splits if samples have several."""
     of_tables = batches(workload)
     per_batch: list[list[Any]] = []
@@ -65,7 +70,8 @@ def _inputs(workload: Workload) -> list[list[Any]]:
     return per_batch
 
 
-def _features(workload: Workload, arrays: Any) -> dict[str, Any]:
+def features_of(workload: Workload, arrays: Any) -> dict[str, Any]:
+    """Returns the ids of each feature, of the arrays or tensors of a batch."""
     if workload.most_ids == 1:
         return {f"f{i}": ids for i, ids in enumerate(arrays)}
     return {
@@ -74,7 +80,8 @@ def _features(workload: Workload, arrays: Any) -> dict[str, Any]:
     }
 
 
-def _gradients(workload: Workload) -> dict[str, Any]:
+def gradients_of(workload: Workload) -> dict[str, Any]:
+    """Returns the gradients of each feature's activations, [batch, dim] float32."""
     # No two alike: TensorFlow would keep one for all of them, which then stays in the cache.
     shape = (workload.batch, workload.dim)
     return {f"f{i}": np.full(shape, 0.01 + 1e-4 * i, np.float32) for i in range(workload.tables)}
@@ -82,18 +89,18 @@ def _gradients(workload: Workload) -> dict[str, Any]:
 
 def _function(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     embedding = _engine(workload, native)
-    inputs = [[tf.constant(array) for array in arrays] for arrays in _inputs(workload)]
-    gradients = {name: tf.constant(value) for name, value in _gradients(workload).items()}
+    inputs = [[tf.constant(array) for array in arrays] for arrays in inputs_of(workload)]
+    gradients = {name: tf.constant(value) for name, value in gradients_of(workload).items()}
 
     @tf.function(autograph=False)
     def train(arrays: Any, sent: Any) -> None:
-        embedding.enqueue(_features(workload, arrays))
+        embedding.enqueue(features_of(workload, arrays))
         embedding.dequeue()
         embedding.apply_gradients(sent)
 
     @tf.function(autograph=False)
     def infer(arrays: Any) -> Any:
-        embedding.enqueue(_features(workload, arrays), training=False)
+        embedding.enqueue(features_of(workload, arrays), training=False)
         return embedding.dequeue()
 
     return {"train": lambda i: train(inputs[i], gradients), "infer": lambda i: infer(inputs[i])}
@@ -103,7 +110,9 @@ def _nest(
     workload: Workload, native: bool, threads: int, *, packs: bool = False
 ) -> dict[str, Step]:
     embedding = _engine(workload, native)
-    inputs = [_features(workload, list(map(tf.constant, arrays))) for arrays in _inputs(workload)]
+    inputs = [
+        features_of(workload, list(map(tf.constant, arrays))) for arrays in inputs_of(workload)
+    ]
     if packs:
         inputs = [embedding.pack(features) for features in inputs]
 
@@ -111,16 +120,18 @@ def _nest(
     def train(features: Any) -> Any:
         embedding.enqueue(features)
         activations = embedding.dequeue()
-        sent = {name: tf.constant(value) for name, value in _gradients(workload).items()}
-        embedding.apply_gradients(sent)
-        return _one_number_of_each(activations)
+        sent = {name: tf.constant(value) for name, value in gradients_of(workload).items()}
+        return _after(embedding.apply_gradients(sent), one_number_of_each(activations))
 
     @tf.function(autograph=False, reduce_retracing=True)
     def infer(features: Any) -> Any:
         embedding.enqueue(features, training=False)
-        return _one_number_of_each(embedding.dequeue())
+        return one_number_of_each(embedding.dequeue())
 
-    return {"train": lambda i: train(inputs[i]), "infer": lambda i: infer(inputs[i])}
+    return {
+        "train": lambda i: train(inputs[i]).numpy(),
+        "infer": lambda i: infer(inputs[i]).numpy(),
+    }
 
 
 def _packed(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
@@ -128,7 +139,7 @@ def _packed(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
 
 
 def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
-    of_batches = _inputs(workload)
+    of_batches = inputs_of(workload)
     with tf.Graph().as_default():
         embedding = _engine(workload, native)
         # From memory, as batches come in a training loop: to feed them costs Python's time.
@@ -136,31 +147,36 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         for arrays in of_batches[1:]:
             data = data.concatenate(tf.data.Dataset.from_tensors(tuple(arrays)))
         inputs = tf.compat.v1.data.make_one_shot_iterator(data.repeat()).get_next()
-        features = _features(workload, inputs)
+        features = features_of(workload, inputs)
         embedding.enqueue(features)
         activations = embedding.dequeue()
         update = embedding.apply_gradients(
-            {name: tf.constant(value) for name, value in _gradients(workload).items()}
+            {name: tf.constant(value) for name, value in gradients_of(workload).items()}
         )
-        used = _one_number_of_each(activations)
+        used = _after(update, one_number_of_each(activations))
         embedding.enqueue(features, training=False)
-        looked_up = _one_number_of_each(embedding.dequeue())
+        looked_up = one_number_of_each(embedding.dequeue())
         session = tf.compat.v1.Session(
             config=tf.compat.v1.ConfigProto(
                 intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
             )
         )
+        # Once: TensorFlow keeps memory of the tables that another initialization replaces.
         session.run(tf.compat.v1.global_variables_initializer())
-        shards = [v for t in embedding.tables.values() for s in t.variables.values() for v in s]
-        session.run([shard.initializer for shard in shards])
         run = {
-            "train": session.make_callable([update, used]),
+            "train": session.make_callable(used),
             "infer": session.make_callable(looked_up),
         }
     return {what: lambda i, call=call: call() for what, call in run.items()}  # type: ignore[misc]
 
 
-def _one_number_of_each(activations: Any) -> Any:
+def _after(update: Any, number: Any) -> Any:
+    """Returns the number, computed when the update has been."""
+    with tf.control_dependencies([] if update is None else [update]):
+        return number + 0.0
+
+
+def one_number_of_each(activations: Any) -> Any:
     """Activations stay where they are, but are needed: TensorFlow leaves out what is not."""
     return tf.add_n([value[0, 0] for value in activations.values()])
 

@@ -66,8 +66,12 @@ ENTRIES = {
     "native-function": Entry("engine_child", ("function", "1")),
     "native-nest": Entry("engine_child", ("nest", "1")),
     "native-packed": Entry("engine_child", ("packed", "1")),
+    "keras-fit": Entry("keras_child", ("16",), kinds=("train",)),
+    "keras-fit-1": Entry("keras_child", ("1",), kinds=("train",)),
     "native-session": Entry("engine_child", ("graph", "1")),
     "tf-function": Entry("engine_child", ("function", "0")),
+    "tf-nest": Entry("engine_child", ("nest", "0")),
+    "tf-packed": Entry("engine_child", ("packed", "0")),
     "tf-session": Entry("engine_child", ("graph", "0")),
     "bridge-estimator": Entry("peers.estimator_child", ("bridge",), kinds=("train",)),
     "stock-estimator": Entry("peers.estimator_child", ("stock",), "tf215", ("train",)),
@@ -76,6 +80,8 @@ ENTRIES = {
     "torch": Entry("peers.torch_child", ("kept",), "bench-torch"),
     "torch-dropped": Entry("peers.torch_child", ("dropped",), "bench-torch", ("infer",)),
     "fbgemm": Entry("peers.fbgemm_child", (), "bench-torch"),
+    "torch-gpu": Entry("peers.torch_child", ("kept", "cuda"), "bench-torch-gpu"),
+    "fbgemm-gpu": Entry("peers.fbgemm_child", ("cuda",), "bench-torch-gpu"),
 }
 
 

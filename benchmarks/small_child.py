@@ -1,6 +1,6 @@
 """A small model on a TPUEstimator as programs configure it: what a step costs beside its ops.
 
-    python -m benchmarks.small_child <stock|bridge> <host|engine>
+    python -m benchmarks.small_child <stock|bridge> <host|engine> [steps to warm up]
 
 Answers every line "train N" with the milliseconds of N steps together, hooks, summaries and reports
 of a default RunConfig included.
@@ -24,7 +24,7 @@ WARM_UP = 300
 
 def main() -> None:
     """Serves its standard input."""
-    whose, where = sys.argv[1:]
+    whose, where, *warm_up = sys.argv[1:]
     if whose == "stock":
         from tensorflow.compat.v1 import estimator
         from tensorflow.compat.v1.tpu import experimental as parameters
@@ -69,7 +69,8 @@ def main() -> None:
         ),
     )
     per_call = config.tpu_config.iterations_per_loop if where == "engine" else 1
-    job.train(input_fn, hooks=[Asked(per_call)], steps=10**9)
+    asked = Asked(per_call, int(warm_up[0]) if warm_up else WARM_UP)
+    job.train(input_fn, hooks=[asked], steps=10**9)
 
 
 class Asked(tf.train.SessionRunHook):
@@ -77,12 +78,13 @@ class Asked(tf.train.SessionRunHook):
 
     Args:
         per_call: steps from one call of the hook to the next.
+        warm_up: steps that are made before.
     """
 
-    def __init__(self, per_call: int) -> None:
+    def __init__(self, per_call: int, warm_up: int) -> None:
         self._per_call = per_call
         self._commands = commands()
-        self._left, self._warm = WARM_UP, False
+        self._left, self._warm = warm_up, False
         self._started = 0.0
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 import tf2_engine
-from compat_tests.support import own_choice, tpus, version_shares
+from compat_tests.support import gpu, own_choice, tpus, version_shares
 from compat_tests.support.stock_engine import StockEngine
 from estimator_bridge.settings.quirks import default_quirks, set_default_quirks
 from tf2_engine.backends import Driver, HostDriver
@@ -293,6 +293,7 @@ class Engine:
 
         Args:
             driver: one of `cases.optimizers.DRIVERS`, or an object; None is the engine's default;
+                "gpu" has the kernels of GPUs wherever it runs;
                 "stock" runs stock's TPUEmbedding instead, on a software TPU.
             split: a step is two functions: one enqueues, one looks up and applies gradients.
             **options: of `TPUEmbedding`.
@@ -311,6 +312,8 @@ class Engine:
             else:
                 if driver in ("host", "native"):
                     driver = HostDriver(native=driver == "native")
+                elif driver == "gpu":
+                    driver = gpu.GpuDriver()
                 self.embedding = tf2_engine.TPUEmbedding(spec, driver=driver, **options)
         self._functions: dict[Any, Any] = {}
         self._several_cores = cores > 1

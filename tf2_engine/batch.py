@@ -7,13 +7,15 @@ An *occurrence* is one id that contributes to one cell with some *gain*.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf2_engine import errors
+from tf2_engine.graph_mode import run_after, run_if
 from tf2_engine.plan import FeaturePlan
+from tf2_engine.row_sums import add_rows
 from tf2_engine.specs import FeatureSpec
 from tf2_engine.types import Ids, Object, Op, Tensor
 
@@ -228,7 +230,8 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     float32, then rows are summed: the rounding order of the device.
 
     An `out_of_range` of "error" fails the step with a message that names an id outside the table;
-    "drop" treats it as absent. Raises InvalidInput if the batch does not fit the output shape.
+    "drop" treats it as absent; "unchecked" leaves it to `after_range_checks`. Raises InvalidInput
+    if the batch does not fit the output shape.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -250,6 +253,24 @@ def occurrences_in(
         ids = _after([_assert_in_range(feature, ids)], ids)
     gain = weight if cell is None else _gain(feature.table.combiner, weight, cell, num_cells)
     return Occurrences(ids, cell, gain, num_cells)
+
+
+def after_range_checks(
+    features: Sequence[FeaturePlan], of_features: Sequence[Occurrences]
+) -> list[Occurrences]:
+    """Returns occurrences whose ids are there when those of all features have been checked.
+
+    An id outside the table of its feature fails the step as in `occurrences`. All features have one
+    check together, for devices on which a check makes the host wait.
+    """
+    pairs = list(zip(features, of_features, strict=True))
+    inside = tf.stack([_all_in_range(feature, each.ids) for feature, each in pairs])
+    check = run_if(
+        tf.logical_not(tf.reduce_all(inside)),
+        lambda: tf.group(*[_assert_in_range(feature, each.ids) for feature, each in pairs]),
+    )
+    with run_after([check]):
+        return [dataclasses.replace(each, ids=tf.identity(each.ids)) for each in of_features]
 
 
 def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
@@ -399,8 +420,9 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Ce
 
 def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
     assert raw.index is not None
-    row = tf.searchsorted(raw.index[1:], tf.range(tf.size(raw.ids, out_type=tf.int64)), "right")
-    row = tf.cast(row, tf.int64)
+    numbers = tf.range(tf.size(raw.ids, out_type=tf.int64))
+    # Of int64 throughout: TensorFlow keeps int32 on the host, also for ops that are on a GPU.
+    row = tf.searchsorted(raw.index[1:], numbers, "right", out_type=tf.int64)
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
         return _Cells(row, num_cells, None, raw.weight)
@@ -442,10 +464,24 @@ def _gain(
         return weight
     ones = tf.ones_like(cell, tf.float32) if weight is None else weight
     if combiner == "mean":
-        denominator = tf.math.unsorted_segment_sum(ones, cell, num_cells)
+        denominator = _sums(ones, cell, num_cells)
     else:
-        denominator = tf.sqrt(tf.math.unsorted_segment_sum(tf.square(ones), cell, num_cells))
+        denominator = tf.sqrt(_sums(tf.square(ones), cell, num_cells))
     return ones * tf.gather(tf.math.divide_no_nan(1.0, denominator), cell)
+
+
+def _sums(values: Tensor, cell: Tensor, num_cells: Tensor | int) -> Tensor:
+    return add_rows(values[:, None], None, cell, num_cells)[:, 0]
+
+
+def _all_in_range(feature: FeaturePlan, ids: Tensor) -> Tensor:
+    rows = feature.table.vocabulary_size
+    inside = tf.raw_ops.ClipByValue(
+        t=ids,
+        clip_value_min=tf.constant(0, tf.int64),
+        clip_value_max=tf.constant(rows - 1, tf.int64),
+    )
+    return tf.reduce_all(tf.equal(inside, ids))
 
 
 def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tf2_engine import batch, errors, shapes, structure, tf_compat
 from tf2_engine.graph_mode import run_after
+from tf2_engine.native import loading
 from tf2_engine.specs import EngineSpec
 from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
@@ -207,7 +208,7 @@ def _tensors(packed: PackedBatch, layout: Layout) -> list[tuple[Ids, Ids | None]
     if None in known:
         ids = _split(packed.ids, packed.sizes, [_Piece(start) for _, start in placed])
     else:
-        ids = tf.split(packed.ids, known)
+        ids = _parts_of(packed.ids, [size for size in known if size is not None])
     offsets = iter(_split(packed.offsets, packed.sizes, _pieces_of_offsets(placed)))
     of_weights = [_Piece(start + 1) for feature, start in placed if feature.weighted]
     weights = iter(_split(packed.weights, packed.sizes, of_weights))
@@ -242,8 +243,18 @@ def _split(values: Tensor, sizes: Tensor, pieces: Sequence[_Piece]) -> list[Tens
     position, factor, more = (list(column) for column in zip(*pieces, strict=True))
     lengths = tf.gather(sizes, position) * tf.constant(factor, tf.int64)
     lengths += tf.constant(more, tf.int64)
-    parts: list[Tensor] = tf.split(values, lengths, num=len(pieces))
-    return parts
+    return _parts_of(values, lengths)
+
+
+def _parts_of(values: Tensor, lengths: Tensor | list[int]) -> list[Tensor]:
+    """Returns the parts of a vector, which have the lengths."""
+    num = len(lengths) if isinstance(lengths, list) else lengths.shape[0]
+    if not loading.on_gpu():
+        parts: list[Tensor] = tf.split(values, lengths, num=num)
+        return parts
+    # TensorFlow splits integers on the host alone, but cuts parts out of them on a GPU as well.
+    ends = tf.unstack(tf.cast(tf.cumsum(lengths), tf.int32), num)
+    return [values[start:end] for start, end in itertools.pairwise([0, *ends])]
 
 
 def _part(sizes: Tensor, start: int, end: int) -> Tensor:

@@ -17,7 +17,9 @@ def add_rows(
 ) -> Tensor:
     """Returns [count, dim] float32: the sum of `rows[row_of[i]]` over all i whose `into[i]` is j.
 
-    Each sum is taken in ascending order of i; one without terms is zero.
+    On a CPU each sum is taken in ascending order of i. A GPU sorts the indices and adds in an order
+    that depends on their number alone, so that results are the same in every run. A sum without
+    terms is zero.
 
     Args:
         rows: [num_rows, dim] float32.
@@ -26,13 +28,10 @@ def add_rows(
         count: an int or a scalar integer tensor.
         each_has_terms: a promise that there is no sum without terms.
     """
-    if tf.config.list_physical_devices("GPU"):
-        # The fused op of GPUs takes only indices that ascend.
-        terms = rows if row_of is None else tf.gather(rows, row_of)
-        return tf.math.unsorted_segment_sum(terms, into, count)
     num_terms = tf.size(into, out_type=tf.int64)
-    # Named after its use as a gradient, it is the op that gathers and adds in one pass: the two ops
-    # above write and read a row for each term, and the second one takes longer by itself.
+    # Named after its use as a gradient, it is the op that gathers and adds in one pass: tf.gather
+    # and tf.math.unsorted_segment_sum write and read a row for each term, and the second one takes
+    # longer by itself, or, on a GPU, adds in whatever order its threads come.
     total: Tensor = tf.raw_ops.SparseSegmentSumGrad(
         grad=rows,
         indices=into,

@@ -1,6 +1,6 @@
-"""FBGEMM: split-table batched embedding bags on the CPU, exact Adagrad.
+"""FBGEMM: split-table batched embedding bags, exact Adagrad; TorchRec runs the same kernels.
 
-python -m benchmarks.peers.fbgemm_child <workload>
+python -m benchmarks.peers.fbgemm_child <workload> [device: cpu|cuda]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
 )
 
 from benchmarks.child import THREADS, serve
+from benchmarks.peers.torch_child import device_name, finished
 from benchmarks.workloads import BATCHES, batches, find
 
 
@@ -25,10 +26,15 @@ def main() -> None:
     """Serves its standard input."""
     torch.set_num_threads(THREADS)
     workload = find(sys.argv[1])
-    print(f"fbgemm_gpu {fbgemm_gpu.__version__}, torch {torch.__version__}", file=sys.stderr)
+    device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+    versions = f"fbgemm_gpu {fbgemm_gpu.__version__}, torch {torch.__version__}"
+    print(f"{versions} on {device_name(device)}", file=sys.stderr)
+    location, compute = {
+        "cpu": (EmbeddingLocation.HOST, ComputeDevice.CPU),
+        "cuda": (EmbeddingLocation.DEVICE, ComputeDevice.CUDA),
+    }[device]
     tables = SplitTableBatchedEmbeddingBagsCodegen(
-        [(workload.rows, workload.dim, EmbeddingLocation.HOST, ComputeDevice.CPU)]
-        * workload.tables,
+        [(workload.rows, workload.dim, location, compute)] * workload.tables,
         optimizer=EmbOptimType.EXACT_ADAGRAD,
         learning_rate=0.1,
     )
@@ -40,8 +46,13 @@ def main() -> None:
         starts = np.cumsum([0, *(len(one) for one in ids)])
         splits = [table[number].splits[:-1] + start for table, start in zip(of_tables, starts)]
         offsets = np.concatenate([*splits, starts[-1:]])
-        inputs.append((torch.from_numpy(np.concatenate(ids)), torch.from_numpy(offsets)))
-    gradient = torch.full((workload.batch, workload.tables * workload.dim), 0.01)
+        inputs.append(
+            (
+                torch.tensor(np.concatenate(ids), device=device),
+                torch.tensor(offsets, device=device),
+            )
+        )
+    gradient = torch.full((workload.batch, workload.tables * workload.dim), 0.01, device=device)
 
     def train(number: int) -> None:
         tables(*inputs[number]).backward(gradient)
@@ -53,7 +64,7 @@ def main() -> None:
         with torch.no_grad():
             outputs = tables(*inputs[number])
 
-    serve({"train": train, "infer": infer})
+    serve({"train": finished(train, device), "infer": finished(infer, device)})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """torch: EmbeddingBag with sparse gradients, and its Adagrad.
 
-python -m benchmarks.peers.torch_child <workload> <outputs: kept|dropped>
+python -m benchmarks.peers.torch_child <workload> <outputs: kept|dropped> [device: cpu|cuda]
 
 A lookup's outputs are kept until those of the next step have come, as a program keeps them which
-looks at them; or each table's are dropped before the next table is looked up.
+looks at them; or each table's are dropped before the next table is looked up. On a GPU the batches
+are there as well, and a step is over when the GPU is.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 
 import torch
 
-from benchmarks.child import THREADS, serve
+from benchmarks.child import THREADS, Step, serve
 from benchmarks.workloads import BATCHES, Workload, batches, find
 
 
@@ -20,13 +21,15 @@ def main() -> None:
     """Serves its standard input."""
     torch.set_num_threads(THREADS)
     workload = find(sys.argv[1])
-    print(f"torch {torch.__version__}", file=sys.stderr)
+    device = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+    torch.set_default_device(device)
+    print(f"torch {torch.__version__} on {device_name(device)}", file=sys.stderr)
     bags = [bag(workload) for _ in range(workload.tables)]
     optimizer = torch.optim.Adagrad([each.weight for each in bags], lr=0.1)
     of_tables = batches(workload)
     inputs = [
         [
-            (torch.from_numpy(table[number].ids), torch.from_numpy(table[number].splits[:-1]))
+            (torch.tensor(table[number].ids), torch.tensor(table[number].splits[:-1]))
             for table in of_tables
         ]
         for number in range(BATCHES)
@@ -51,7 +54,23 @@ def main() -> None:
             for each, arguments in zip(bags, inputs[number]):
                 each(*arguments)
 
-    serve({"train": train, "infer": {"kept": keep, "dropped": drop}[sys.argv[2]]})
+    infer = {"kept": keep, "dropped": drop}[sys.argv[2]]
+    serve({"train": finished(train, device), "infer": finished(infer, device)})
+
+
+def device_name(device: str) -> str:
+    """Returns the name of a GPU, or "cpu"."""
+    return torch.cuda.get_device_name() if device == "cuda" else device
+
+
+def finished(step: Step, device: str) -> Step:
+    """Returns the step, which on a GPU returns when all of it is done."""
+
+    def run(number: int) -> None:
+        step(number)
+        torch.cuda.synchronize()
+
+    return run if device == "cuda" else step
 
 
 def bag(workload: Workload) -> torch.nn.EmbeddingBag:

@@ -282,7 +282,7 @@ def test_a_gpu_leaves_tables_to_tensorflow(
 ) -> None:
     """On a machine with a GPU the native ops are used only on request."""
     monkeypatch.delenv(loading.SETTING, raising=False)
-    monkeypatch.setattr(loading, "has_gpu", lambda: True)
+    monkeypatch.setattr(loading, "on_gpu", lambda: True)
     with caplog.at_level(logging.WARNING):
         assert loading.host_ops() is None
     assert "there is a GPU" in caplog.text

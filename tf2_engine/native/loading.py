@@ -51,7 +51,7 @@ def host_ops(native: bool | None = None) -> Object:
     wanted = _VALUES[setting()] if native is None else native
     if wanted is False:
         return None
-    if wanted is None and has_gpu():
+    if wanted is None and on_gpu():
         loaded = Loaded(None, "there is a GPU, and the native ops run on CPUs")
     else:
         loaded = load()
@@ -76,9 +76,14 @@ def is_host_op(op: str) -> bool:
     return op in _OPS
 
 
-def has_gpu() -> bool:
-    """Returns whether TensorFlow may put tables on a GPU, where the native ops have no kernels."""
-    return bool(tf.config.get_visible_devices("GPU"))
+def on_gpu() -> bool:
+    """Returns whether tables that are made here are on a GPU, where the native ops have no kernels.
+
+    They are if there is a GPU, and the device in scope is no CPU.
+    """
+    if not tf.config.get_visible_devices("GPU"):
+        return False
+    return "CPU" not in tf.zeros([]).device.upper()
 
 
 def setting() -> str:

@@ -35,9 +35,11 @@ from tf2_engine.tf_compat.feature_columns import with_context as with_context
 from tf2_engine.tf_compat.graph_ops import ARGUMENT_ATTRIBUTE as ARGUMENT_ATTRIBUTE
 from tf2_engine.tf_compat.graph_ops import LAYER_ATTRIBUTE as LAYER_ATTRIBUTE
 from tf2_engine.tf_compat.graph_ops import Cancellation as Cancellation
+from tf2_engine.tf_compat.graph_ops import HostArguments as HostArguments
 from tf2_engine.tf_compat.graph_ops import could_record as could_record
 from tf2_engine.tf_compat.graph_ops import eagerly as eagerly
 from tf2_engine.tf_compat.graph_ops import has_ops as has_ops
+from tf2_engine.tf_compat.graph_ops import host_arguments as host_arguments
 from tf2_engine.tf_compat.graph_ops import is_in_control_flow as is_in_control_flow
 from tf2_engine.tf_compat.graph_ops import is_in_python as is_in_python
 from tf2_engine.tf_compat.graph_ops import move_ops as move_ops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import cancellation as _cancellation
@@ -12,7 +13,7 @@ from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.ops import variable_scope as _variable_scope
 
-from tf2_engine.types import Object, Op, Tensor
+from tf2_engine.types import Message, Object, Op, Tensor
 
 
 @contextlib.contextmanager
@@ -71,6 +72,48 @@ def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
 def num_kernels(op_name: str) -> int:
     """Returns how many kernels an op has in this process, for any kind of device."""
     return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
+
+
+class HostArguments(NamedTuple):
+    """For each input and output of an op on a GPU: whether it is in the memory of the host."""
+
+    inputs: tuple[bool, ...]
+    outputs: tuple[bool, ...]
+
+
+def host_arguments(op: Op) -> HostArguments | None:
+    """Returns where an op on a GPU has its tensors, None if there is no kernel for it."""
+    definition = op.op_def
+    for kernel in _kernels.get_registered_kernels_for_op(op.type).kernel:
+        if kernel.device_type in ("GPU", "DEFAULT") and _takes(kernel, op):
+            names = set(kernel.host_memory_arg)
+            return HostArguments(
+                _in_host_memory(definition.input_arg, names, op),
+                _in_host_memory(definition.output_arg, names, op),
+            )
+    return None
+
+
+def _takes(kernel: Message, op: Op) -> bool:
+    """Returns whether a kernel is for the types of an op."""
+    for constraint in kernel.constraint:
+        value = op.get_attr(constraint.name)
+        types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
+        if not {tf.as_dtype(each) for each in _as_list(value)} <= types:
+            return False
+    return True
+
+
+def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[bool, ...]:
+    flags: list[bool] = []
+    for argument in arguments:
+        count = 1
+        if argument.number_attr:
+            count = op.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            count = len(op.get_attr(argument.type_list_attr))
+        flags += [argument.name in names] * count
+    return tuple(flags)
 
 
 def has_ops(names: Collection[str]) -> bool:

@@ -118,8 +118,11 @@ class ResourceBatchQueue:
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._layout = _Layout(plan, kernels)
-        self._enqueued = [Fifo(self._layout.dtypes(1), "enqueued") for _ in range(plan.num_cores)]
-        self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up")
+        device = kernels.queue_device
+        self._enqueued = [
+            Fifo(self._layout.dtypes(1), "enqueued", device) for _ in range(plan.num_cores)
+        ]
+        self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up", device)
         self._traces: weakref.WeakKeyDictionary[Graph, _Trace] = weakref.WeakKeyDictionary()
 
     def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
@@ -250,7 +253,7 @@ class PendingUpdate:
             num_floats = len(plan.features) * len(cores) + len(plan.dynamic_rates)
             dtypes = self._layout.dtypes(len(cores)) + [tf.float32] * num_floats
             with kernels.on_core(cores[0]):
-                self._fifos.append(Fifo(dtypes, "pending"))
+                self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
         """Applies the update that is pending and leaves another one pending; returns the op."""
@@ -312,11 +315,11 @@ def _other_ops(gradients: PerCore, groups: Sequence[Sequence[int]]) -> list[Tens
 
 
 class Fifo:
-    """A first-in, first-out queue of tuples of tensors, as a resource."""
+    """A first-in, first-out queue of tuples of tensors, as a resource on a device."""
 
-    def __init__(self, dtypes: Sequence[DType], name: str) -> None:
+    def __init__(self, dtypes: Sequence[DType], name: str, device: str) -> None:
         self._name = name
-        with tf.device("CPU:0"):
+        with tf.device(device):
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:

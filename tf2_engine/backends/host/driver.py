@@ -13,6 +13,7 @@ from tf2_engine import batch as batches
 from tf2_engine import errors, sparsecore_rules
 from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part, PendingUpdate
 from tf2_engine.backends.host.cores import HostCores
+from tf2_engine.backends.host.gpu_kernels import GpuKernels
 from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.profile import Profiler
@@ -26,6 +27,12 @@ from tf2_engine.types import Op, Tensor
 _Value = TypeVar("_Value")
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
+
+_NATIVE_ON_GPU = (
+    f"The native ops are required (native=True, or {loading.SETTING}=1), but tables are on a GPU, "
+    "for which there are none. Make the engine, and run its steps, in `with tf.device('/CPU:0')`, "
+    "or leave the choice open."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +206,10 @@ class HostDriver(StepDriver):
         ops = loading.host_ops(self._native)
         names = {table.name for table in plan.tables if ops is not None and supports(table)}
         fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
+        if loading.on_gpu():
+            if names:
+                raise errors.InvalidSpec(_NATIVE_ON_GPU)
+            return GpuKernels(plan, self._tables)
         plain = TensorFlowKernels(plan, self._tables)
         if not names:
             return plain

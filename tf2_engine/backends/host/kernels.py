@@ -48,10 +48,12 @@ _Result = TypeVar("_Result")
 class KernelSet(abc.ABC):
     """The parts of a step. All sets compute the same numbers on the same variables.
 
-    The `name` says in messages of which ops a set consists.
+    The `name` says in messages of which ops a set consists. Batches wait in memory of the
+    `queue_device`.
     """
 
     name: str
+    queue_device = "CPU:0"
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
         """Puts the ops that are made in the context where a core is."""
@@ -145,15 +147,16 @@ def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
     # Rows that are not multiplied need not be written down for each of their occurrences.
     distinct, position = tf.unique(of_core.ids, out_idx=tf.int64)
     rows = feature.table.activation(table.gather(PARAMETERS, distinct))
-    return _shaped(feature, add_rows(rows, position, of_core.cell, of_core.num_cells))
+    return shaped(feature, add_rows(rows, position, of_core.cell, of_core.num_cells))
 
 
 def combine(feature: FeaturePlan, parameters: Tensor, of_core: Occurrences) -> Tensor:
     """Returns the activation of rows of parameters, one [dim] for each occurrence."""
-    return _shaped(feature, of_core.combine(feature.table.activation(parameters)))
+    return shaped(feature, of_core.combine(feature.table.activation(parameters)))
 
 
-def _shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
+def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
+    """Returns the sums of cells, [num_cells, dim], in the shape of the feature's activation."""
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(cells, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])

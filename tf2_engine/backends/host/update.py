@@ -103,7 +103,7 @@ def _joined(contributions: Sequence[Contribution]) -> Contribution:
 
 def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
     old = {name: table.gather(name, ids) for name in table.variables}
-    with _all_read(old):
+    with all_read(old):
         return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
 
 
@@ -132,13 +132,13 @@ def _update_all_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[O
     for number, dense in enumerate(table.spread(ids, g)):
         shards = {name: shards[number] for name, shards in table.variables.items()}
         old = {name: tf.convert_to_tensor(shard) for name, shard in shards.items()}
-        with _all_read(old):
+        with all_read(old):
             new = new_rows(table.plan.optimizer, old, dense, lr)
             ops += [shards[name].assign(value) for name, value in new.items()]
     return ops
 
 
-def _all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
+def all_read(old: dict[str, Tensor]) -> AbstractContextManager[None]:
     """Makes writes in a graph wait for all reads: a new slot may not depend on the old one."""
     return run_after(list(old.values()))
 

@@ -1,0 +1,65 @@
+"""From the start of a process to its first step, beside stock's: interleaved pairs.
+
+    python -m benchmarks.start_up [--pairs 10]
+
+The program is that of `benchmarks.small`, in TensorFlow 2.15.1, which stock is of. A first pair is
+not counted: it fills the caches of files, and has the native ops compiled where they are not yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+GOAL = 1.2
+"""Times stock's."""
+SIDES = {
+    "stock, use_tpu=False": ("stock", "host"),
+    "bridge, use_tpu=False": ("bridge", "host"),
+    "bridge, use_tpu=True": ("bridge", "engine"),
+}
+
+
+def main() -> None:
+    """Runs what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=10)
+    options = parser.parse_args()
+    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
+    for pair in range(1 + options.pairs):
+        for name in SIDES if pair % 2 else reversed(SIDES):
+            took = to_first_step(*SIDES[name])
+            if pair:
+                seconds[name].append(took)
+    stock = seconds["stock, use_tpu=False"]
+    for name, of_side in seconds.items():
+        ratio = statistics.median(a / b for a, b in zip(of_side, stock, strict=True))
+        print(f"{name:24s}{statistics.median(of_side):8.2f} s{ratio:8.2f} (goal: {GOAL})")
+
+
+def to_first_step(*arguments: str) -> float:
+    """Returns the seconds from the start of a process to the end of its second call of steps.
+
+    A call is one step, or, with use_tpu=True, the steps of a loop.
+    """
+    command = [sys.executable, "-m", "benchmarks.small_child", *arguments, "1"]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # It is answered when a call has followed the one that warms up.
+        process.stdin.write(b"train 1\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        took = time.perf_counter() - start
+        process.stdin.close()
+        if not line:
+            raise RuntimeError(f"The program {command!r} ended with status {process.wait()}.")
+    return took
+
+
+if __name__ == "__main__":
+    main()

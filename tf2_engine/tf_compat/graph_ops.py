@@ -75,7 +75,7 @@ def num_kernels(op_name: str) -> int:
 
 
 class HostArguments(NamedTuple):
-    """Which inputs and outputs of an op on a GPU are in the memory of its host."""
+    """For each input and output of an op on a GPU: whether it is in the memory of the host."""
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]

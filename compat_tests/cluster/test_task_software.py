@@ -13,7 +13,7 @@ import estimator_bridge
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime import task_software, tasks
-from estimator_bridge.runtime.task_software import TaskReport, Software
+from estimator_bridge.runtime.task_software import Software, TaskReport
 from tf2_engine import log
 from tf2_engine.native import loading
 

@@ -28,6 +28,9 @@ SAVED_EVERY, LOOP = 10, 5
 RECOVERY = 30
 """Seconds from the start of a killed task to the end of the next loop, on a machine of its own."""
 
+END = 10
+"""Seconds in which all tasks end after the chief has, also with an error."""
+
 pytestmark = pytest.mark.full
 
 IN_FOLDER = """
@@ -131,7 +134,8 @@ def test_a_program_trains_as_alone(
     """All variables, metrics and predictions are those of one process, and every task ends."""
     begin_as(alone, tmp_path)
     tasks = Tasks(nursery, tmp_path, chief=1, **jobs)
-    tasks.wait(PATIENCE)
+    assert tasks.running["chief", 0].wait(PATIENCE) == 0
+    tasks.wait(END)
     assert_same(alone, tmp_path)
     # Each parameter server has written its rows itself.
     files = list((tmp_path / "model").glob(f"model.ckpt-{STEPS}.data-*"))
@@ -168,6 +172,8 @@ def test_a_task_without_the_model_dir_is_named(
     tasks = ClusterTasks(nursery, tmp_path, command)
     tasks.start_all(chief=1, worker=2, ps=2)
     assert tasks.running["chief", 0].wait(PATIENCE) == 1
+    del tasks.running["chief", 0]
+    tasks.wait(END)
     assert f"the task {hidden} 1 does not find what other tasks" in tasks.log("chief", 0)
     assert not steps_of(tmp_path / "chief0.log")
 

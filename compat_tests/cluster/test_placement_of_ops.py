@@ -144,6 +144,18 @@ def test_variables_are_on_the_servers(graph: Any) -> None:
     assert places["kernel/Adam"] == places["kernel"]
 
 
+def test_no_rows_are_in_the_graph(graph: Any) -> None:
+    """First values are made where rows are: as constants they would pass through the client.
+
+    A GraphDef holds 2 GiB at most.
+    """
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    largest = max(node.ByteSize() for node in nodes)
+    assert largest < ROWS * DIM * 4 / 100
+    assert sum(len(node.attr["value"].tensor.tensor_content) for node in nodes) < 100_000
+
+
 def test_each_core_is_on_its_worker(graph: Any) -> None:
     """A worker runs the models of its cores, backward pass included."""
     matrices = [op for op in graph.get_operations() if op.type == "MatMul"]

@@ -28,7 +28,18 @@ SAVED_EVERY, LOOP = 10, 5
 RECOVERY = 30
 """Seconds from the start of a killed task to the end of the next loop, on a machine of its own."""
 
+END = 10
+"""Seconds in which all tasks end after the chief has, also with an error."""
+
 pytestmark = pytest.mark.full
+
+IN_FOLDER = """
+import os, runpy, sys
+os.chdir({0!r})
+sys.argv = [*map(str, {2})]
+runpy.run_path({1!r}, run_name="__main__")
+"""
+"""A program that runs another one in a folder, with its arguments."""
 
 
 @pytest.fixture(scope="module")
@@ -123,13 +134,48 @@ def test_a_program_trains_as_alone(
     """All variables, metrics and predictions are those of one process, and every task ends."""
     begin_as(alone, tmp_path)
     tasks = Tasks(nursery, tmp_path, chief=1, **jobs)
-    tasks.wait(PATIENCE)
+    assert tasks.running["chief", 0].wait(PATIENCE) == 0
+    tasks.wait(END)
     assert_same(alone, tmp_path)
     # Each parameter server has written its rows itself.
     files = list((tmp_path / "model").glob(f"model.ckpt-{STEPS}.data-*"))
     assert len(files) >= jobs["ps"]
     count = 1 + sum(jobs.values())
     assert f"Native ops are on {count} of {count} tasks." in tasks.log("chief", 0)
+
+
+@pytest.mark.parametrize("hidden", ["ps", "worker"])
+@pytest.mark.parametrize("restores", [False, True], ids=["saves", "restores"])
+def test_a_task_without_the_model_dir_is_named(
+    hidden: str, restores: bool, nursery: Nursery, alone: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """A task for which the path of the model_dir is another folder is found before the first step.
+
+    Here the path is relative, and the folder that it starts from is not the same.
+    """
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    here.mkdir()
+    if restores:
+        begin_as(alone, here)
+    (here / "program.py").write_text(
+        IN_FOLDER.format(str(here), str(PROGRAM), ["", "model", STEPS, 2])
+    )
+    for folder in (here, elsewhere):
+        (folder / "serve.py").write_text(f"import os; os.chdir({str(folder)!r})\n{SERVE}")
+
+    def command(job: str, number: int) -> Command:
+        if job == "chief":
+            return here / "program.py", []
+        return (elsewhere if (job, number) == (hidden, 1) else here) / "serve.py", []
+
+    tasks = ClusterTasks(nursery, tmp_path, command)
+    tasks.start_all(chief=1, worker=2, ps=2)
+    assert tasks.running["chief", 0].wait(PATIENCE) == 1
+    del tasks.running["chief", 0]
+    tasks.wait(END)
+    assert f"the task {hidden} 1 does not find what other tasks" in tasks.log("chief", 0)
+    assert not steps_of(tmp_path / "chief0.log")
 
 
 def start_five(

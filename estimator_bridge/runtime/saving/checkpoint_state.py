@@ -86,6 +86,20 @@ def reason(error: Exception) -> str:
     return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
 
+def unshared(error: tf.errors.OpError) -> str | None:
+    """Returns the cause if a task of a cluster does not see the files of others; None otherwise."""
+    if not isinstance(error, tf.errors.NotFoundError) or error.op is None:
+        return None
+    device = tf.DeviceSpec.from_string(error.op.device)
+    if device.job is None:
+        return None
+    return (
+        f"the task {device.job} {device.task} does not find what other tasks have written there. "
+        "All tasks of a cluster must see the model_dir under the same path: put it on a file "
+        "system that their machines share"
+    )
+
+
 def is_local(path: str) -> bool:
     """Returns whether a path is of this machine's file system, and not of a remote one."""
     return "://" not in path

@@ -12,7 +12,13 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.runtime.saving import slices
-from estimator_bridge.runtime.saving.checkpoint_state import has_index, is_local, reading, reason
+from estimator_bridge.runtime.saving.checkpoint_state import (
+    has_index,
+    is_local,
+    reading,
+    reason,
+    unshared,
+)
 from estimator_bridge.runtime.saving.mod_order import RowsByMod
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
@@ -116,10 +122,16 @@ class JobSaver(tf.train.Saver):
         if not has_index(save_path):
             super().restore(sess, save_path)
         else:
-            with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
-                self._restore(sess, save_path, reader)
-                if self._by_mod is not None:
-                    self._by_mod.put_in_order(sess, reader)
+            try:
+                with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
+                    self._restore(sess, save_path, reader)
+                    if self._by_mod is not None:
+                        self._by_mod.put_in_order(sess, reader)
+            except tf.errors.NotFoundError as error:
+                cause = unshared(error)
+                if cause is None:
+                    raise
+                raise errors.UnreadableCheckpoint(f"{save_path}: {cause}.") from error
         self._restored = save_path
 
     def save(
@@ -140,11 +152,13 @@ class JobSaver(tf.train.Saver):
             # The partial files would keep a full disk full.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(f"{path}_temp")
+            cause = unshared(error) if isinstance(error, tf.errors.OpError) else None
+            cause = cause or reason(error)
             # TensorFlow raises an OutOfRangeError for some, which a session takes for the end of
             # the input: the training would pass for complete.
             raise errors.CannotWrite(
-                f"{path}: the checkpoint cannot be written: {reason(error)}. Older checkpoints are "
-                "as they were."
+                f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
+                "were."
             ) from error
 
     def _restore(self, session: Session, path: str, reader: Reader) -> None:

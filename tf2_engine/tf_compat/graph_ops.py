@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -84,8 +85,10 @@ class HostArguments(NamedTuple):
 def host_arguments(op: Op) -> HostArguments | None:
     """Returns where an op on a GPU has its tensors, None if there is no kernel for it."""
     definition = op.op_def
-    for kernel in _kernels.get_registered_kernels_for_op(op.type).kernel:
-        if kernel.device_type in ("GPU", "DEFAULT") and _takes(kernel, op):
+    kernels = _kernels.get_registered_kernels_for_op(op.type).kernel
+    # Those for any device are used where there is none for the kind.
+    for kind, kernel in itertools.product(("GPU", "DEFAULT"), kernels):
+        if kernel.device_type == kind and _takes(kernel, op):
             names = set(kernel.host_memory_arg)
             return HostArguments(
                 _in_host_memory(definition.input_arg, names, op),

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.graph_mode import run_after, run_if
+from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan
 from tf2_engine.row_sums import add_rows
 from tf2_engine.specs import FeatureSpec
@@ -471,7 +472,11 @@ def _gain(
 
 
 def _sums(values: Tensor, cell: Tensor, num_cells: Tensor | int) -> Tensor:
-    return add_rows(values[:, None], None, cell, num_cells)[:, 0]
+    if loading.on_gpu():
+        # There the other op adds in whatever order its threads come.
+        return add_rows(values[:, None], None, cell, num_cells)[:, 0]
+    total: Tensor = tf.math.unsorted_segment_sum(values, cell, num_cells)
+    return total
 
 
 def _all_in_range(feature: FeaturePlan, ids: Tensor) -> Tensor:

@@ -64,7 +64,7 @@ def rows(table: str, change: Callable[[RowUpdate], dict[str, Any]]) -> Context:
             if of.plan.name != table:
                 return right(of, ids, g, lr)
             old = {name: of.gather(name, ids) for name in of.variables}
-            with update._all_read(old):
+            with update.all_read(old):
                 return of.scatter(change(RowUpdate(of.plan.optimizer, ids, old, g, lr)), ids)
 
         return update_rows

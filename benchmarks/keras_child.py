@@ -1,4 +1,4 @@
-"""The engine's Keras layer in `fit`, on packed batches, as a process that is told what to run.
+"""Trains the engine's Keras layer in `fit`, on packed batches, step by step on request.
 
     python -m benchmarks.keras_child <workload> <steps per execution>
 

@@ -24,7 +24,7 @@ SIDES = {
 
 
 def main() -> None:
-    """Runs what the arguments say."""
+    """Measures pairs, and prints medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=10)
     options = parser.parse_args()

@@ -108,7 +108,7 @@ def train(embedding: TPUEmbedding, kind: str, steps: int = 3) -> list[Any]:
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
 @pytest.mark.parametrize("combiner", COMBINERS)
 def test_tables_together_have_the_numbers_of_tables_alone(kind: str, combiner: str) -> None:
-    """On a CPU the kernels of GPUs compute what the others do, to the bit: the same sums."""
+    """On a CPU the kernels of GPUs and those of CPUs train to the same numbers, to the bit."""
     results = []
     for driver in (HostDriver(native=False), gpu.GpuDriver()):
         embedding = engine(driver, combiner=combiner, optimizer=Adam(0.01))
@@ -119,7 +119,7 @@ def test_tables_together_have_the_numbers_of_tables_alone(kind: str, combiner: s
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "ragged"])
 def test_runs_repeat(kind: str) -> None:
-    """Two trainings end with the same numbers, to the bit, whatever threads a sum has."""
+    """Two trainings on the same batches end with the same numbers, to the bit."""
     first, second = (train(engine(gpu.GpuDriver()), kind) for _ in range(2))
     for actual, expected in zip(first, second, strict=True):
         np.testing.assert_array_equal(actual, expected)

@@ -12,7 +12,7 @@ from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.plan import Plan
 
 NO_KERNEL_NEEDED = ("Placeholder", "NoOp", "Const", "_Arg", "_Retval")
-"""Types of ops that compute nothing, and are wherever what reads them is."""
+"""Types of ops that compute nothing; their outputs are where the ops that read them are."""
 
 
 class GpuDriver(HostDriver):
@@ -42,7 +42,7 @@ def without_kernel(graph: Any) -> list[str]:
 
 
 def crossings(graph: Any) -> Iterator[Crossing]:
-    """Yields what goes from a GPU to its host or back, if all ops are there that are not pinned."""
+    """Yields the tensors that a GPU and its host exchange, with all ops but pinned ones on it."""
     for op in graph.get_operations():
         wanted = _host_arguments(op)
         if wanted is None:
@@ -55,7 +55,7 @@ def crossings(graph: Any) -> Iterator[Crossing]:
 
 
 def _host_arguments(op: Any) -> tf_compat.HostArguments | None:
-    """Returns which tensors of an op are on the host; None if it is where its readers are."""
+    """Returns which tensors of an op are on the host; None if it runs where its readers run."""
     if op.type in NO_KERNEL_NEEDED:
         return None
     if "CPU" in op.device.upper():

@@ -302,13 +302,13 @@ def frozen_row(training: Training, step: int, w: Any, a: Any, right: Any) -> Any
 
 
 def rounded_otherwise(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Moves what occurs by one float, up or down by turns: rounding, and no fault."""
+    """Moves values by one float, up or down by turns: rounding, and no fault."""
     limits = np.where(np.arange(right[0].size) % 2, -9, 9).reshape(w.shape).astype(np.float32)
     return np.where(right[0] == w, w, np.nextafter(right[0], limits)), right[1]
 
 
 def scattered(_: Any, step: int, w: Any, a: Any, right: Any) -> Any:
-    """Moves what occurs to places that no setting leads to."""
+    """Moves values to places that no setting leads to."""
     places = np.random.default_rng(step).uniform(-0.5, 0.5, w.shape).astype(np.float32)
     return np.where(right[0] == w, w, places), right[1]
 

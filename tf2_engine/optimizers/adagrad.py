@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -13,7 +14,7 @@ from tf2_engine.optimizers.optimizer import (
     root,
 )
 from tf2_engine.optimizers.ranges import POSITIVE, setting
-from tf2_engine.types import Tensor
+from tf2_engine.types import Op, Tensor, Variable
 
 
 @dataclass(frozen=True)
@@ -41,3 +42,18 @@ class Adagrad(Optimizer):
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
         a = slots["accumulators"] + tf.square(g)
         return w - lr * g / root(a), {"accumulators": a}
+
+    def update_rows(
+        self, w: Variable, slots: Mapping[str, Variable], ids: Tensor, g: Tensor, lr: Tensor
+    ) -> list[Op]:
+        # It computes w - lr * g / (sqrt(a) + epsilon), and to add 0 to a root changes nothing.
+        update = tf.raw_ops.ResourceSparseApplyAdagradV2(
+            var=w.handle,
+            accum=slots["accumulators"].handle,
+            lr=lr,
+            epsilon=0.0,
+            grad=g,
+            indices=ids,
+            use_locking=True,
+        )
+        return [update]

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tf2_engine import arguments, errors
 from tf2_engine.optimizers import ranges
 from tf2_engine.optimizers.ranges import setting
-from tf2_engine.types import Initializer, Rate, Tensor, TensorLike, Variable
+from tf2_engine.types import Initializer, Op, Rate, Tensor, TensorLike, Variable
 
 SlotFunction: TypeAlias = Callable[[Variable, list[str], list[Initializer]], dict[str, Variable]]
 """Makes slots: called with the table's variable, the slots' names and their initializers."""
@@ -143,6 +143,23 @@ class Optimizer:
             lr: scalar float32, the rate of this step.
         """
         raise NotImplementedError
+
+    def update_rows(
+        self, w: Variable, slots: Mapping[str, Variable], ids: Tensor, g: Tensor, lr: Tensor
+    ) -> list[Op]:
+        """Applies `update` to rows of variables by one op of TensorFlow's; returns it in a list.
+
+        Such an op goes through memory once, where those of `update` write each of their results.
+        The list is empty where TensorFlow has none that gives the same numbers to the bit.
+
+        Args:
+            w: [rows, dim] float32, of a table without decay or limits of weights.
+            slots: by name, each as `w`.
+            ids: [num_ids] int64, distinct.
+            g: [num_ids, dim] float32, as `update` takes it.
+            lr: scalar float32, the rate of this step.
+        """
+        return []
 
     def proto_fields(self) -> dict[str, float]:
         """Returns the fields of this optimizer's own proto message."""

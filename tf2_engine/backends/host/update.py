@@ -102,9 +102,22 @@ def _joined(contributions: Sequence[Contribution]) -> Contribution:
 
 
 def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
+    ops = _update_rows_in_one_op(table, ids, g, lr)
+    if ops:
+        return ops
     old = {name: table.gather(name, ids) for name in table.variables}
     with all_read(old):
         return table.scatter(new_rows(table.plan.optimizer, old, g, lr), ids)
+
+
+def _update_rows_in_one_op(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
+    """Returns the op of TensorFlow's that updates rows, or nothing where they need several."""
+    optimizer = table.plan.optimizer
+    if table.num_shards > 1 or optimizer.weight_decay_factor or optimizer.clips_weights:
+        return []
+    variables = {name: shards[0] for name, shards in table.variables.items()}
+    g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
+    return optimizer.update_rows(variables.pop(PARAMETERS), variables, ids, g, lr)
 
 
 def _update_core_by_core(table: Table, per_core: Sequence[Sums], lr: Tensor) -> list[Op]:

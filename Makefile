@@ -144,6 +144,7 @@ sanitize: $(ENVS)/tf$(TF)/.ready  ## the tests of the native code under sanitize
 	ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	$(ENVS)/tf$(TF)/bin/python -m pytest -q -m '$(SHORT)' compat_tests/native/test_native_steps.py \
 	    compat_tests/native/test_native_bad_input.py compat_tests/native/test_native_row_splits.py \
+	    compat_tests/native/test_native_ids_of_step.py \
 	    compat_tests/tpu/test_software_tpu_bad_input.py \
 	    compat_tests/sparsecore \
 	    -k 'not never_copies' $(ARGS)  # which limits the memory that sanitizers need

@@ -18,7 +18,7 @@ from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, supports
 from tf2_engine.backends.host.profile import Profiler
 from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
-from tf2_engine.graph_mode import run_after, run_if, to_run
+from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import Table
@@ -135,7 +135,8 @@ class HostDriver(StepDriver):
         static = tf.get_static_value(training) if configured.plan.training else False
         training = training if static is None else bool(static)
         with tf.name_scope(name or "enqueue"):
-            parts = self._occurrences(configured, inputs)
+            # What waits in a queue has been checked; in a graph it is looked up in the same step.
+            parts = self._occurrences(configured, inputs, of_step=building_graph())
             queue = configured.queues.named(name)
             ops = [queue.enqueue(core, part, training) for core, part in parts.items()]
             if configured.profiler is not None and training is not False:
@@ -177,17 +178,19 @@ class HostDriver(StepDriver):
     ) -> tuple[PerCore, Update]:
         configured = self._ready()
         with tf.name_scope(name or "look_up"):
-            parts = self._occurrences(configured, inputs)
+            parts = self._occurrences(configured, inputs, of_step=True)
             batch = Batch(tuple(parts[core] for core in sorted(parts)), True)
             # A batch that may train does not see the update that is pending, and the update that it
             # leaves pending itself comes after that one.
             before = self._flush() if training is False else None
             with run_after([before]):
                 activations = self._look_up(configured, batch)
+            # Ids of every table are good before any is written, whatever the gradients come from.
+            reads = configured.reads(activations)
 
         def update(gradients: PerCore, rates: Rates) -> Op:
             check_rules(configured.plan)
-            with tf.name_scope("send_gradients"):
+            with tf.name_scope("send_gradients"), configured.after(reads):
                 if configured.profiler is not None:
                     configured.profiler.count(list(batch.occurrences))
                 return configured.apply(batch, gradients, rates)
@@ -219,13 +222,18 @@ class HostDriver(StepDriver):
         """Returns the queues in which batches wait."""
         return BatchQueues(plan, kernels)
 
-    def _occurrences(self, configured: Configured, inputs: StepInputs) -> dict[int, Part]:
+    def _occurrences(
+        self, configured: Configured, inputs: StepInputs, of_step: bool
+    ) -> dict[int, Part]:
+        kernels = configured.kernels
+        # A profiler counts ids as rows; an update that is pending is of the next step.
+        of_step = of_step and configured.profiler is None and configured.pending is None
+        read = kernels.occurrences_of_step if of_step else kernels.occurrences
         parts = {}
         for core, part in inputs.parts.items():
-            with configured.kernels.on_core(core):
+            with kernels.on_core(core):
                 raw = [batches.read_unchecked(*values) for values in part]
-                of_core = configured.kernels.occurrences(_pairs(configured.plan, raw))
-            parts[core] = tuple(of_core)
+                parts[core] = tuple(read(_pairs(configured.plan, raw)))
         return parts
 
     def _look_up(self, configured: Configured, batch: Batch) -> list[list[Tensor]]:

@@ -67,6 +67,13 @@ class KernelSet(abc.ABC):
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         """Returns the occurrences of each of a core's features; see `batch.occurrences`."""
 
+    def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+        """Returns the same for what only `look_up` and `update` of the set take, in the same step.
+
+        The check whether ids are rows may be left to these.
+        """
+        return self.occurrences(pieces)
+
     @abc.abstractmethod
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         """Returns occurrences as the set takes them from a queue, which cannot hold None."""

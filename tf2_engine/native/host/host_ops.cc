@@ -57,7 +57,8 @@ absl::Status Vectors(InferenceContext* c) {
 //   rows: ids are below it.
 //   per_row: ragged: activations of one row of the input.
 //   where: how messages name the feature.
-// `drop` leaves ids out that are outside of the table; they are an error otherwise. `index` is
+// `drop` leaves ids out that are outside of the table; they are an error otherwise, unless
+// `check_ids` leaves that to the ops which read or write rows, and check the ids then. `index` is
 // [num_ids, rank] for sparse, row splits for ragged, and not looked at for dense ids. A cell or
 // gain that is empty stands for 0, 1, 2, ... or for ones. Ragged ids without weights, of which a row
 // is a cell, have row splits in the place of cells, [1, rows + 1], and a gain for each row.
@@ -81,6 +82,7 @@ REGISTER_OP("Tf2EngineOccurrences")
     .Attr("per_row: list(int)")
     .Attr("where: list(string)")
     .Attr("drop: bool")
+    .Attr("check_ids: bool = true")
     // It computes nothing but its outputs, yet an id outside must fail the step even if nobody
     // looks at them: it may not be pruned.
     .SetIsStateful()

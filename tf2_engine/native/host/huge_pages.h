@@ -11,8 +11,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -20,36 +18,44 @@
 
 namespace estimator_bridge {
 
-// The whole huge pages within a buffer.
+// The huge pages that a buffer lies in. The first and the last one hold other memory as well; they
+// are left out where they would be much beside the others.
 struct HugeRange {
   static constexpr uintptr_t kPage = uintptr_t{1} << 21;
+  static constexpr uintptr_t kMany = 4;
 
   HugeRange(const void* data, size_t size)
       : begin((reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage),
-        end((reinterpret_cast<uintptr_t>(data) + size) / kPage * kPage) {}
+        end((reinterpret_cast<uintptr_t>(data) + size) / kPage * kPage) {
+    if (begin + kMany * kPage > end) return;
+    begin = reinterpret_cast<uintptr_t>(data) / kPage * kPage;
+    end = (reinterpret_cast<uintptr_t>(data) + size + kPage - 1) / kPage * kPage;
+  }
   int64_t count() const { return begin < end ? static_cast<int64_t>((end - begin) / kPage) : 0; }
 
   uintptr_t begin, end;
 };
 
-// Whether the system makes huge pages at all.
-inline std::atomic<bool>& HasHugePages() {
-  static std::atomic<bool> has([] {
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers do not have
+
+// Whether the system makes huge pages of memory that is there already.
+inline bool HasHugePages() {
+  static const bool has = [] {
     std::string setting;
     std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-    return std::getline(file, setting) && setting.find("[never]") == std::string::npos;
-  }());
+    return std::getline(file, setting) && setting.find("[never]") == std::string::npos &&
+           madvise(nullptr, 0, kCollapse) == 0;  // asks for nothing, but fails if unknown
+  }();
   return has;
 }
 
-// Moves some pages of a range.
+// Moves some pages of a range, each by itself: one fails where there is not enough memory in one
+// piece, and the first and the last where they are not all of the buffer's mapping. That does no harm.
 inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers do not have
-  if (!HasHugePages()) return;
-  void* begin = reinterpret_cast<void*>(range.begin + static_cast<uintptr_t>(first) * range.kPage);
-  const size_t size = static_cast<size_t>(count) * range.kPage;
-  // It fails where there is not enough memory in one piece, which does no harm.
-  if (madvise(begin, size, kCollapse) != 0 && errno == EINVAL) HasHugePages() = false;
+  for (int64_t page = first; page < first + count; ++page) {
+    madvise(reinterpret_cast<void*>(range.begin + static_cast<uintptr_t>(page) * range.kPage),
+            range.kPage, kCollapse);
+  }
 }
 
 }  // namespace estimator_bridge

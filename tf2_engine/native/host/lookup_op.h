@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "host/bags.h"
 #include "host/rows.h"
 #include "host/sums.h"
 #include "host/variables.h"
@@ -16,24 +15,39 @@
 
 namespace estimator_bridge {
 
-constexpr int64_t kLookupChunk = 8192;  // a smaller task is not worth to be handed out
+// The ids of a task: so few that threads have about as much to do, however long their ids take.
+constexpr int64_t kLookupChunk = 8192;
 
-// The rows of some ids, for `SumRows`.
-template <GainsOf kGainsOf, bool kOneShard>
+// Returns how many ids lie between the row that is read and the one that is asked for: as many
+// bytes for every width, since a core waits for so many cache lines at a time.
+constexpr int64_t LookupAhead(int64_t dim) {
+  constexpr int64_t kBytes = 4096, kLeast = 4, kMost = 64;
+  return std::min(std::max(kBytes / (dim * static_cast<int64_t>(sizeof(float))), kLeast), kMost);
+}
+
+// The rows of some ids, for `SumRows`; their width is `kDim`, or any if that is 0.
+template <GainsOf kGainsOf, bool kOneShard, int64_t kDim = 0>
 struct TableRows {
   static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
-  const float* Row(int64_t k) const { return Find(ids[k]); }
+  // The row of an id; any, and `outside` is set, if the table has none.
+  const float* Row(int64_t k) {
+    if (!kOneShard || __builtin_expect(IsBelow(ids[k], limit), true)) return Find(ids[k]);
+    outside = true;
+    return first;
+  }
   __attribute__((always_inline)) inline void Ask(int64_t k) const {
-    if (k + ahead < end) Prefetch<false>(Find(ids[k + ahead]), dim);
+    const int64_t then = k + LookupAhead(dim());
+    if (then < end) Prefetch<false>(Find(ids[then]), dim());
   }
   float Gain(int64_t k) const { return kGainsOf == GainsOf::kCells ? *gain : gain[k]; }
   const float* Find(int64_t id) const {
-    if (kOneShard) return first + id * dim;
+    if (kOneShard) return first + id * dim();
     int64_t shard, row;
     placement->Find(id, &shard, &row);
-    return shards[shard] + row * dim;
+    return shards[shard] + row * dim();
   }
+  int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
   const int64_t* ids;
   const float* gain;  // of the ids, or that of the cell which is summed
@@ -41,7 +55,9 @@ struct TableRows {
   float* const* shards;
   const float* first;  // of the first shard
   const Placement* placement;
-  int64_t dim, ahead;
+  int64_t any_dim;
+  int64_t limit;  // of the ids, if there is one shard
+  bool outside = false;
 };
 
 // Sums the rows of pieces; where the rows are is for a class to say that inherits.
@@ -77,10 +93,14 @@ class SumOp : public tensorflow::OpKernel {
 
   int64_t num_tables() const { return static_cast<int64_t>(dims_.size()); }
 
-  // Writes the activations. The rows of a table are in `shards`, `num_shards` of them for each
-  // table, where its placement finds them.
+  // Writes the activations.
+  //
+  // Args:
+  //   shards: the rows of the tables, `num_shards` of them for each, where its placement finds them.
+  //   counts: how many rows each of `shards` has.
   void Sum(OpKernelContext* context, const std::vector<float*>& shards,
-           const std::vector<Placement>& placements, const CheckRows& check) {
+           const std::vector<int64_t>& counts, const std::vector<Placement>& placements,
+           const CheckRows& check) {
     tensorflow::OpInputList ids, cells, gains, num_cells;
     OP_REQUIRES_OK(context, context->input_list("ids", &ids));
     OP_REQUIRES_OK(context, context->input_list("cells", &cells));
@@ -105,9 +125,8 @@ class SumOp : public tensorflow::OpKernel {
       context->set_output(i, output);
       total += job.piece.count;
     }
-    const int64_t chunk = std::max(kLookupChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
-    for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], chunk, &tasks);
+    for (int i = 0; i < count; ++i) AddTasks(i, jobs[i], &tasks);
     std::vector<absl::Status> results(tasks.size(), absl::OkStatus());
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t t) {
       const Task& task = tasks[t];
@@ -115,13 +134,18 @@ class SumOp : public tensorflow::OpKernel {
       const int64_t table = table_of_[task.job];
       const Piece& piece = job.piece;
       const std::string& where = where_[task.job];
-      results[t] = check(table, piece.ids + task.begin, task.end - task.begin, where);
-      results[t].Update(piece.CheckCells(task.begin, task.end, task.first, task.last, where));
+      const auto check_ids = [&] {
+        return check(table, piece.ids + task.begin, task.end - task.begin, where);
+      };
+      results[t] = piece.CheckCells(task.begin, task.end, task.first, task.last, where);
+      if (num_shards_ > 1 || counts[table] == 0) results[t].Update(check_ids());
       if (!results[t].ok()) return;
-      float* const* own = shards.data() + table * num_shards_;
-      const Placement& placement = placements[table];
-      num_shards_ == 1 ? Run<true>(job, task, own, placement)
-                       : Run<false>(job, task, own, placement);
+      const Source from{&shards[table * num_shards_], &placements[table], counts[table]};
+      if (num_shards_ > 1) {
+        Run<false>(job, task, from);
+      } else if (!Run<true>(job, task, from)) {
+        results[t] = check_ids();  // which says what is wrong
+      }
     });
     OP_REQUIRES_OK(context, FirstError(results));
   }
@@ -136,6 +160,14 @@ class SumOp : public tensorflow::OpKernel {
   struct Task {
     int job;
     int64_t begin, end, first, last;
+  };
+
+  // Where the rows of a table are. If there is one shard, ids are checked against `limit` as they
+  // are read: to read them before takes as long as a tenth of the sums.
+  struct Source {
+    float* const* shards;
+    const Placement* placement;
+    int64_t limit;
   };
 
   absl::Status ShapeOf(int i, int64_t cells, tensorflow::TensorShape* shape) const {
@@ -156,20 +188,20 @@ class SumOp : public tensorflow::OpKernel {
 
   // Cells are never split, so the sum of one is the same however many tasks there are. Cells are not
   // checked yet: whatever they are, a task's are among those that there are.
-  static void AddTasks(int number, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
+  static void AddTasks(int number, const Job& job, std::vector<Task>* tasks) {
     const Piece& piece = job.piece;
     if (piece.splits != nullptr) {
-      AddTasksOfSplits(number, job, chunk, tasks);
+      AddTasksOfSplits(number, job, tasks);
       return;
     }
-    if (piece.count < 2 * chunk ||
+    if (piece.count < 2 * kLookupChunk ||
         (piece.cell != nullptr && !std::is_sorted(piece.cell, piece.cell + piece.count))) {
       tasks->push_back({number, 0, piece.count, 0, job.cells});
       return;
     }
     int64_t begin = 0, first = 0;
     while (begin < piece.count) {
-      int64_t end = std::min(begin + chunk, piece.count);
+      int64_t end = std::min(begin + kLookupChunk, piece.count);
       while (piece.cell != nullptr && end < piece.count &&
              piece.cell[end] == piece.cell[end - 1]) {
         ++end;
@@ -182,12 +214,11 @@ class SumOp : public tensorflow::OpKernel {
     }
   }
 
-  static void AddTasksOfSplits(int number, const Job& job, int64_t chunk,
-                               std::vector<Task>* tasks) {
+  static void AddTasksOfSplits(int number, const Job& job, std::vector<Task>* tasks) {
     const int64_t* splits = job.piece.splits;
     const int64_t* end = splits + job.piece.num_splits;
     for (const int64_t* at = splits; at + 1 < end;) {
-      const int64_t* next = std::min(std::lower_bound(at + 1, end, *at + chunk), end - 1);
+      const int64_t* next = std::min(std::lower_bound(at + 1, end, *at + kLookupChunk), end - 1);
       tasks->push_back({number, *at, *next, at - splits, next - splits});
       at = next;
     }
@@ -195,49 +226,63 @@ class SumOp : public tensorflow::OpKernel {
     if (cells < job.cells) tasks->push_back({number, count, count, cells, job.cells});
   }
 
+  // Returns whether all ids are of rows that there are.
   template <bool kOneShard>
-  static void Run(const Job& job, const Task& task, float* const* shards,
-                  const Placement& placement) {
+  static bool Run(const Job& job, const Task& task, const Source& from) {
     const Piece& piece = job.piece;
     if (piece.cell != nullptr || piece.gains == GainsOf::kIds) {
-      piece.gain == nullptr ? SumCells<GainsOf::kNone, kOneShard>(job, task, shards, placement)
-                            : SumCells<GainsOf::kIds, kOneShard>(job, task, shards, placement);
-      return;
+      return piece.gain == nullptr
+                 ? SumCells(RowsOf<GainsOf::kNone, kOneShard>(job, task, from), job, task)
+                 : SumCells(RowsOf<GainsOf::kIds, kOneShard>(job, task, from), job, task);
     }
     // What is in order of the cells; those after the last id have none.
     const int64_t last = piece.splits == nullptr ? task.end : std::min(task.last, piece.num_cells());
-    const Bags bags{shards[0], piece.ids, piece.splits, piece.gain, job.out, task.end};
-    if (!kOneShard || !SumBagsOfWidth(job.dim, bags, task.first, last)) {
-      piece.gain == nullptr
-          ? SumInOrder<GainsOf::kNone, kOneShard>(job, task, bags, last, shards, placement)
-          : SumInOrder<GainsOf::kCells, kOneShard>(job, task, bags, last, shards, placement);
-    }
     Clear(job.out + last * job.dim, (task.last - last) * job.dim);
+    return WithWidth(kOneShard ? job.dim : 0, [&](auto width) {
+      constexpr int64_t kDim = decltype(width)::value;
+      const auto rows = RowsOf<GainsOf::kNone, kOneShard, kDim>(job, task, from);
+      if (piece.splits == nullptr) return SumOnes(rows, task.begin, job.out);
+      if (piece.gain == nullptr) return SumBags(rows, piece.splits, task.first, last, job.out);
+      return SumBags(RowsOf<GainsOf::kCells, kOneShard, kDim>(job, task, from), piece.splits,
+                     task.first, last, job.out);
+    });
   }
 
-  template <GainsOf kGains, bool kOneShard>
-  static TableRows<kGains, kOneShard> RowsOf(const Job& job, const Task& task,
-                                             float* const* shards, const Placement& placement) {
-    return {job.piece.ids, job.piece.gain, task.end,           shards,
-            shards[0],     &placement,     job.dim, LookupAhead(job.dim)};
+  template <GainsOf kGains, bool kOneShard, int64_t kDim = 0>
+  static TableRows<kGains, kOneShard, kDim> RowsOf(const Job& job, const Task& task,
+                                                   const Source& from) {
+    return {job.piece.ids, job.piece.gain, task.end, from.shards,
+            from.shards[0], from.placement, job.dim, from.limit};
   }
 
-  template <GainsOf kGains, bool kOneShard>
-  static void SumInOrder(const Job& job, const Task& task, const Bags& bags, int64_t last,
-                         float* const* shards, const Placement& placement) {
-    auto rows = RowsOf<kGains, kOneShard>(job, task, shards, placement);
-    for (int64_t cell = task.first; cell < last; ++cell) {
-      if (kGains == GainsOf::kCells) rows.gain = bags.gain + cell;
-      SumRows(rows, bags.First(cell), bags.First(cell + 1), job.dim, true, job.out + cell * job.dim);
+  // Cells that have one id each: the row of each, with 0 added as to any sum.
+  template <class Rows>
+  static bool SumOnes(Rows rows, int64_t first, float* out) {
+    for (int64_t k = first; k < rows.end; ++k) {
+      SumRows(rows, k, k + 1, rows.dim(), true, out + k * rows.dim());
     }
+    return !rows.outside;
   }
 
-  template <GainsOf kGains, bool kOneShard>
-  static void SumCells(const Job& job, const Task& task, float* const* shards,
-                       const Placement& placement) {
+  // Cells whose ids are those between row splits.
+  template <class Rows>
+  static bool SumBags(Rows rows, const int64_t* splits, int64_t first, int64_t last, float* out) {
+    const float* gains = rows.gain;
+    int64_t begin = splits[first];
+    for (int64_t cell = first; cell < last; ++cell) {
+      const int64_t end = splits[cell + 1];
+      if (Rows::kGains) rows.gain = gains + cell;
+      SumRows(rows, begin, end, rows.dim(), true, out + cell * rows.dim());
+      begin = end;
+    }
+    return !rows.outside;
+  }
+
+  // Cells that each id names, or that have one id each.
+  template <class Rows>
+  static bool SumCells(Rows rows, const Job& job, const Task& task) {
     const Piece& piece = job.piece;
     const int64_t dim = job.dim;
-    const auto rows = RowsOf<kGains, kOneShard>(job, task, shards, placement);
     int64_t next = task.first;  // cells before it have a value
     for (int64_t begin = task.begin; begin < task.end;) {
       int64_t end = begin + 1;
@@ -255,6 +300,7 @@ class SumOp : public tensorflow::OpKernel {
       begin = end;
     }
     Clear(job.out + next * dim, (task.last - next) * dim);
+    return !rows.outside;
   }
 
   static void Clear(float* from, int64_t count) {
@@ -292,17 +338,16 @@ class LookupOp : public SumOp {
     LockedVariables variables(LockedVariables::Access::kRead);
     OP_REQUIRES_OK(context, variables.Lock(context, 0, num_variables_));
     std::vector<float*> shards(num_variables_);
-    std::vector<int64_t> elements(num_variables_);
+    std::vector<int64_t> counts(num_variables_), elements(num_variables_);
     for (int i = 0; i < num_variables_; ++i) {
       const int64_t table = i / num_shards_;
       int64_t dim = dims_[table];
-      OP_REQUIRES_OK(context,
-                     variables.Rows(context, i, placements_[table].RowsOf(i % num_shards_), &dim,
-                                    &shards[i]));
-      elements[i] = placements_[table].RowsOf(i % num_shards_) * dim;
+      counts[i] = placements_[table].RowsOf(i % num_shards_);
+      OP_REQUIRES_OK(context, variables.Rows(context, i, counts[i], &dim, &shards[i]));
+      elements[i] = counts[i] * dim;
     }
     huge_.See(context, shards, elements);
-    Sum(context, shards, placements_,
+    Sum(context, shards, counts, placements_,
         [this](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
           return CheckIds(ids, count, rows_[table], where);
         });

@@ -33,6 +33,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("per_row", &per_row));
     OP_REQUIRES_OK(context, context->GetAttr("where", &where));
     OP_REQUIRES_OK(context, context->GetAttr("drop", &drop_));
+    OP_REQUIRES_OK(context, context->GetAttr("check_ids", &check_ids_));
     const size_t wanted = static_cast<size_t>(count);
     for (const size_t size :
          {kinds.size(), combiners.size(), weighted.size(), sequence.size(), check_samples.size(),
@@ -235,12 +236,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
       ids = w->ids.flat<int64_t>().data();
       if (w->has_gain && weight != nullptr) weight = w->gain.flat<float>().data();
     }
-    if (!drop_ && !AllBelow(ids, w->kept, feature.rows)) {
-      return errors::InvalidArgument(
-          feature.where, ": an id lies outside the table, which has rows 0 to ", feature.rows - 1,
-          ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ",
-          FirstOutside(ids, w->kept, feature.rows));
-    }
+    if (check_ids_ && !drop_) TF_RETURN_IF_ERROR(CheckIds(ids, w->kept, feature.rows, feature.where));
     if (!drops && drop_ && feature.by_splits()) {
       std::copy(w->index, w->index + w->splits, w->cell.flat<int64_t>().data());
     }
@@ -389,7 +385,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
   }
 
   std::vector<Feature> features_;
-  bool drop_ = false;
+  bool drop_ = false, check_ids_ = true;
   KeptTensors kept_;
 };
 

@@ -322,7 +322,7 @@ class CombineOp : public SumOp {
       OP_REQUIRES(context, fits && left == 0,
                   errors::InvalidArgument("The answer of a server has not the rows asked for."));
     }
-    Sum(context, shards, placements_,
+    Sum(context, shards, counts, placements_,
         [&](int64_t table, const int64_t* ids, int64_t count, const std::string& where) {
           return CheckPositions(table, ids, count, counts, where);
         });

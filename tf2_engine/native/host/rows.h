@@ -46,11 +46,20 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 //   if (!grouping.ok()) ...              // too large to be packed; does not happen in memory
 //   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i, what comes with it);
 //   grouping.Sort();
-//   grouping.id(k), grouping.with(k)     // the k-th in order
+//   grouping.id(k), grouping.with(k)     // the k-th in order; also of grouping.sorted()
 //
 // Row and what comes with it share one 64-bit word; a radix sort goes over the bits of the row
 // alone, so that it is stable: the result does not depend on threads or hashes. `Reset` keeps the
 // memory.
+struct Sorted {
+  int64_t id(int64_t k) const { return static_cast<int64_t>(words[k] >> with_bits); }
+  int64_t with(int64_t k) const { return static_cast<int64_t>(words[k] & mask); }
+
+  const uint64_t* words;
+  int with_bits;
+  uint64_t mask;
+};
+
 class Grouping {
  public:
   void Reset(int64_t rows, int64_t count, int64_t limit) {
@@ -69,12 +78,10 @@ class Grouping {
     words_[static_cast<size_t>(occurrence)] =
         static_cast<uint64_t>(id) << with_bits_ | static_cast<uint64_t>(with);
   }
-  int64_t id(int64_t k) const {
-    return static_cast<int64_t>(words_[static_cast<size_t>(k)] >> with_bits_);
-  }
-  int64_t with(int64_t k) const {
-    return static_cast<int64_t>(words_[static_cast<size_t>(k)] & mask_);
-  }
+  // What is sorted, until the next `Reset`: a copy stays in registers, where loops want it.
+  Sorted sorted() const { return {words_.data(), with_bits_, mask_}; }
+  int64_t id(int64_t k) const { return sorted().id(k); }
+  int64_t with(int64_t k) const { return sorted().with(k); }
 
   void Sort() {
     if (words_.size() < 2) return;

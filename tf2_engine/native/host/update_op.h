@@ -23,7 +23,7 @@
 namespace estimator_bridge {
 
 constexpr int64_t kUpdateAhead = 8;
-constexpr int64_t kUpdateChunk = 4096;
+constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
 // Rows that are summed first and updated then: what the optimizer wants is looked up once for them.
 constexpr int64_t kUpdateTogether = 8;
 
@@ -155,17 +155,19 @@ class TableUpdateOp : public tensorflow::OpKernel {
       }
     }
     huge_.See(context, data, elements);
-    const int64_t chunk = std::max(kUpdateChunk, total / (4 * NumThreads(context)));
     std::vector<Task> tasks;
-    for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], chunk, &tasks);
+    for (int64_t t = 0; t < num_tables; ++t) AddTasks(t, jobs[t], &tasks);
     InParallel(context, static_cast<int64_t>(tasks.size()), total, [&](int64_t i) {
       const Task& task = tasks[i];
       const Job& job = jobs[task.table];
       const TableOf& table = tables_[task.table];
-      switch (job.gains) {
-        case GainsOf::kNone: Run<GainsOf::kNone>(table, job, task, data.data()); break;
-        case GainsOf::kIds: Run<GainsOf::kIds>(table, job, task, data.data()); break;
-        case GainsOf::kCells: Run<GainsOf::kCells>(table, job, task, data.data()); break;
+      float* const* own = data.data() + table.first;
+      if (num_shards_ > 1 || table.by_core) {
+        RunTask<false, 0>(table, job, task, own);
+      } else {
+        WithWidth(table.dim, [&](auto width) {
+          RunTask<true, decltype(width)::value>(table, job, task, own);
+        });
       }
     });
     tensorflow::mutex_lock lock(mutex_);
@@ -186,7 +188,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
   // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
   // occurrence if there are gains of ids, else that of its cell, which spares looking the cell up.
-  template <GainsOf kGainsOf>
+  template <GainsOf kGainsOf, int64_t kDim>
   struct Gradients {
     static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
@@ -194,10 +196,10 @@ class TableUpdateOp : public tensorflow::OpKernel {
       int64_t at;
       const Sent& from = Find(k, &at);
       if (kGainsOf == GainsOf::kIds && from.piece.cell != nullptr) at = from.piece.cell[at];
-      return from.gradient + at * dim;
+      return from.gradient + at * dim();
     }
     __attribute__((always_inline)) inline void Ask(int64_t k) const {
-      if (k + kUpdateAhead < last) Prefetch<false>(Row(k + kUpdateAhead), dim);
+      if (k + kUpdateAhead < last) Prefetch<false>(Row(k + kUpdateAhead), dim());
     }
     float Gain(int64_t k) const {
       int64_t at;
@@ -212,7 +214,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       return Find(k, &at).core;
     }
     const Sent& Find(int64_t k, int64_t* at) const {
-      *at = order->with(k);
+      *at = order.with(k);
       if (count == 1) return *sent;
       const Sent& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
       *at -= First(from);
@@ -222,11 +224,12 @@ class TableUpdateOp : public tensorflow::OpKernel {
       return kGainsOf == GainsOf::kIds ? from.first : from.first_cell;
     }
     static bool Before(int64_t number, const Sent& from) { return number < First(from); }
+    int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
-    const Grouping* order;
+    Sorted order;
     const Sent* sent;
     size_t count;
-    int64_t dim, last;
+    int64_t any_dim, last;
   };
 
   // Returns the memory of the step before, which spares asking the system for it every step; steps
@@ -243,9 +246,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
   absl::Status Sort(const TableOf& table, Job* job) const {
     for (const Sent& sent : job->sent) {
-      const int64_t count = sent.piece.count;
-      TF_RETURN_IF_ERROR(CheckIds(sent.piece.ids, count, table.rows, *sent.where));
-      TF_RETURN_IF_ERROR(sent.piece.CheckCells(0, count, 0, sent.num_cells, *sent.where));
+      TF_RETURN_IF_ERROR(
+          sent.piece.CheckCells(0, sent.piece.count, 0, sent.num_cells, *sent.where));
     }
     const bool of_ids = job->gains == GainsOf::kIds;
     job->order->Reset(table.rows, job->count, of_ids ? job->count : job->num_cells);
@@ -254,35 +256,44 @@ class TableUpdateOp : public tensorflow::OpKernel {
                                    " ids in a batch is too large.");
     }
     for (Sent& sent : job->sent) {
+      bool outside;
       if (sent.piece.splits == nullptr) {
-        SetInOrder(sent, of_ids, job->order);
+        outside = SetInOrder(sent, of_ids, table.rows, job->order);
       } else if (of_ids) {
         sent.cells = CellsOf(sent.piece);
         sent.piece.cell = sent.cells.data();
-        SetInOrder(sent, of_ids, job->order);
+        outside = SetInOrder(sent, of_ids, table.rows, job->order);
       } else {
-        SetBySplits(sent, job->order);
+        outside = SetBySplits(sent, table.rows, job->order);
       }
+      if (outside) return CheckIds(sent.piece.ids, sent.piece.count, table.rows, *sent.where);
     }
     job->order->Sort();
     return absl::OkStatus();
   }
 
-  static void SetInOrder(const Sent& sent, bool of_ids, Grouping* order) {
+  // Sets what is to be sorted; returns whether an id is of no row.
+  static bool SetInOrder(const Sent& sent, bool of_ids, int64_t rows, Grouping* order) {
     const Piece& piece = sent.piece;
+    bool outside = false;
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
       order->Set(sent.first + i, piece.ids[i], of_ids ? sent.first + i : cell);
+      outside |= !IsBelow(piece.ids[i], rows);
     }
+    return outside;
   }
 
-  static void SetBySplits(const Sent& sent, Grouping* order) {
+  static bool SetBySplits(const Sent& sent, int64_t rows, Grouping* order) {
     const Piece& piece = sent.piece;
+    bool outside = false;
     for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
       for (int64_t i = piece.splits[cell]; i < piece.splits[cell + 1]; ++i) {
         order->Set(sent.first + i, piece.ids[i], sent.first_cell + cell);
+        outside |= !IsBelow(piece.ids[i], rows);
       }
     }
+    return outside;
   }
 
   static std::vector<int64_t> CellsOf(const Piece& piece) {
@@ -293,21 +304,79 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return cells;
   }
 
-  static void AddTasks(int64_t table, const Job& job, int64_t chunk, std::vector<Task>* tasks) {
-    const Grouping& order = *job.order;
+  static void AddTasks(int64_t table, const Job& job, std::vector<Task>* tasks) {
+    const Sorted order = job.order->sorted();
     for (int64_t begin = 0; begin < job.count;) {
-      int64_t end = std::min(begin + chunk, job.count);
+      int64_t end = std::min(begin + kUpdateChunk, job.count);
       while (end < job.count && order.id(end) == order.id(end - 1)) ++end;
       tasks->push_back({table, begin, end});
       begin = end;
     }
   }
 
-  template <GainsOf kGains>
-  void Run(const TableOf& table, const Job& job, const Task& task, float* const* data) const {
-    const Grouping& order = *job.order;
-    const int64_t dim = table.dim;
-    const Gradients<kGains> gradients{&order, job.sent.data(), job.sent.size(), dim, task.end};
+  // Finds the rows of a table and of its slots. Those of one shard are found with what fits into
+  // registers.
+  template <bool kOneShard>
+  class RowFinder {
+   public:
+    RowFinder(const TableOf& table, float* const* own, int64_t num_shards, int64_t dim)
+        : placement_(&table.placement),
+          own_(own),
+          num_shards_(num_shards),
+          dim_(dim),
+          num_slots_(table.num_slots) {
+      for (int s = 0; kOneShard && s <= num_slots_; ++s) first_[s] = own[s];
+    }
+
+    RowAt Find(int64_t id) const {
+      int64_t shard = 0, row = id;
+      if (!kOneShard) placement_->Find(id, &shard, &row);
+      RowAt at{Row(0, shard, row)};
+      for (int s = 0; s < kMaxSlots; ++s) {
+        if (s < num_slots_) at.slots[s] = Row(s + 1, shard, row);
+      }
+      return at;
+    }
+    __attribute__((always_inline)) inline void Ask(int64_t id) const {
+      const RowAt at = Find(id);
+      Prefetch<true>(at.w, dim_);
+      for (int s = 0; s < kMaxSlots; ++s) {
+        if (s < num_slots_) Prefetch<true>(at.slots[s], dim_);
+      }
+    }
+
+   private:
+    float* Row(int number, int64_t shard, int64_t row) const {
+      return (kOneShard ? first_[number] : own_[number * num_shards_ + shard]) + row * dim_;
+    }
+
+    const Placement* placement_;
+    float* const* own_;
+    int64_t num_shards_, dim_;
+    int num_slots_;
+    float* first_[1 + kMaxSlots];
+  };
+
+  template <bool kPlain, int64_t kDim>
+  void RunTask(const TableOf& table, const Job& job, const Task& task, float* const* own) const {
+    switch (job.gains) {
+      case GainsOf::kNone: return Run<GainsOf::kNone, kPlain, kDim>(table, job, task, own);
+      case GainsOf::kIds: return Run<GainsOf::kIds, kPlain, kDim>(table, job, task, own);
+      case GainsOf::kCells: return Run<GainsOf::kCells, kPlain, kDim>(table, job, task, own);
+    }
+  }
+
+  // Sums and updates the rows of a task; their width is `kDim`, or any if that is 0.
+  //
+  // Args:
+  //   kPlain: there is one shard, and a row has one update.
+  //   own: the variables of the table.
+  template <GainsOf kGains, bool kPlain, int64_t kDim>
+  void Run(const TableOf& table, const Job& job, const Task& task, float* const* own) const {
+    const Sorted order = job.order->sorted();
+    const int64_t dim = kDim > 0 ? kDim : table.dim;
+    const Gradients<kGains, kDim> gradients{order, job.sent.data(), job.sent.size(), dim, task.end};
+    const RowFinder<kPlain> rows(table, own, num_shards_, dim);
     std::vector<float> sums(static_cast<size_t>(kUpdateTogether * dim));
     RowAt held[kUpdateTogether];
     int64_t count = 0;
@@ -332,20 +401,14 @@ class TableUpdateOp : public tensorflow::OpKernel {
       for (asked = std::max(asked, begin + 1); asked < end + kUpdateAhead && asked < task.end;
            ++asked) {
         const int64_t other = order.id(asked);
-        if (other != order.id(asked - 1)) Ask(table, other, data);
+        if (other != order.id(asked - 1)) rows.Ask(other);
       }
-      int64_t shard, row;
-      table.placement.Find(id, &shard, &row);
-      float* const* own = data + table.first + shard;
-      RowAt at{own[0] + row * dim};
-      for (int s = 0; s < table.num_slots; ++s) at.slots[s] = own[(s + 1) * num_shards_] + row * dim;
-      if (!table.by_core) {
+      const RowAt at = rows.Find(id);
+      if (kPlain || !table.by_core) {
         hold(at, begin, end);
       } else {
         // The core that owns the row comes first, then the others in order.
-        const int64_t per_shard = num_cores_ / num_shards_;
-        const int64_t owner = table.part == nullptr ? shard * per_shard + row % per_shard
-                                                    : table.part->Id(row) % num_cores_;
+        const int64_t owner = CoreOf(table, id);
         for (const bool owners : {true, false}) {
           for (int64_t from = begin; from < end;) {
             const int64_t core = gradients.Core(from);
@@ -361,13 +424,13 @@ class TableUpdateOp : public tensorflow::OpKernel {
     apply_held();
   }
 
-  __attribute__((always_inline)) inline void Ask(const TableOf& table, int64_t id,
-                                                 float* const* data) const {
+  // Returns the core that owns a row.
+  int64_t CoreOf(const TableOf& table, int64_t id) const {
     int64_t shard, row;
     table.placement.Find(id, &shard, &row);
-    for (int s = 0; s <= table.num_slots; ++s) {
-      Prefetch<true>(data[table.first + s * num_shards_ + shard] + row * table.dim, table.dim);
-    }
+    if (table.part != nullptr) return table.part->Id(row) % num_cores_;
+    const int64_t per_shard = num_cores_ / num_shards_;
+    return shard * per_shard + row % per_shard;
   }
 
   int num_variables_ = 0;

@@ -257,6 +257,11 @@ inline absl::Status FirstError(const std::vector<absl::Status>& results) {
   return absl::OkStatus();
 }
 
+// Returns whether a number is in [0, limit).
+inline bool IsBelow(int64_t number, int64_t limit) {
+  return static_cast<uint64_t>(number) < static_cast<uint64_t>(limit);
+}
+
 // Returns whether all numbers are in [first, last).
 inline bool AllWithin(const int64_t* numbers, int64_t count, int64_t first, int64_t last) {
   bool outside = false;
@@ -271,17 +276,18 @@ inline bool AllBelow(const int64_t* numbers, int64_t count, int64_t limit) {
 
 // Returns the first number of a list that is not in [0, limit), which there is.
 inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit) {
-  return *std::find_if(numbers, numbers + count, [limit](int64_t number) {
-    return static_cast<uint64_t>(number) >= static_cast<uint64_t>(limit);
-  });
+  return *std::find_if(numbers, numbers + count,
+                       [limit](int64_t number) { return !IsBelow(number, limit); });
 }
 
 // Checks that ids are rows of a table.
 inline absl::Status CheckIds(const int64_t* ids, int64_t count, int64_t rows,
                              const std::string& where) {
   if (AllBelow(ids, count, rows)) return absl::OkStatus();
-  return errors::InvalidArgument(where, ": an id lies outside the table, which has rows 0 to ",
-                                 rows - 1, ". The id: ", FirstOutside(ids, count, rows));
+  return errors::InvalidArgument(
+      where, ": an id lies outside the table, which has rows 0 to ", rows - 1,
+      ". Fix the ids, or set out_of_range_ids='drop' to treat such ids as absent. The id: ",
+      FirstOutside(ids, count, rows));
 }
 
 // What the gains of a piece belong to, if it has any.

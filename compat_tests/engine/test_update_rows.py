@@ -44,9 +44,7 @@ def trained(optimizer: Optimizer, mode: str) -> dict[str, list[Any]]:
     def first_columns(shape: Any, dtype: Any = None, **_: Any) -> Any:
         return initializer([ROWS, max(DIMS)], dtype)[:, : shape[1]]
 
-    tables = tuple(
-        TableSpec(f"t{dim}", ROWS, dim, "sum", optimizer, first_columns) for dim in DIMS
-    )
+    tables = tuple(TableSpec(f"t{dim}", ROWS, dim, "sum", optimizer, first_columns) for dim in DIMS)
     features = tuple(FeatureSpec(f"f{dim}", f"t{dim}") for dim in DIMS)
     embedding = TPUEmbedding(EngineSpec(tables, features), driver=HostDriver(native=False))
     embedding.build_for([(SAMPLES,)] * len(DIMS))

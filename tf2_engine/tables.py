@@ -70,6 +70,11 @@ class Table:
             for name, part in zip(rows, parts, strict=True)
         ]
 
+    def rows_in_shard(self, ids: Tensor) -> Tensor:
+        """Returns the row of each id, [num_ids] int64, in the variables of a table of one shard."""
+        ((rows,),) = self._by_shard(ids)
+        return rows
+
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
         """Yields for each shard a dense tensor of its shape: `rows` at their ids, else zeros."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):

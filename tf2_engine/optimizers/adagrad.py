@@ -44,7 +44,7 @@ class Adagrad(Optimizer):
         return w - lr * g / root(a), {"accumulators": a}
 
     def update_rows(
-        self, w: Variable, slots: Mapping[str, Variable], ids: Tensor, g: Tensor, lr: Tensor
+        self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
         # It computes w - lr * g / (sqrt(a) + epsilon), and to add 0 to a root changes nothing.
         update = tf.raw_ops.ResourceSparseApplyAdagradV2(
@@ -53,7 +53,7 @@ class Adagrad(Optimizer):
             lr=lr,
             epsilon=0.0,
             grad=g,
-            indices=ids,
+            indices=rows,
             use_locking=True,
         )
         return [update]

@@ -145,7 +145,7 @@ class Optimizer:
         raise NotImplementedError
 
     def update_rows(
-        self, w: Variable, slots: Mapping[str, Variable], ids: Tensor, g: Tensor, lr: Tensor
+        self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
         """Applies `update` to rows of variables by one op of TensorFlow's; returns it in a list.
 
@@ -155,8 +155,8 @@ class Optimizer:
         Args:
             w: [rows, dim] float32, of a table without decay or limits of weights.
             slots: by name, each as `w`.
-            ids: [num_ids] int64, distinct.
-            g: [num_ids, dim] float32, as `update` takes it.
+            rows: [num_rows] int64, which of them; distinct.
+            g: [num_rows, dim] float32, as `update` takes it.
             lr: scalar float32, the rate of this step.
         """
         return []

@@ -117,7 +117,8 @@ def _update_rows_in_one_op(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> 
         return []
     variables = {name: shards[0] for name, shards in table.variables.items()}
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
-    return optimizer.update_rows(variables.pop(PARAMETERS), variables, ids, g, lr)
+    rows = table.rows_in_shard(ids)
+    return optimizer.update_rows(variables.pop(PARAMETERS), variables, rows, g, lr)
 
 
 def _update_core_by_core(table: Table, per_core: Sequence[Sums], lr: Tensor) -> list[Op]:

@@ -122,7 +122,7 @@ def in_a_function(
 
 
 def message(bad: str, feature: str) -> str:
-    """Returns what the error says: the feature and its table, the id, and the way out."""
+    """Returns a pattern for the error, which names feature, table, id and the setting to change."""
     way_out = f"rows 0 to {ROWS - 1}.*out_of_range_ids=.{{1,2}}drop"
     return f"(?s)Feature .?'{feature}.*table .?'{feature}s.*{way_out}.*{BAD[bad]}"
 

@@ -68,9 +68,9 @@ class KernelSet(abc.ABC):
         """Returns the occurrences of each of a core's features; see `batch.occurrences`."""
 
     def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        """Returns the same for what only `look_up` and `update` of the set take, in the same step.
+        """Returns the occurrences of a batch that this set looks up and updates in the same step.
 
-        The check whether ids are rows may be left to these.
+        They may hold ids outside of the table, which `look_up` and `update` refuse.
         """
         return self.occurrences(pieces)
 

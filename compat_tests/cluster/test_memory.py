@@ -91,7 +91,7 @@ class Job:
     def __init__(self, nursery: Nursery, folder: pathlib.Path, rows: int) -> None:
         self.folder, self._rows, self._nursery = folder, rows, nursery
         self.idle = 0
-        """Resident bytes of a server before training, libraries too; `plan --calibrate` has them."""
+        """Resident bytes of a server before training, libraries too, as `--calibrate` has them."""
         (folder / "serve.py").write_text(SERVE)
 
     def run(self, steps: int, *, kill_worker: bool = False) -> tuple[list[int], int]:

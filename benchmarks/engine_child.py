@@ -4,7 +4,7 @@
 
 The mode is "function", "nest" or "packed": a tf.function for each step, and what its arguments are,
 tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
-come from a pipeline. All but "function" have gradients, and one number of each activation, inside.
+come from a pipeline. All but "function" have gradients, and what waits for the activations, inside.
 
 Where TensorFlow sees a GPU, and native is 0, tables and steps are on it, and so are the batches of
 all modes but "graph". A step is over when a number has come to the host that is computed after it.
@@ -121,12 +121,12 @@ def _nest(
         embedding.enqueue(features)
         activations = embedding.dequeue()
         sent = {name: tf.constant(value) for name, value in gradients_of(workload).items()}
-        return _after(embedding.apply_gradients(sent), one_number_of_each(activations))
+        return _after(embedding.apply_gradients(sent), number_after(activations))
 
     @tf.function(autograph=False, reduce_retracing=True)
     def infer(features: Any) -> Any:
         embedding.enqueue(features, training=False)
-        return one_number_of_each(embedding.dequeue())
+        return number_after(embedding.dequeue())
 
     return {
         "train": lambda i: train(inputs[i]).numpy(),
@@ -153,9 +153,9 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         update = embedding.apply_gradients(
             {name: tf.constant(value) for name, value in gradients_of(workload).items()}
         )
-        used = _after(update, one_number_of_each(activations))
+        used = _after(update, number_after(activations))
         embedding.enqueue(features, training=False)
-        looked_up = one_number_of_each(embedding.dequeue())
+        looked_up = number_after(embedding.dequeue())
         session = tf.compat.v1.Session(
             config=tf.compat.v1.ConfigProto(
                 intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
@@ -176,9 +176,15 @@ def _after(update: Any, number: Any) -> Any:
         return number + 0.0
 
 
-def one_number_of_each(activations: Any) -> Any:
-    """Activations stay where they are, but are needed: TensorFlow leaves out what is not."""
-    return tf.add_n([value[0, 0] for value in activations.values()])
+def number_after(activations: Any) -> Any:
+    """Returns a number of one of the activations, when all of them are there.
+
+    They stay where they are, but are needed: TensorFlow leaves out what is not. To take a number of
+    each would add as many ops as there are features, which are not the engine's.
+    """
+    *others, last = activations.values()
+    with tf.control_dependencies(others):
+        return last[0, 0]
 
 
 _MODES = {"function": _function, "nest": _nest, "packed": _packed, "graph": _graph}

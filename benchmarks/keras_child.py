@@ -64,7 +64,7 @@ class GivenGradients(tf.keras.Model):
         with tf.GradientTape() as tape:
             activations = self.embedding(data[0])
         tape.gradient(activations, self.trainable_variables, output_gradients=self._sent)
-        return {"one": engine_child.one_number_of_each(activations)}
+        return {"one": engine_child.number_after(activations)}
 
 
 class _Ends(tf.keras.callbacks.Callback):

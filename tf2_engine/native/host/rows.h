@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <utility>
 #include <vector>
 
 namespace estimator_bridge {
@@ -47,6 +49,7 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 //   for (i = 0; i < count; ++i) grouping.Set(i, id of occurrence i, what comes with it);
 //   grouping.Sort();
 //   grouping.id(k), grouping.with(k)     // the k-th in order; also of grouping.sorted()
+//   grouping.sorted().first(r)           // the first in order of the r-th distinct row
 //
 // Row and what comes with it share one 64-bit word; a radix sort goes over the bits of the row
 // alone, so that it is stable: the result does not depend on threads or hashes. `Reset` keeps the
@@ -54,10 +57,14 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 struct Sorted {
   int64_t id(int64_t k) const { return static_cast<int64_t>(words[k] >> with_bits); }
   int64_t with(int64_t k) const { return static_cast<int64_t>(words[k] & mask); }
+  // The occurrences of row r are those from first(r) to first(r + 1).
+  int64_t first(int64_t r) const { return firsts[r]; }
 
   const uint64_t* words;
   int with_bits;
   uint64_t mask;
+  const int64_t* firsts;
+  int64_t num_rows;
 };
 
 class Grouping {
@@ -66,32 +73,39 @@ class Grouping {
     with_bits_ = Bits(limit);
     row_bits_ = Bits(rows);
     mask_ = (uint64_t{1} << with_bits_) - 1;
-    if (ok()) {
+    ok_ = with_bits_ < 63 && with_bits_ + row_bits_ <= 64 &&
+          count <= std::numeric_limits<uint32_t>::max();
+    if (ok_) {
       words_.resize(static_cast<size_t>(count));
       other_.resize(static_cast<size_t>(count));
     }
   }
 
-  bool ok() const { return with_bits_ < 63 && with_bits_ + row_bits_ <= 64; }
+  bool ok() const { return ok_; }
 
   void Set(int64_t occurrence, int64_t id, int64_t with) {
     words_[static_cast<size_t>(occurrence)] =
         static_cast<uint64_t>(id) << with_bits_ | static_cast<uint64_t>(with);
   }
   // What is sorted, until the next `Reset`: a copy stays in registers, where loops want it.
-  Sorted sorted() const { return {words_.data(), with_bits_, mask_}; }
+  Sorted sorted() const {
+    return {words_.data(), with_bits_, mask_, firsts_.data(), num_rows_};
+  }
   int64_t id(int64_t k) const { return sorted().id(k); }
   int64_t with(int64_t k) const { return sorted().with(k); }
 
   void Sort() {
-    if (words_.size() < 2) return;
     // As few passes as digits of 11 bits allow, with digits as small as these passes allow.
     const int passes = (row_bits_ + kMostDigitBits - 1) / kMostDigitBits;
     const int digit = passes == 0 ? 0 : (row_bits_ + passes - 1) / passes;
-    for (int pass = 0; pass < passes; ++pass) {
-      Pass(with_bits_ + pass * digit, digit);
-      words_.swap(other_);
+    counts_.assign(static_cast<size_t>(passes) << digit, 0);
+    switch (passes) {
+      case 1: Count<1>(passes, digit); break;
+      case 2: Count<2>(passes, digit); break;
+      default: Count<0>(passes, digit);
     }
+    for (int pass = 0; pass < passes; ++pass) Pass(pass, digit);
+    FindRows();
   }
 
  private:
@@ -104,20 +118,53 @@ class Grouping {
     return bits;
   }
 
-  void Pass(int shift, int digit) {
+  // Counts how often each digit has each value; the number of digits is `kPasses`, or any if that is 0.
+  template <int kPasses>
+  void Count(int any_passes, int digit) {
+    const int passes = kPasses > 0 ? kPasses : any_passes, with_bits = with_bits_;
     const uint64_t mask = (uint64_t{1} << digit) - 1;
-    size_t first[size_t{1} << kMostDigitBits] = {};
-    for (const uint64_t word : words_) ++first[word >> shift & mask];
-    size_t before = 0;
-    for (size_t value = 0; value <= mask; ++value) {
-      const size_t here = first[value];
-      first[value] = before;
-      before += here;
+    uint32_t* const counts = counts_.data();
+    for (const uint64_t word : words_) {
+      const uint64_t row = word >> with_bits;
+      for (int pass = 0; pass < passes; ++pass) {
+        ++counts[static_cast<size_t>(pass) << digit | (row >> (pass * digit) & mask)];
+      }
     }
-    for (const uint64_t word : words_) other_[first[word >> shift & mask]++] = word;
+  }
+
+  // Sorts by one digit.
+  void Pass(int pass, int digit) {
+    const uint64_t mask = (uint64_t{1} << digit) - 1;
+    const int shift = with_bits_ + pass * digit;
+    uint32_t* const next = counts_.data() + (static_cast<size_t>(pass) << digit);
+    uint32_t before = 0;
+    for (uint64_t value = 0; value <= mask; ++value) before += std::exchange(next[value], before);
+    uint64_t* const to = other_.data();
+    for (const uint64_t word : words_) to[next[word >> shift & mask]++] = word;
+    words_.swap(other_);
+  }
+
+  // Without a branch that depends on the ids: which of them repeat cannot be foreseen.
+  void FindRows() {
+    const int64_t count = static_cast<int64_t>(words_.size());
+    firsts_.resize(words_.size() + 1);
+    int64_t* firsts = firsts_.data();
+    const Sorted order = sorted();
+    int64_t rows = 0;
+    firsts[0] = 0;
+    for (int64_t k = 1; k <= count; ++k) {
+      // Overwritten while the row goes on.
+      firsts[rows + 1] = k;
+      rows += k == count || order.id(k) != order.id(k - 1);
+    }
+    num_rows_ = rows;
   }
 
   std::vector<uint64_t> words_, other_;
+  std::vector<uint32_t> counts_;
+  std::vector<int64_t> firsts_;
+  int64_t num_rows_ = 0;
+  bool ok_ = true;
   int with_bits_ = 0;
   int row_bits_ = 0;
   uint64_t mask_ = 0;

@@ -22,10 +22,8 @@
 
 namespace estimator_bridge {
 
-constexpr int64_t kUpdateAhead = 8;
+constexpr int64_t kUpdateAhead = 8;  // rows that are asked for, and gradients
 constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
-// Rows that are summed first and updated then: what the optimizer wants is looked up once for them.
-constexpr int64_t kUpdateTogether = 8;
 
 // Applies gradients to tables; what was sent is for a class to say that inherits.
 class TableUpdateOp : public tensorflow::OpKernel {
@@ -175,7 +173,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   }
 
  private:
-  // A part of the sorted occurrences; all of a row are in one.
+  // A part of the distinct rows of a table.
   struct Task {
     int64_t table, begin, end;
   };
@@ -306,57 +304,173 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
   static void AddTasks(int64_t table, const Job& job, std::vector<Task>* tasks) {
     const Sorted order = job.order->sorted();
-    for (int64_t begin = 0; begin < job.count;) {
-      int64_t end = std::min(begin + kUpdateChunk, job.count);
-      while (end < job.count && order.id(end) == order.id(end - 1)) ++end;
-      tasks->push_back({table, begin, end});
-      begin = end;
+    const int64_t* end = order.firsts + order.num_rows;
+    for (const int64_t* at = order.firsts; at < end;) {
+      const int64_t* next = std::lower_bound(at + 1, end, *at + kUpdateChunk);
+      tasks->push_back({table, at - order.firsts, next - order.firsts});
+      at = next;
     }
   }
 
   // Finds the rows of a table and of its slots. Those of one shard are found with what fits into
   // registers.
-  template <bool kOneShard>
+  template <bool kOneShard, int64_t kDim>
   class RowFinder {
    public:
-    RowFinder(const TableOf& table, float* const* own, int64_t num_shards, int64_t dim)
+    RowFinder(const TableOf& table, float* const* own, int64_t num_shards)
         : placement_(&table.placement),
           own_(own),
           num_shards_(num_shards),
-          dim_(dim),
+          any_dim_(table.dim),
           num_slots_(table.num_slots) {
       for (int s = 0; kOneShard && s <= num_slots_; ++s) first_[s] = own[s];
     }
 
-    RowAt Find(int64_t id) const {
-      int64_t shard = 0, row = id;
-      if (!kOneShard) placement_->Find(id, &shard, &row);
-      RowAt at{Row(0, shard, row)};
+    // Sets where the row is; see `Rows::Next`.
+    __attribute__((always_inline)) inline void Find(int64_t id, RowAt* at) const {
+      int64_t shard, row;
+      Place(id, &shard, &row);
+      at->w = Row(0, shard, row);
       for (int s = 0; s < kMaxSlots; ++s) {
-        if (s < num_slots_) at.slots[s] = Row(s + 1, shard, row);
+        if (s < num_slots_) at->slots[s] = Row(s + 1, shard, row);
       }
-      return at;
     }
     __attribute__((always_inline)) inline void Ask(int64_t id) const {
-      const RowAt at = Find(id);
-      Prefetch<true>(at.w, dim_);
-      for (int s = 0; s < kMaxSlots; ++s) {
-        if (s < num_slots_) Prefetch<true>(at.slots[s], dim_);
+      int64_t shard, row;
+      Place(id, &shard, &row);
+      for (int s = 0; s <= kMaxSlots; ++s) {
+        if (s <= num_slots_) Prefetch<true>(Row(s, shard, row), dim());
       }
     }
 
    private:
+    int64_t dim() const { return kDim > 0 ? kDim : any_dim_; }
+    void Place(int64_t id, int64_t* shard, int64_t* row) const {
+      *shard = 0;
+      *row = id;
+      if (!kOneShard) placement_->Find(id, shard, row);
+    }
     float* Row(int number, int64_t shard, int64_t row) const {
-      return (kOneShard ? first_[number] : own_[number * num_shards_ + shard]) + row * dim_;
+      return (kOneShard ? first_[number] : own_[number * num_shards_ + shard]) + row * dim();
     }
 
     const Placement* placement_;
     float* const* own_;
-    int64_t num_shards_, dim_;
+    int64_t num_shards_, any_dim_;
     int num_slots_;
     float* first_[1 + kMaxSlots];
   };
 
+  // Finds rows, and sums their gradients; the width is `kDim`, or any if that is 0.
+  template <GainsOf kGains, bool kOneShard, int64_t kDim>
+  class RowSums {
+   public:
+    RowSums(const Gradients<kGains, kDim>& gradients, const RowFinder<kOneShard, kDim>& finder)
+        : gradients_(gradients),
+          finder_(finder),
+          sum_(static_cast<size_t>((dim() + kLine - 1) / kLine)) {}
+
+    int64_t dim() const { return gradients_.dim(); }
+    const Sorted& order() const { return gradients_.order; }
+    int64_t Core(int64_t k) const { return gradients_.Core(k); }
+
+    // Asks for a row, the `number`-th of the distinct ones.
+    __attribute__((always_inline)) inline void Ask(int64_t number) const {
+      finder_.Ask(order().id(order().first(number)));
+    }
+    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is there
+    // until the next call.
+    __attribute__((always_inline)) inline void Set(RowAt* at, int64_t begin, int64_t end) {
+      float* sum = sum_.data()->floats;
+      SumRows(gradients_, begin, end, dim(), true, sum);
+      finder_.Find(order().id(begin), at);
+      at->g = sum;
+    }
+
+   private:
+    static constexpr int64_t kLine = 16;
+    // A vector in two cache lines cannot be read from where it has just been written.
+    struct alignas(kLine * sizeof(float)) Line {
+      float floats[kLine];
+    };
+
+    const Gradients<kGains, kDim> gradients_;
+    const RowFinder<kOneShard, kDim> finder_;
+    std::vector<Line> sum_;
+  };
+
+  // The rows of a task, each with the sum of all of its gradients.
+  template <class Sums>
+  class RowsOfTask final : public Rows {
+   public:
+    RowsOfTask(Sums sums, const Task& task)
+        : Rows(sums.dim()), sums_(std::move(sums)), row_(task.begin), last_(task.end) {
+      for (int64_t row = row_; row < std::min(row_ + kUpdateAhead, last_); ++row) sums_.Ask(row);
+    }
+
+    bool Next(RowAt* at) override {
+      if (row_ == last_) return false;
+      if (row_ + kUpdateAhead < last_) sums_.Ask(row_ + kUpdateAhead);
+      sums_.Set(at, sums_.order().first(row_), sums_.order().first(row_ + 1));
+      ++row_;
+      return true;
+    }
+
+   private:
+    Sums sums_;
+    int64_t row_;
+    const int64_t last_;
+  };
+
+  // The rows of a task, each with a sum for each core that sent to it: the core that owns the row
+  // comes first, then the others in order.
+  template <class Sums>
+  class RowsOfCores final : public Rows {
+   public:
+    RowsOfCores(Sums sums, const Task& task, const TableUpdateOp& op, const TableOf& table)
+        : Rows(sums.dim()),
+          sums_(std::move(sums)),
+          op_(op),
+          table_(table),
+          row_(task.begin - 1),
+          last_(task.end) {}
+
+    bool Next(RowAt* at) override {
+      while (from_ < end_ || GoOn()) {
+        const int64_t begin = from_, core = sums_.Core(begin);
+        while (from_ < end_ && sums_.Core(from_) == core) ++from_;
+        if ((core == owner_) != owners_) continue;
+        sums_.Set(at, begin, from_);
+        return true;
+      }
+      return false;
+    }
+
+   private:
+    // Goes on with what the other cores sent, or with the next row; returns false if there is none.
+    bool GoOn() {
+      if (!std::exchange(owners_, false)) {
+        if (++row_ == last_) return false;
+        owners_ = true;
+        end_ = sums_.order().first(row_ + 1);
+        owner_ = op_.CoreOf(table_, sums_.order().id(sums_.order().first(row_)));
+      }
+      from_ = sums_.order().first(row_);
+      return true;
+    }
+
+    Sums sums_;
+    const TableUpdateOp& op_;
+    const TableOf& table_;
+    int64_t row_;
+    const int64_t last_;
+    int64_t from_ = 0, end_ = 0, owner_ = 0;
+    bool owners_ = false;  // whether what the row's owner sent is looked for
+  };
+
+  // Args:
+  //   kPlain: there is one shard, and a row has one update.
+  //   own: the variables of the table.
   template <bool kPlain, int64_t kDim>
   void RunTask(const TableOf& table, const Job& job, const Task& task, float* const* own) const {
     switch (job.gains) {
@@ -366,62 +480,21 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
   }
 
-  // Sums and updates the rows of a task; their width is `kDim`, or any if that is 0.
-  //
-  // Args:
-  //   kPlain: there is one shard, and a row has one update.
-  //   own: the variables of the table.
   template <GainsOf kGains, bool kPlain, int64_t kDim>
   void Run(const TableOf& table, const Job& job, const Task& task, float* const* own) const {
     const Sorted order = job.order->sorted();
-    const int64_t dim = kDim > 0 ? kDim : table.dim;
-    const Gradients<kGains, kDim> gradients{order, job.sent.data(), job.sent.size(), dim, task.end};
-    const RowFinder<kPlain> rows(table, own, num_shards_, dim);
-    std::vector<float> sums(static_cast<size_t>(kUpdateTogether * dim));
-    RowAt held[kUpdateTogether];
-    int64_t count = 0;
-    const auto apply_held = [&] {
-      const auto update = on_sparse_cores_ ? sparsecore::UpdateRows : UpdateRows;
-      update(table.optimizer, job.rate, {held, count, dim});
-      count = 0;
-    };
-    // Sums gradients, and holds the row until there are several.
-    const auto hold = [&](RowAt at, int64_t from, int64_t to) {
-      float* sum = sums.data() + count * dim;
-      SumRows(gradients, from, to, dim, true, sum);
-      at.g = sum;
-      held[count++] = at;
-      if (count == kUpdateTogether) apply_held();
-    };
-    int64_t asked = task.begin;
-    for (int64_t begin = task.begin; begin < task.end;) {
-      const int64_t id = order.id(begin);
-      int64_t end = begin + 1;
-      while (end < task.end && order.id(end) == id) ++end;
-      for (asked = std::max(asked, begin + 1); asked < end + kUpdateAhead && asked < task.end;
-           ++asked) {
-        const int64_t other = order.id(asked);
-        if (other != order.id(asked - 1)) rows.Ask(other);
+    const int64_t end = order.first(task.end);
+    using Sums = RowSums<kGains, kPlain, kDim>;
+    Sums sums({order, job.sent.data(), job.sent.size(), table.dim, end}, {table, own, num_shards_});
+    const auto update = on_sparse_cores_ ? sparsecore::UpdateRows : UpdateRows;
+    if constexpr (!kPlain) {
+      if (table.by_core) {
+        RowsOfCores<Sums> rows(std::move(sums), task, *this, table);
+        return update(table.optimizer, job.rate, &rows);
       }
-      const RowAt at = rows.Find(id);
-      if (kPlain || !table.by_core) {
-        hold(at, begin, end);
-      } else {
-        // The core that owns the row comes first, then the others in order.
-        const int64_t owner = CoreOf(table, id);
-        for (const bool owners : {true, false}) {
-          for (int64_t from = begin; from < end;) {
-            const int64_t core = gradients.Core(from);
-            int64_t to = from + 1;
-            while (to < end && gradients.Core(to) == core) ++to;
-            if ((core == owner) == owners) hold(at, from, to);
-            from = to;
-          }
-        }
-      }
-      begin = end;
     }
-    apply_held();
+    RowsOfTask<Sums> rows(std::move(sums), task);
+    update(table.optimizer, job.rate, &rows);
   }
 
   // Returns the core that owns a row.

@@ -64,16 +64,15 @@ struct Optimizer : SharedSettings {
 // one that seldom runs, or finds too much in it.
 template <class OneRule>
 __attribute__((noinline)) void UpdateRowsBy(const OneRule& rule, float lr,
-                                            const ClipAndDecay& around, const Rows& rows) {
+                                            const ClipAndDecay& around, Rows* rows) {
   rule.Update(lr, Step<static_cast<int>(OneRule::kSlots.size())>(around, rows));
 }
 
 // Applies one step to each of some rows, in order; does nothing if the optimizer does not train.
-// Several rows at once spare each of them looking up which rule it is.
 //
 // Args:
 //   lr: the rate of this step, constant or dynamic.
-inline void UpdateRows(const Optimizer& optimizer, float lr, const Rows& rows) {
+inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
   const ClipAndDecay around(optimizer, lr);
   std::visit(
       [&](const auto& rule) {

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 namespace estimator_bridge {
 
@@ -46,9 +47,39 @@ struct RowAt {
   const float* g;           // [dim], the gradient, summed over all occurrences
 };
 
-struct Rows {
-  const RowAt* first;
-  int64_t count, dim;
+// The rows that one step of a rule updates, one after another; a row may come again. A row is asked
+// for when the one before it has been updated: while the processor still divides for that one, it
+// reads and sums for the next.
+class Rows {
+ public:
+  explicit Rows(int64_t dim) : dim_(dim) {}
+
+  int64_t dim() const { return dim_; }
+  // Sets the members of `*at` that the rule has; returns false if there is no row left. They are
+  // best set one by one: a copy of a whole RowAt would wait until all that was written before, rows
+  // that are not near yet among it, has reached the cache.
+  virtual bool Next(RowAt* at) = 0;
+
+ protected:
+  ~Rows() = default;
+
+ private:
+  const int64_t dim_;
+};
+
+// One row.
+class OneRow final : public Rows {
+ public:
+  OneRow(const RowAt& row, int64_t dim) : Rows(dim), row_(row) {}
+
+  bool Next(RowAt* at) override {
+    *at = row_;
+    return std::exchange(left_, false);
+  }
+
+ private:
+  const RowAt row_;
+  bool left_ = true;
 };
 
 // NaN stays NaN in all of these, as in TensorFlow.
@@ -113,11 +144,11 @@ class ClipAndDecay {
   bool decays_;
 };
 
-// The rows that one step of a rule updates, in order; a row may be among them again.
+// One step of a rule.
 template <int kSlots>
 class Step {
  public:
-  Step(const ClipAndDecay& around, const Rows& rows) : around_(around), rows_(rows) {}
+  Step(const ClipAndDecay& around, Rows* rows) : around_(around), rows_(rows) {}
 
   // Calls `rule(w, slots..., g)`, which changes a weight and its slots, for every element of the
   // rows.
@@ -138,12 +169,13 @@ class Step {
  private:
   template <bool kClips, bool kDecays, class Rule>
   void RunRows(const Rule& rule) const {
-    for (int64_t i = 0; i < rows_.count; ++i) {
-      const RowAt& at = rows_.first[i];
+    const int64_t dim = rows_->dim();
+    RowAt at;
+    while (rows_->Next(&at)) {
       float* first = kSlots > 0 ? at.slots[0] : nullptr;
       float* second = kSlots > 1 ? at.slots[1] : nullptr;
       float* third = kSlots > 2 ? at.slots[2] : nullptr;
-      Loop<kClips, kDecays>(around_, at.w, first, second, third, at.g, rows_.dim, rule);
+      Loop<kClips, kDecays>(around_, at.w, first, second, third, at.g, dim, rule);
     }
   }
 
@@ -176,7 +208,7 @@ class Step {
   }
 
   const ClipAndDecay& around_;
-  const Rows& rows_;
+  Rows* const rows_;
 };
 
 // The base of all rules. A rule adds

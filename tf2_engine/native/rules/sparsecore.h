@@ -150,7 +150,7 @@ inline bool Trains(const Optimizer& optimizer) {
 
 // Applies one step as estimator_bridge::UpdateRows does, by the rule of SparseCores; does nothing if
 // there is none.
-inline void UpdateRows(const Optimizer& optimizer, float lr, const Rows& rows) {
+inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
   const ClipAndDecay around(optimizer, lr);
   std::visit(
       [&](const auto& rule) {

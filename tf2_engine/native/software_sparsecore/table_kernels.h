@@ -294,8 +294,8 @@ class UpdateKernel : public TableKernel {
       }
       estimator_bridge::RowAt place{updated[0] + row * width, {}, sum.data()};
       for (int i = 0; i < kSlots; ++i) place.slots[i] = updated[1 + i] + row * width;
-      const estimator_bridge::Rows rows{&place, 1, width};
-      rule_.Update(rate, estimator_bridge::Step<kSlots>(around, rows));
+      estimator_bridge::OneRow rows(place, width);
+      rule_.Update(rate, estimator_bridge::Step<kSlots>(around, &rows));
     }
     return absl::OkStatus();
   }

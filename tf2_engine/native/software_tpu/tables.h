@@ -182,7 +182,8 @@ class Table {
     estimator_bridge::RowAt at{Row(0, id)};
     for (int slot = 1; slot < num_arrays(); ++slot) at.slots[slot - 1] = Row(slot, id);
     at.g = gradient;
-    estimator_bridge::UpdateRows(config_->optimizer, rate, {&at, 1, dim()});
+    estimator_bridge::OneRow rows(at, dim());
+    estimator_bridge::UpdateRows(config_->optimizer, rate, &rows);
   }
 
   const TableConfig* config_ = nullptr;

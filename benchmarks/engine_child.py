@@ -156,9 +156,12 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         used = _after(update, number_after(activations))
         embedding.enqueue(features, training=False)
         looked_up = number_after(embedding.dequeue())
+        # The native ops are one after another, and divide their work among threads themselves: the
+        # thread that calls the session runs them, and none has to be woken.
         session = tf.compat.v1.Session(
             config=tf.compat.v1.ConfigProto(
-                intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads
+                intra_op_parallelism_threads=threads,
+                inter_op_parallelism_threads=-1 if native else threads,
             )
         )
         # Once: TensorFlow keeps memory of the tables that another initialization replaces.

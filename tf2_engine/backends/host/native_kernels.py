@@ -17,7 +17,7 @@ from tf2_engine import batch
 from tf2_engine.backends.host import kernels
 from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
 from tf2_engine.backends.interface import Rates
-from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -71,22 +71,22 @@ class NativeKernels(KernelsOfPlan):
         return self._occurrences(pieces, check_ids=False)
 
     def _occurrences(self, pieces: Sequence[Raw], check_ids: bool) -> list[Occurrences]:
-        # A batch whose layout only the run can tell is read by TensorFlow's ops.
-        out_of_range = self._plan.out_of_range_ids
-        layouts = [batch.check_layout(*piece) for piece in pieces]
-        plain = [
-            batch.occurrences_in(*piece, None, out_of_range)
-            for piece, per_row in zip(pieces, layouts, strict=True)
-            if per_row is None
-        ]
-        fused = self._fused_occurrences(
-            [piece for piece, size in zip(pieces, layouts, strict=True) if size is not None],
-            [size for size in layouts if size is not None],
-            out_of_range == "drop",
-            check_ids,
-        )
-        rest = iter(plain), iter(fused)
-        return [next(rest[size is not None]) for size in layouts]
+        drop = self._plan.out_of_range_ids == "drop"
+        read: list[Occurrences | None] = []
+        fused: list[tuple[FeaturePlan, RawIds, int]] = []
+        for feature, raw in pieces:
+            per_row = batch.check_layout(feature, raw)
+            if per_row is None:  # Only the run can tell, which TensorFlow's ops ask then.
+                read.append(
+                    batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
+                )
+            elif not (drop or check_ids) and _fills_cells(feature, raw):
+                read.append(Occurrences(raw.ids, None, None, feature.cells or 0))
+            else:
+                read.append(None)
+                fused.append((feature, raw, per_row))
+        rest = iter(self._fused_occurrences(fused, drop, check_ids))
+        return [next(rest) if one is None else one for one in read]
 
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
         return occurrences.compact()
@@ -130,11 +130,11 @@ class NativeKernels(KernelsOfPlan):
         return [update]
 
     def _fused_occurrences(
-        self, pieces: Sequence[Raw], per_row: Sequence[int], drop: bool, check_ids: bool
+        self, pieces: Sequence[tuple[FeaturePlan, RawIds, int]], drop: bool, check_ids: bool
     ) -> list[Occurrences]:
         if not pieces:
             return []
-        features, raw = zip(*pieces, strict=True)
+        features, raw, per_row = zip(*pieces, strict=True)
         no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         columns = self._ops.tf2_engine_occurrences(
             index=[no_index if one.index is None else one.index for one in raw],
@@ -145,7 +145,7 @@ class NativeKernels(KernelsOfPlan):
             combiners=[feature.table.combiner for feature in features],
             weighted=[one.weight is not None for one in raw],
             sequence=[feature.max_sequence_length > 0 for feature in features],
-            check_samples=[batch.checks_samples(*piece) for piece in pieces],
+            check_samples=[batch.checks_samples(feature, one) for feature, one, _ in pieces],
             sizes=[list(feature.output_shape) for feature in features],
             rows=[feature.table.vocabulary_size for feature in features],
             per_row=per_row,
@@ -196,6 +196,11 @@ class NativeKernels(KernelsOfPlan):
 
     def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
         return self._tables[table.name].variables[name]
+
+
+def _fills_cells(feature: FeaturePlan, raw: RawIds) -> bool:
+    """Returns whether it is known, before a run, that there is one id for each cell, in order."""
+    return raw.kind == "dense" and feature.cells is not None and raw.ids.shape == [feature.cells]
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:

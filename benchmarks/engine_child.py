@@ -146,7 +146,10 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
         data = tf.data.Dataset.from_tensors(tuple(of_batches[0]))
         for arrays in of_batches[1:]:
             data = data.concatenate(tf.data.Dataset.from_tensors(tuple(arrays)))
-        inputs = tf.compat.v1.data.make_one_shot_iterator(data.repeat()).get_next()
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.inject_prefetch = False
+        inputs, start = _next_of(data.repeat().with_options(options))
         features = features_of(workload, inputs)
         embedding.enqueue(features)
         activations = embedding.dequeue()
@@ -165,12 +168,29 @@ def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
             )
         )
         # Once: TensorFlow keeps memory of the tables that another initialization replaces.
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run([tf.compat.v1.global_variables_initializer(), start])
         run = {
             "train": session.make_callable(used),
             "infer": session.make_callable(looked_up),
         }
     return {what: lambda i, call=call: call() for what, call in run.items()}  # type: ignore[misc]
+
+
+def _next_of(data: Any) -> tuple[Any, Any]:
+    """Returns the tensors of the next batch, and the op that starts the pipeline.
+
+    The op of `get_next` asks another thread, and the step waits until that has been woken.
+    """
+    elements = tf.nest.flatten(data.element_spec)
+    layout = {
+        "output_types": [spec.dtype for spec in elements],
+        "output_shapes": [spec.shape for spec in elements],
+    }
+    iterator = tf.raw_ops.IteratorV2(shared_name="batches", container="", **layout)
+    start = tf.raw_ops.MakeIterator(
+        dataset=tf.data.experimental.to_variant(data), iterator=iterator
+    )
+    return tf.raw_ops.IteratorGetNextSync(iterator=iterator, **layout), start
 
 
 def _after(update: Any, number: Any) -> Any:

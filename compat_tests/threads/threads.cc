@@ -112,7 +112,8 @@ std::vector<std::vector<float>> Update(int num_threads) {
         const int64_t at = order.id(begin) * kDim;
         const estimator_bridge::RowAt row{
             rows[task.table].data() + at, {slots[task.table].data() + at}, sum.data()};
-        estimator_bridge::UpdateRows(optimizer, 0.1f, {&row, 1, kDim});
+        estimator_bridge::OneRow one(row, kDim);
+        estimator_bridge::UpdateRows(optimizer, 0.1f, &one);
         begin = end;
       }
     });

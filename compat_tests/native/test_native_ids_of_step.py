@@ -137,3 +137,41 @@ def test_a_bad_id_changes_nothing(step: Any, setting: str, form: str, feature: s
         before, after = step(SETTINGS[setting], form, bad, feature)
         for one, other in zip(before, after, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("setting", ["plain", "mean", "shards"])
+def test_dense_ids_of_a_known_number_are_read_by_no_other_op(setting: str) -> None:
+    """Lookups and updates take them as they are; they do the same as where the run must count."""
+    known, kinds = trained(SETTINGS[setting], [SAMPLES])
+    open_size, other_kinds = trained(SETTINGS[setting], [None])
+
+    assert "Tf2EngineOccurrences" in other_kinds - kinds
+    for one, other in zip(known, open_size, strict=True):
+        np.testing.assert_array_equal(one, other)  # the same kernels, on the same ids
+
+
+def trained(setting: Setting, shape: list[int | None]) -> tuple[list[Any], set[str]]:
+    """Makes a step on ids of this static shape.
+
+    Returns the activations and the tables after it, and the types of the ops.
+    """
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        embedding = engine(setting)
+        ids = tf.compat.v1.placeholder_with_default(tf.constant([3, 5, 3], tf.int64), shape)
+        of_core = dict.fromkeys(FEATURES, ids)
+        several = setting.num_hosts > 1
+        embedding.enqueue([of_core] * setting.num_hosts if several else of_core)
+        activations = tf.nest.flatten(embedding.dequeue())
+        update = embedding.apply_gradients(gradients(setting))
+        start = [value.assign(number_rows(value)) for value in values_of(embedding)]
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(start)
+        looked_up, _ = session.run([activations, update])
+        kinds = {op.type for op in graph.get_operations()}
+        return [*looked_up, *session.run(values_of(embedding))], kinds
+
+
+def number_rows(value: Any) -> Any:
+    """Returns values for a shard that differ from row to row."""
+    size = value.shape.num_elements()
+    return tf.reshape(tf.range(size, dtype=tf.float32), value.shape) / size

@@ -76,15 +76,14 @@ class NativeKernels(KernelsOfPlan):
         fused: list[tuple[FeaturePlan, RawIds, int]] = []
         for feature, raw in pieces:
             per_row = batch.check_layout(feature, raw)
-            if per_row is None:  # Only the run can tell, which TensorFlow's ops ask then.
-                read.append(
-                    batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
-                )
-            elif not (drop or check_ids) and _fills_cells(feature, raw):
-                read.append(Occurrences(raw.ids, None, None, feature.cells or 0))
-            else:
-                read.append(None)
+            one = None if drop or check_ids else _one_per_cell(feature, raw)
+            if (
+                one is None and per_row is None
+            ):  # The run will tell: TensorFlow's ops wait for that.
+                one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
+            elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))
+            read.append(one)
         rest = iter(self._fused_occurrences(fused, drop, check_ids))
         return [next(rest) if one is None else one for one in read]
 
@@ -198,9 +197,11 @@ class NativeKernels(KernelsOfPlan):
         return self._tables[table.name].variables[name]
 
 
-def _fills_cells(feature: FeaturePlan, raw: RawIds) -> bool:
-    """Returns whether it is known, before a run, that there is one id for each cell, in order."""
-    return raw.kind == "dense" and feature.cells is not None and raw.ids.shape == [feature.cells]
+def _one_per_cell(feature: FeaturePlan, raw: RawIds) -> Occurrences | None:
+    """Returns the occurrences of dense ids, if it is known beforehand that they fill the cells."""
+    if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
+        return None
+    return Occurrences(raw.ids, None, None, feature.cells)
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:

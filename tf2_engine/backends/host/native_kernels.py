@@ -77,9 +77,8 @@ class NativeKernels(KernelsOfPlan):
         for feature, raw in pieces:
             per_row = batch.check_layout(feature, raw)
             one = None if drop or check_ids else _one_per_cell(feature, raw)
-            if (
-                one is None and per_row is None
-            ):  # The run will tell: TensorFlow's ops wait for that.
+            if one is None and per_row is None:
+                # Only the run can tell: TensorFlow's ops wait for that.
                 one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
             elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))

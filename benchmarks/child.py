@@ -16,11 +16,14 @@ Step = Callable[[int], Any]
 """Makes one step with the batch of that number."""
 
 
-def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) -> None:
-    """Answers every line "train N" or "infer N" of standard input with N times in ms.
+def serve(
+    steps: Mapping[str, Step], memory: Callable[[], float] | None = None, together: int = 1
+) -> None:
+    """Answers every line "train N" or "infer N" of standard input with N times of a step in ms.
 
     Args:
         memory: what "memory 1" is answered with.
+        together: the steps that a `Step` makes, which share its time.
     """
     for _ in range(2 * BATCHES):
         for step in steps.values():
@@ -34,7 +37,7 @@ def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) 
         for _ in range(count):
             started = time.perf_counter()
             steps[what](number % BATCHES)
-            times.append(1e3 * (time.perf_counter() - started))
+            times.append(1e3 * (time.perf_counter() - started) / together)
             number += 1
         answer(times)
 

@@ -227,8 +227,16 @@ def number_after(activations: Any) -> Any:
     They stay where they are, but are needed: TensorFlow leaves out what is not. The native op
     computes all of them or none.
     """
-    of_op = {value.op: value for value in activations.values()}
+    of_op = {_computed_by(value): value for value in activations.values()}
     return tf.add_n([value[0, 0] for value in of_op.values()])
+
+
+def _computed_by(tensor: Any) -> Any:
+    """Returns the op that a tensor comes from, through any that hand it on."""
+    op = tensor.op
+    while op.type == "Identity":
+        op = op.inputs[0].op
+    return op
 
 
 _MODES = {

@@ -231,7 +231,7 @@ dist: $(TF_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, tw
 
 PEERS := bench-recommenders bench-torch
 GPU := bench-gpu bench-torch-gpu
-BENCH := native-session native-steps tf-session bridge-estimator stock-estimator
+BENCH := native-session tf-session bridge-estimator stock-estimator
 BENCH_PEERS := recommenders-sparse recommenders-ragged torch fbgemm
 BENCH_GPU := tf-session keras-fit tf-nest torch-gpu fbgemm-gpu
 
@@ -241,7 +241,7 @@ bench: $(ENVS)/tf$(TF)/.ready $(ENVS)/tf215/.ready  ## how fast it is, beside st
 
 bench-peers: $(ENVS)/tf$(TF)/.ready $(PEERS:%=$(ENVS)/%/.ready)  ## how fast it is, beside other systems
 	$(ENVS)/tf$(TF)/bin/python -m benchmarks.run --envs $(ENVS) \
-	    --contenders native-session native-steps $(BENCH_PEERS) $(ARGS)
+	    --contenders native-session $(BENCH_PEERS) $(ARGS)
 
 bench-small: $(ENVS)/tf215/.ready  ## steps per second of a small model, beside stock's
 	$(ENVS)/tf215/bin/python -m benchmarks.small $(ARGS)

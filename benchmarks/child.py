@@ -16,14 +16,11 @@ Step = Callable[[int], Any]
 """Makes one step with the batch of that number."""
 
 
-def serve(
-    steps: Mapping[str, Step], memory: Callable[[], float] | None = None, together: int = 1
-) -> None:
-    """Answers every line "train N" or "infer N" of standard input with N times of a step in ms.
+def serve(steps: Mapping[str, Step], memory: Callable[[], float] | None = None) -> None:
+    """Answers every line "train N" or "infer N" of standard input with N times in ms.
 
     Args:
         memory: what "memory 1" is answered with.
-        together: the steps that a `Step` makes, which share its time.
     """
     for _ in range(2 * BATCHES):
         for step in steps.values():
@@ -34,13 +31,12 @@ def serve(
             answer([memory()])
             continue
         times = []
-        while len(times) < count:
+        for _ in range(count):
             started = time.perf_counter()
             steps[what](number % BATCHES)
-            took = 1e3 * (time.perf_counter() - started)
-            times += [took / together] * together
+            times.append(1e3 * (time.perf_counter() - started))
             number += 1
-        answer(times[:count])
+        answer(times)
 
 
 def commands() -> Iterator[tuple[str, int]]:

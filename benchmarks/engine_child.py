@@ -3,9 +3,8 @@
     python -m benchmarks.engine_child <workload> <mode> <native: 0|1> [threads]
 
 The mode is "function", "nest" or "packed": a tf.function for each step, and what its arguments are,
-tensors of ids and gradients, a nest of ids, or a packed batch; "graph": a session, whose batches
-come from a pipeline; or "steps": the same with several steps in one call of the session. All but
-"function" have gradients, and what waits for the activations, inside.
+tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
+come from a pipeline. All but "function" have gradients, and what waits for the activations, inside.
 
 Where TensorFlow sees a GPU, and native is 0, tables and steps are on it, and so are the batches of
 all modes but "graph". A step is over when a number has come to the host that is computed after it.
@@ -17,7 +16,6 @@ is resident above TensorFlow's own, in multiples of tables and slots.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,9 +25,6 @@ from benchmarks.child import THREADS, Step, resident, serve
 from benchmarks.workloads import BATCHES, Workload, batches, find
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.backends import HostDriver
-
-STEPS_TOGETHER = BATCHES
-"""The steps that a call of the session makes in the mode "steps"."""
 
 
 def main() -> None:
@@ -44,8 +39,7 @@ def main() -> None:
     before = resident()
     steps = _MODES[mode](workload, native, threads)
     tables = 2 * 4 * workload.tables * workload.rows * workload.dim  # Adagrad has one slot
-    together = STEPS_TOGETHER if mode == "steps" else 1
-    serve(steps, lambda: (resident() - before) / tables, together)
+    serve(steps, lambda: (resident() - before) / tables)
 
 
 def _engine(workload: Workload, native: bool) -> TPUEmbedding:
@@ -144,33 +138,19 @@ def _packed(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     return _nest(workload, native, threads, packs=True)
 
 
-def _graph(workload: Workload, native: bool, threads: int, *, together: int = 1) -> dict[str, Step]:
-    of_batches = inputs_of(workload)
+def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     with tf.Graph().as_default():
         embedding = _engine(workload, native)
-        # From memory, as batches come in a training loop: to feed them costs Python's time.
-        data = tf.data.Dataset.from_tensors(tuple(of_batches[0]))
-        for arrays in of_batches[1:]:
-            data = data.concatenate(tf.data.Dataset.from_tensors(tuple(arrays)))
-        options = (
-            tf.data.Options()
-        )  # Without threads that fill buffers: there is nothing to wait for.
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
-        batch, start = _pipeline(data.repeat().with_options(options))
-        sent = {name: tf.constant(value) for name, value in gradients_of(workload).items()}
-
-        def train() -> Any:
-            embedding.enqueue(features_of(workload, batch()))
-            number = number_after(embedding.dequeue())
-            return _after(embedding.apply_gradients(sent), number)
-
-        def infer() -> Any:
-            embedding.enqueue(features_of(workload, batch()), training=False)
-            return number_after(embedding.dequeue())
-
-        steps = {"train": _one_after_another(train, together)}
-        steps["infer"] = _one_after_another(infer, together)
+        inputs, start = _pipeline([tuple(arrays) for arrays in inputs_of(workload)])
+        features = features_of(workload, inputs)
+        embedding.enqueue(features)
+        activations = embedding.dequeue()
+        update = embedding.apply_gradients(
+            {name: tf.constant(value) for name, value in gradients_of(workload).items()}
+        )
+        used = _after(update, number_after(activations))
+        embedding.enqueue(features, training=False)
+        looked_up = number_after(embedding.dequeue())
         # The native ops are one after another, and divide their work among threads themselves: the
         # thread that calls the session runs them, and none has to be woken.
         session = tf.compat.v1.Session(
@@ -181,19 +161,24 @@ def _graph(workload: Workload, native: bool, threads: int, *, together: int = 1)
         )
         # Once: TensorFlow keeps memory of the tables that another initialization replaces.
         session.run([tf.compat.v1.global_variables_initializer(), start])
-        run = {what: session.make_callable(step) for what, step in steps.items()}
+        run = {
+            "train": session.make_callable(used),
+            "infer": session.make_callable(looked_up),
+        }
     return {what: lambda i, call=call: call() for what, call in run.items()}  # type: ignore[misc]
 
 
-def _graph_of_steps(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
-    return _graph(workload, native, threads, together=STEPS_TOGETHER)
+def _pipeline(batches: list[Any]) -> tuple[Any, Any]:
+    """Returns the tensors of the next batch, and the op that starts the pipeline.
 
-
-def _pipeline(data: Any) -> tuple[Callable[[], Any], Any]:
-    """Returns what gives the tensors of the next batch, and the op that starts the pipeline.
-
-    The op of `get_next` asks another thread, and the step waits until that has been woken.
+    Batches come from memory, as in a training loop whose pipeline is ahead of it: to feed them
+    costs Python's time. Nothing is waited for: no threads fill buffers, and where `get_next` asks
+    another thread for a batch, this takes it.
     """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False
+    data = tf.data.experimental.from_list(batches).repeat().with_options(options)
     elements = tf.nest.flatten(data.element_spec)
     layout = {
         "output_types": [spec.dtype for spec in elements],
@@ -203,16 +188,7 @@ def _pipeline(data: Any) -> tuple[Callable[[], Any], Any]:
     start = tf.raw_ops.MakeIterator(
         dataset=tf.data.experimental.to_variant(data), iterator=iterator
     )
-    return lambda: tf.raw_ops.IteratorGetNextSync(iterator=iterator, **layout), start
-
-
-def _one_after_another(step: Callable[[], Any], count: int) -> Any:
-    """Returns the number of the last of some steps, each of which begins when one has ended."""
-    number = step()
-    for _ in range(1, count):
-        with tf.control_dependencies([number]):
-            number = step()
-    return number
+    return tf.raw_ops.IteratorGetNextSync(iterator=iterator, **layout), start
 
 
 def _after(update: Any, number: Any) -> Any:
@@ -244,7 +220,6 @@ _MODES = {
     "nest": _nest,
     "packed": _packed,
     "graph": _graph,
-    "steps": _graph_of_steps,
 }
 
 

@@ -215,12 +215,7 @@ def _computed_by(tensor: Any) -> Any:
     return op
 
 
-_MODES = {
-    "function": _function,
-    "nest": _nest,
-    "packed": _packed,
-    "graph": _graph,
-}
+_MODES = {"function": _function, "nest": _nest, "packed": _packed, "graph": _graph}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 
 from benchmarks.run import Contender
 
-GOAL = 0.97
+GOAL = 1
 """Steps per second, as a part of stock's."""
 
 
@@ -55,7 +55,7 @@ def report(seconds: dict[str, list[float]], steps: int) -> None:
         shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
         rate = steps / statistics.median(times)
         print(f"{name:24s}{rate:10.0f}{statistics.median(ratios):8.3f}   {shown}")
-    print(f"The goal is a ratio of {GOAL} with use_tpu=False.")
+    print(f"The goal is a ratio of at least {GOAL} in both modes.")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.loop.session_calls import RememberFetchesHook
 from estimator_bridge.runtime.loop.session_interruptions import ReadingHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
@@ -114,7 +115,7 @@ def _session(
         scaffold=step.scaffold,
         config=job.session_config(),
     )
-    hooks = [*step.input_hooks, *job.hooks, *step.hooks, *last_hooks]
+    hooks = [*step.input_hooks, RememberFetchesHook(), *job.hooks, *step.hooks, *last_hooks]
     return tf.train.MonitoredSession(session_creator=creator, hooks=hooks)
 
 

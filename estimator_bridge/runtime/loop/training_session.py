@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
+from estimator_bridge.runtime.loop.session_calls import RememberFetchesHook
 from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
@@ -161,7 +162,7 @@ def train(
         stop.saves(all_hooks, step)
         with (
             watching(job.watched),
-            _session(job, step, [stop, *all_hooks]) as session,
+            _session(job, step, [stop, RememberFetchesHook(), *all_hooks]) as session,
         ):
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])

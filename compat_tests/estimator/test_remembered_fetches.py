@@ -61,6 +61,8 @@ FETCHES: dict[str, Callable[[Any], Any]] = {
     "a nest": lambda t: {"a": [t.one, (t.variable,)], t.text: {"b": t.text}, 3: []},
     "an ordered dict": lambda t: collections.OrderedDict([("b", t.one), ("a", [t.variable])]),
     "an empty list beside a tensor": lambda t: [[], t.one],
+    "nothing": lambda t: [],
+    "nothing in a nest": lambda t: {"a": [], "b": ({},)},
 }
 OF_TENSORFLOW: dict[str, Callable[[Any], Any]] = {
     "a name": lambda t: t.one.name,

@@ -88,9 +88,11 @@ class _RememberedFetches:
             result = plain(session, fetches, feed_dict, options, run_metadata)
             self._remember(key, session.graph, leaves)
             return result
-        values = session._do_call(
-            session._call_tf_sessionrun, None, {}, plan.outputs, plan.targets, None
-        )
+        values: Sequence[Array] = ()
+        if plan.outputs or plan.targets:  # In C it is an error to run nothing.
+            values = session._do_call(
+                session._call_tf_sessionrun, None, {}, plan.outputs, plan.targets, None
+            )
         if run_metadata is not None:
             run_metadata.Clear()
         return _pack(fetches, iter(plan.positions), values)

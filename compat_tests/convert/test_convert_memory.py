@@ -90,7 +90,11 @@ def write_big(path: str, size: int) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("size", [160 << 20, 4 << 30], ids=["160 MB", "4 GB"])
+@pytest.mark.parametrize(
+    "size",
+    [160 << 20, 1 << 30, pytest.param(4 << 30, marks=pytest.mark.soak)],
+    ids=["160 MB", "1 GB", "4 GB"],
+)
 @pytest.mark.parametrize("form", ["object", "sparsecore"])
 def test_memory_does_not_grow_with_tables(form: str, size: int, tmp_path: pathlib.Path) -> None:
     """A table of any size, put in another order both ways, takes little memory.

@@ -32,7 +32,14 @@ from tf2_engine.sparsecore_layout import SparseCores, stacked, stacks_of, table_
 LAYOUTS = f"embedding/_sparse_core_table_layouts{END}"
 
 
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(500), marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(2),
+        pytest.param(range(2, 100), marks=pytest.mark.full),
+        pytest.param(range(100, 500), marks=pytest.mark.soak),
+    ],
+)
 def test_generated_layouts(seeds: range, tmp_path: pathlib.Path) -> None:
     """A chain of conversions between names, SparseCores and objects keeps every bit.
 

@@ -39,15 +39,18 @@ def bound(values: Any) -> float:
 class Host:
     """Our engine with the tables of a group of cases, and emulated cores on the host.
 
-    Its cases may differ in their weights.
+    Its cases may differ in their weights. Steps are eager, or a `tf.function`.
     """
 
-    def __init__(self, group: Group, *, native: bool) -> None:
+    def __init__(self, group: Group, *, native: bool, in_function: bool = False) -> None:
         self.cases, self.cores = list(enumerate(group)), group[0].cores
         driver = HostDriver(native, arithmetic="sparsecore")
         spec = crossing.spec_of(group)
         self.embedding = tf2_engine.TPUEmbedding(spec, driver=driver, num_cores=self.cores)
         self.embedding.build()
+        self.train_step = tf.function(self._train, reduce_retracing=True)
+        if not in_function:
+            self.train_step = self._train
         assert ("native ops" if native else "TensorFlow's ops") in repr(driver)
         for number, case in self.cases:
             for table in case.ROWS:
@@ -76,13 +79,18 @@ class Host:
                     weights[core][name] = None if feature == "dense" else gains[feature]
                     gradients[core][name] = tf.constant(sent[core][feature])
         one = self.cores == 1
-        self.embedding.enqueue(ids[0] if one else ids, weights[0] if one else weights)
-        activations = self.embedding.dequeue()
-        self.embedding.apply_gradients(gradients[0] if one else gradients)
+        batch = (ids, weights, gradients)
+        activations = self.train_step(*(part[0] if one else part for part in batch))
         return [
             {name: value.numpy() for name, value in of_core.items()}
             for of_core in ([activations] if one else activations)
         ]
+
+    def _train(self, ids: Any, weights: Any, gradients: Any) -> Any:
+        self.embedding.enqueue(ids, weights)
+        activations = self.embedding.dequeue()
+        self.embedding.apply_gradients(gradients)
+        return activations
 
     def tables_of(self, number: int) -> Tables:
         """Returns parameters and slots of a case's tables."""
@@ -117,7 +125,8 @@ def test_it_trains_as_stock_with_every_pair_of_settings(group: Group) -> None:
 @pytest.mark.parametrize("group", CROSSED, ids=crossing.name_of)
 def test_it_trains_as_stock_with_every_setting(group: Group, native: bool) -> None:
     """On either ops, 200 steps of every combination of settings end where stock's class ends."""
-    host = Host(group, native=native)
+    # TensorFlow's are thousands a step, and slow one by one.
+    host = Host(group, native=native, in_function=not native)
     for first, last in ((0, FEW), (FEW, MANY)):
         host.train(first, last)
         for number, case in host.cases:

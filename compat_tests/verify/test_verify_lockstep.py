@@ -22,6 +22,7 @@ from estimator_bridge.verify.judge import (
     rounded,
     update_rules,
 )
+from estimator_bridge.verify.judge.joined_cores import joined_step
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
@@ -30,6 +31,7 @@ from estimator_bridge.verify.record.recording import (
     VARIABLES,
     Recording,
     RecordingWriter,
+    Step,
 )
 from estimator_bridge.verify.result import Result
 from tf2_engine import optimizers
@@ -108,6 +110,24 @@ def test_float32_stays_within_the_bounds_of_a_rule(kind: str) -> None:
         np.testing.assert_array_less(off, bounded.error + 1e-37)
         scale = np.abs(bounded.value) + (np.abs(w) if name == "parameters" else np.abs(slots[name]))
         assert np.median(bounded.error / scale) < 40 * rounded.UNIT_ROUNDOFF
+
+
+@pytest.mark.parametrize("lost", [[], [0], [1], [0, 2], [0, 1, 2]], ids=str)
+def test_a_core_without_recorded_gradients_has_zeros(lost: list[int]) -> None:
+    """Gradients that reach no table are not computed: the other cores' keep their samples."""
+    names = ["word", "word (core 1)", "word (core 2)"]
+    activations = dict.fromkeys(names, np.ones([2, 3], np.float32))
+    sent = {name: np.full([2, 3], core + 1, np.float32) for core, name in enumerate(names)}
+    kept = {name: sent[name] for core, name in enumerate(names) if core not in lost}
+    dense = {"kernel": np.ones([5, 1], np.float32)}
+
+    joined = joined_step(Step(1, {ACTIVATIONS: activations, GRADIENTS: {**kept, **dense}})).values
+
+    expected = [0 if core in lost else core + 1 for core in range(3)]
+    if kept:
+        np.testing.assert_array_equal(joined[GRADIENTS]["word"][:, 0], np.repeat(expected, 2))
+    assert joined[GRADIENTS].keys() == {*dense, *(["word"] if kept else [])}
+    assert joined[ACTIVATIONS]["word"].shape == (6, 3)
 
 
 @pytest.mark.parametrize("order", ["as they come", "backwards", "in pairs"])

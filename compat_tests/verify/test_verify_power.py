@@ -22,9 +22,9 @@ from estimator_bridge.verify.record.recording import VARIABLES, RecordingRequest
 QUICK = (
     *("Adam's bias", "cut too early", "swapped slots"),
     *("skipped step", "loss", "rate times 1.001", "frozen row"),
-    "AUC",
+    *("AUC", "lost core"),
 )
-"""A tenth of the faults, of three programs, so that side A is recorded three times."""
+"""A tenth of the faults, of four programs, so that side A is recorded four times."""
 KINDS = {
     *("optimizer", "clip", "decay", "schedule", "slots", "combiner", "weights", "duplicates"),
     *("truncation", "sharding", "pipelining", "seeds", "metrics", "predictions", "exports"),

@@ -9,7 +9,15 @@ import numpy as np
 
 from estimator_bridge.verify.judge import lookups
 from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
-from estimator_bridge.verify.record.recording import LOSS, VARIABLES, Recording, Step, Values
+from estimator_bridge.verify.record.recording import (
+    ACTIVATIONS,
+    GRADIENTS,
+    LOSS,
+    VARIABLES,
+    Recording,
+    Step,
+    Values,
+)
 from tf2_engine.types import Array
 
 Ids = Mapping[str, RecordedIds | None]
@@ -28,9 +36,12 @@ def joined_step(step: Step) -> Step:
 
     Activations and their gradients are those of the global batch; the loss is the mean.
     """
+    groups = dict(step.values)
+    if GRADIENTS in groups:
+        groups[GRADIENTS] = _with_unused(groups[GRADIENTS], groups.get(ACTIVATIONS, {}))
     values = {
         group: named if group == VARIABLES else _joined(group, named)
-        for group, named in step.values.items()
+        for group, named in groups.items()
     }
     return Step(step.number, values)
 
@@ -78,6 +89,26 @@ def _joined(group: str, named: Values) -> Values:
         for name, parts in of_cores.items()
         if parts
     }
+
+
+def _with_unused(gradients: Values, activations: Values) -> Values:
+    """Returns gradients with zeros on cores whose own reach no table.
+
+    TensorFlow computes nothing that no update takes, and so it is not recorded.
+    """
+    known = {_whole(name) for name in gradients}
+    unused = {
+        name: np.zeros_like(activation)
+        for name, activation in activations.items()
+        if name not in gradients and _whole(name) in known
+    }
+    return {**gradients, **unused}
+
+
+def _whole(name: str) -> str:
+    """Returns the name of an array without that of its core."""
+    match = _OF_CORE.match(name)
+    return match[1] if match else name
 
 
 def _of_all(group: str, parts: list[Array]) -> Array:

@@ -225,7 +225,7 @@ class LockstepComparison(StepComparison):
             inputs = tuple(
                 [_of_table(step, {*updates.features}) for step in steps] for steps in self._inputs
             )
-            if all(_fits(step, before, updates) for step in inputs[0]):
+            if all(_fits(step, before, updates) for steps in inputs for step in steps):
                 for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
                     yield names[name], residual
 

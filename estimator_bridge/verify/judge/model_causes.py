@@ -46,11 +46,28 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
 def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
     ours, theirs = evidence.values(GRADIENTS)
     for side, wrong, right in (("B", theirs, ours), ("A", ours, theirs)):
+        cores = evidence.settings[side == "B"]["cores"]
+        activations = [name for name in names if name in evidence.ids]
+        zero = {name: _zero_cores(wrong[name], right[name], cores) for name in activations}
+        if any(0 < len(of_name) < cores for of_name in zero.values()):
+            named = [name for name, of_name in zero.items() if of_name]
+            text = f"Side {side} has gradients of {_named(named)} that are zero on core "
+            text += f"{zero[named[0]][0]}, from 0."
+            yield Cause("lost core", text)
+            return
         lost = [name for name in names if right[name].any() and not wrong[name].any()]
         if lost:
             text = f"Side {side} has gradients of {_named(lost)} that are zero."
             yield Cause("lost gradient", text)
             return
+
+
+def _zero_cores(wrong: Array, right: Array, cores: int) -> list[int]:
+    """Returns the cores whose gradients of an activation are zero on one side alone."""
+    if len(wrong) % cores:
+        return []
+    parts = zip(np.split(wrong, cores), np.split(right, cores), strict=True)
+    return [core for core, (one, other) in enumerate(parts) if other.any() and not one.any()]
 
 
 def _diverging(evidence: Evidence, group: str) -> list[str]:

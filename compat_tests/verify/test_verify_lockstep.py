@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -251,8 +252,18 @@ class Training:
         self._ids = draw.integers(0, ROWS - 4, (steps, BATCH))
         self._gradients = (scale * draw.normal(size=(steps, BATCH, DIMENSION))).astype(np.float32)
 
-    def record(self, place: pathlib.Path, fault: Callable[..., Any] | None = None) -> Recording:
-        """Writes a side; a fault changes rows, slots and gradients of a step, given its number."""
+    def record(
+        self,
+        place: pathlib.Path,
+        fault: Callable[..., Any] | None = None,
+        written: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+    ) -> Recording:
+        """Writes a side.
+
+        Args:
+            fault: changes rows and slots of a step, given its number.
+            written: makes, by its group, an array that is written of the right one.
+        """
         rule = {
             "kind": "Adagrad",
             "settings": settings_of(optimizers.Adagrad()) | {"slot_variable_creation_fn": None},
@@ -273,8 +284,8 @@ class Training:
             result = following if fault is None else fault(self, step, w, a, following)
             values = {
                 VARIABLES: self._variables(*result),
-                ACTIVATIONS: {"word": activation},
-                GRADIENTS: {"word": g},
+                ACTIVATIONS: {"word": written.get(ACTIVATIONS, np.asarray)(activation)},
+                GRADIENTS: {"word": written.get(GRADIENTS, np.asarray)(g)},
                 LOSS: {"loss": np.float32(0.5)},
             }
             writer.step(step + 1, values)
@@ -377,6 +388,32 @@ def test_an_update_gone_wrong_is_found_in_its_step(name: str, tmp_path: pathlib.
     assert result.first.first is not None
     assert (result.first.first.step, result.first.table) == (step, recordings.TABLE), str(result)
     assert not cause or cause in {one.name for one in result.causes}, str(result)
+
+
+OTHER_SHAPES: dict[str, Callable[[Any], Any]] = {
+    "fewer samples": lambda g: g[: BATCH // 2],
+    "more samples": lambda g: np.concatenate([g, g]),
+    "narrower": lambda g: g[:, :-1],
+    "flat": np.ravel,
+    "empty": lambda g: g[:0],
+    "a number": np.sum,
+}
+
+
+@pytest.mark.parametrize("side", ["A", "B"])
+@pytest.mark.parametrize("group", [ACTIVATIONS, GRADIENTS])
+@pytest.mark.parametrize("name", OTHER_SHAPES)
+def test_an_array_of_another_shape_is_the_difference(
+    name: str, group: str, side: str, tmp_path: pathlib.Path
+) -> None:
+    """On either side: the rows, which are right, are judged without it."""
+    training, written = Training(), {side: {group: OTHER_SHAPES[name]}}
+    a, b = (training.record(tmp_path / one, written=written.get(one, {})) for one in "AB")
+    result = compare.compare(a, b)
+    result.causes = causes.explain(result)
+
+    assert not result.equal
+    assert [one.group for one in result.series if one.first is not None] == [group]
 
 
 def test_what_is_too_small_for_an_element_shows_in_all(tmp_path: pathlib.Path) -> None:

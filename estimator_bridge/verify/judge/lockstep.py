@@ -144,7 +144,7 @@ class LockstepComparison(StepComparison):
         if table is None or ids is None or self._before is None:
             return 0.0
         feature, rows = self._features[name.name], self._before.get(table["variable"])
-        if rows is None or not _within(ids.ids, rows):
+        if rows is None or not ids.are_rows_of(rows):
             return 0.0
         shadow = lookups.look_up_rounded(rows, ids, feature.combiner)
         if shadow.value.shape != a.shape:
@@ -225,7 +225,8 @@ class LockstepComparison(StepComparison):
             inputs = tuple(
                 [_of_table(step, {*updates.features}) for step in steps] for steps in self._inputs
             )
-            if all(_fits(step, before, updates) for steps in inputs for step in steps):
+            rows = before[updates.variable]
+            if all(step.fits(rows) for steps in inputs for step in steps):
                 for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
                     yield names[name], residual
 
@@ -296,20 +297,6 @@ def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
         {key: ids for key, ids in step.ids.items() if key in features},
         {key: gradient for key, gradient in step.gradients.items() if key in features},
     )
-
-
-def _fits(step: ShadowInputs, before: Values, updates: TableUpdates) -> bool:
-    """Returns whether ids and gradients are of the forms that a table is updated from."""
-    rows = before[updates.variable]
-    return all(
-        _within(ids.ids, rows)
-        and (key not in step.gradients or step.gradients[key].shape == (*ids.shape, rows.shape[1]))
-        for key, ids in step.ids.items()
-    )
-
-
-def _within(ids: Array, rows: Array) -> bool:
-    return not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < len(rows))
 
 
 def _same_gradients(a: Step, b: Step) -> bool:

@@ -34,6 +34,8 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
             occurrences = lookups.occurrences(batch, feature)
             if occurrences is None or key not in ours or key not in theirs:
                 continue
+            if ours[key].shape != theirs[key].shape:  # That is told of the array itself.
+                continue
             if _differ(evidence, key, ours[key], theirs[key]):
                 yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
 

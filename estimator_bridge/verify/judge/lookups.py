@@ -50,6 +50,11 @@ class RecordedIds(NamedTuple):
     weights: Array
     shape: tuple[int, ...]
 
+    def are_rows_of(self, rows: Array) -> bool:
+        """Returns whether all ids are rows of a table [rows, dim]."""
+        ids = self.ids
+        return not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < len(rows))
+
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     """Returns a feature's ids; None where it is no sparse tensor of rank 2, or one id a sample."""

@@ -35,6 +35,17 @@ class ShadowInputs(NamedTuple):
     ids: dict[str, RecordedIds]
     gradients: Values
 
+    def fits(self, rows: Array) -> bool:
+        """Returns whether a table [rows, dim] can be updated from the ids and gradients."""
+        return all(
+            ids.are_rows_of(rows)
+            and (
+                key not in self.gradients
+                or self.gradients[key].shape == (*ids.shape, rows.shape[1])
+            )
+            for key, ids in self.ids.items()
+        )
+
 
 class ShadowRows(NamedTuple):
     """Rows of a table and of its slots after some steps.

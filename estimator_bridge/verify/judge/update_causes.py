@@ -113,6 +113,9 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
     steps = _steps(evidence, table)
     if table["rule"] is None or before is None or steps is None:
         return None
+    rows = before[0].values[VARIABLES][table["variable"]]
+    if not all(step.fits(rows) for step in steps):
+        return None
     updates, wrong = [], []
     for number in (0, 1):
         after = _after(evidence, table, number)

@@ -38,7 +38,7 @@ def remember_fetches(session: Session) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """What one call fetches: handles of tensors and ops in C, and where each leaf's value is.
+    """The handles in C of the tensors and ops of a call, and where each leaf's value is.
 
     A leaf that is an op has no value. Leaves are kept, since they are known by their `id`.
     """

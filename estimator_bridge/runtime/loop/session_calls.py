@@ -1,4 +1,4 @@
-"""What every session of an estimator is told once it is created."""
+"""A hook that prepares every session of an estimator."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import estimator
-from estimator_bridge.runtime.loop.session_calls import RememberFetchesHook
+from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
 from tf2_engine import tf_compat
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.loop.session_calls import RememberFetchesHook
+from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
 from estimator_bridge.runtime.loop.session_interruptions import ReadingHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.loop.session_calls import RememberFetchesHook
+from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
 from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session

@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 class Calls:
-    """A context that counts how often TensorFlow works out what a call fetches."""
+    """A context that counts the calls of TensorFlow's own `Session._run`."""
 
     def __enter__(self) -> Calls:
         self.number = 0
@@ -73,7 +73,7 @@ OF_TENSORFLOW: dict[str, Callable[[Any], Any]] = {
 
 
 class Tensors(NamedTuple):
-    """What is fetched."""
+    """One tensor or variable of each kind, to fetch."""
 
     one: Any
     variable: Any
@@ -114,7 +114,7 @@ def test_results_are_those_of_tensorflow_and_worked_out_once(kind: str, session:
 
 @pytest.mark.parametrize("kind", OF_TENSORFLOW)
 def test_what_is_not_known_is_left_to_tensorflow(kind: str, session: Any) -> None:
-    """Other kinds of fetches give what they gave, in each call."""
+    """Other kinds of fetches have TensorFlow's results in each call."""
     fetches = OF_TENSORFLOW[kind](make_tensors(session))
     for _ in range(3):
         expected, result = tf.Session.run(session, fetches), session.run(fetches)
@@ -140,7 +140,7 @@ def test_a_tensor_of_two_readers_is_one_array(session: Any) -> None:
 
 
 def test_state_moves_and_feeds_are_taken(session: Any) -> None:
-    """Each call runs the ops anew; one with feeds does not meet what is remembered."""
+    """Each call runs the ops again, and a call with feeds uses them."""
     variable = make_tensors(session).variable
     fed = tf.placeholder_with_default(1.0, [])
     moved = tf.assign_add(variable, [1.0, 2.0]) * fed
@@ -281,7 +281,7 @@ def test_a_session_is_freed_with_its_last_reference() -> None:
 
 
 def test_fetches_that_never_come_again_are_forgotten(session: Any) -> None:
-    """What is remembered does not grow with the number of calls."""
+    """A thousand different fetches leave at most a hundred plans in memory."""
     tensors = [tf.constant(float(number)) for number in range(1000)]
     memory = session.run.__self__._plans
     for number, tensor in enumerate(tensors):
@@ -308,7 +308,7 @@ def input_fn() -> tf.data.Dataset:
 
 
 def test_estimators_work_out_their_fetches_once(tmp_path: Any) -> None:
-    """Training, evaluation and prediction: two kinds of calls at most, whatever their number.
+    """Ten more steps of training, evaluation or prediction cause at most three calls of `_run`.
 
     The rest are the calls at the beginning, and those of hooks that are due now and then.
     """

@@ -46,7 +46,7 @@ FEW = (
     *("--train_batch_size=32", "--eval_batch_size=60", "--predict_batch_size=4"),
     "--undefok=iterations_per_loop",  # The Keras form has no loops, and so not the flag.
 )
-"""What is added to the arguments of the programs: that they run, not what they learn."""
+"""Further arguments of the programs, for a short training."""
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

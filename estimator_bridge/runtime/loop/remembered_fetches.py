@@ -9,7 +9,7 @@ from tf2_engine.types import Session
 
 
 class RememberFetchesHook(tf.train.SessionRunHook):
-    """Makes calls of a session quicker that fetch what an earlier one has, to the same results."""
+    """Makes repeated calls of a session with the same fetches quicker; results do not change."""
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
         """Prepares a new session."""

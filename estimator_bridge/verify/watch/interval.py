@@ -43,10 +43,7 @@ class Interval:
         return self.steps[-1].number
 
     def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
-        """Returns the inputs of a table's update in each step.
-
-        None where they are not known, or are not of the table's shape.
-        """
+        """Returns the inputs of a table's update in each step; None where they are not known."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)
@@ -54,8 +51,7 @@ class Interval:
                 return None
             gradients = step.values.get(GRADIENTS, {})
             inputs.append(ShadowInputs(self.position + offset, ids, gradients))
-        rows = self.before[table["variable"]]
-        return inputs if all(step.fits(rows) for step in inputs) else None
+        return inputs
 
     def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
         """Returns the ids of a table's features in a step, from 0, that are known."""

@@ -34,11 +34,13 @@ def joined_steps(recording: Recording) -> Iterator[Step]:
 def joined_step(step: Step) -> Step:
     """Returns a step with one array for all cores.
 
-    Activations and their gradients are those of the global batch; the loss is the mean.
+    Activations and their gradients are those of the global batch, zeros for `unused_gradients`; the
+    loss is the mean.
     """
     groups = dict(step.values)
-    if GRADIENTS in groups:
-        groups[GRADIENTS] = _with_unused(groups[GRADIENTS], groups.get(ACTIVATIONS, {}))
+    unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}
+    if unused:
+        groups[GRADIENTS] = {**groups[GRADIENTS], **unused}
     values = {
         group: named if group == VARIABLES else _joined(group, named)
         for group, named in groups.items()
@@ -91,18 +93,15 @@ def _joined(group: str, named: Values) -> Values:
     }
 
 
-def _with_unused(gradients: Values, activations: Values) -> Values:
-    """Returns gradients with zeros on cores whose own reach no table.
+def unused_gradients(step: Step) -> list[str]:
+    """Returns the names of activations whose gradient is recorded on other cores alone.
 
-    TensorFlow computes nothing that no update takes, and so it is not recorded.
+    TensorFlow does not compute a gradient that reaches no table, and so it is not recorded.
     """
+    gradients = step.values.get(GRADIENTS, {})
     known = {_whole(name) for name in gradients}
-    unused = {
-        name: np.zeros_like(activation)
-        for name, activation in activations.items()
-        if name not in gradients and _whole(name) in known
-    }
-    return {**gradients, **unused}
+    activations = step.values.get(ACTIVATIONS, {})
+    return [name for name in activations if name not in gradients and _whole(name) in known]
 
 
 def _whole(name: str) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_step
+from estimator_bridge.verify.judge.joined_cores import (
+    Ids,
+    ids_of_step,
+    joined_step,
+    unused_gradients,
+)
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
     Recording,
@@ -16,7 +21,7 @@ from estimator_bridge.verify.record.recording import (
 )
 from estimator_bridge.verify.watch import array_invariants, table_invariants
 from estimator_bridge.verify.watch.interval import Interval
-from estimator_bridge.verify.watch.violation import Violation
+from estimator_bridge.verify.watch.violation import UPDATE, Violation
 
 
 class Watcher:
@@ -42,9 +47,13 @@ class Watcher:
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
-            step = joined_step(self._reader.read(path))
+            of_cores = self._reader.read(path)
+            step = joined_step(of_cores)
             self._files_read += 1
             self._number = step.number
+            for name in unused_gradients(of_cores):
+                text = "its gradient reaches no table, and that of another core does"
+                yield Violation(step.number, UPDATE, f"activation {name}", text)
             if self._before is None:
                 self._before = step.values[VARIABLES]
                 continue

@@ -1,4 +1,4 @@
-"""Which combinations of a table of factors are run: all of them, or few that hold every pair."""
+"""Which combinations of a table of factors are run: all, or few where levels meet in every way."""
 
 from __future__ import annotations
 
@@ -29,16 +29,31 @@ def every(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
 def pairwise(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
     """Returns few combinations in which every pair of levels occurs that is not refused.
 
-    Greedy and without chance: a row starts with a pair that is still missing, and each further
-    factor takes the level that brings the most missing pairs, of those the one used least so far.
-    Every factor must have a level that goes with everything, or a row cannot be finished.
-
     Args:
         factors: for each factor its levels.
         refused: as in `every`.
     """
+    return covering(2, factors, refused)
+
+
+def covering(size: int, factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
+    """Returns few combinations in which levels of each `size` factors meet in every way.
+
+    Greedy and without chance: a row starts with levels that have not met yet, and each further
+    factor takes the level that brings the most such meetings, of those the one used least so far.
+    Every factor must have a level that goes with everything, or a row cannot be finished.
+
+    Args:
+        size: how many levels must meet; two for pairs.
+        factors: for each factor its levels.
+        refused: as in `every`.
+    """
     refused = frozenset(refused)
-    missing = dict.fromkeys(pair for pair in _pairs(factors) if pair not in refused)
+    missing = {
+        meeting: None
+        for meeting in _meetings(size, factors)
+        if refused.isdisjoint(itertools.combinations(meeting, 2))
+    }
     used: collections.Counter[tuple[str, Any]] = collections.Counter()
     rows = []
     while missing:
@@ -46,14 +61,15 @@ def pairwise(factors: Factors, refused: Collection[Pair] = ()) -> list[Row]:
         for factor in [name for name in factors if name not in row]:
             gains = {}
             for level in factors[factor]:
-                pairs = set(pairs_of(_ordered({**row, factor: level}, factors)))
-                if not pairs & refused:
-                    gains[level] = len(missing.keys() & pairs), -used[factor, level]
+                longer = _ordered({**row, factor: level}, factors)
+                if refused.isdisjoint(pairs_of(longer)):
+                    new = missing.keys() & set(itertools.combinations(longer.items(), size))
+                    gains[level] = len(new), -used[factor, level]
             row[factor] = max(gains, key=gains.__getitem__)
         rows.append(_ordered(row, factors))
         used.update(row.items())
-        for pair in pairs_of(rows[-1]):
-            missing.pop(pair, None)
+        for meeting in itertools.combinations(rows[-1].items(), size):
+            missing.pop(meeting, None)
     return rows
 
 
@@ -88,10 +104,10 @@ def pairs_of(row: Mapping[str, Any]) -> list[Pair]:
     return list(itertools.combinations(row.items(), 2))
 
 
-def _pairs(factors: Factors) -> Iterator[Pair]:
-    for (one, levels), (other, other_levels) in itertools.combinations(factors.items(), 2):
-        for level, other_level in itertools.product(levels, other_levels):
-            yield (one, level), (other, other_level)
+def _meetings(size: int, factors: Factors) -> Iterator[tuple[tuple[str, Any], ...]]:
+    for chosen in itertools.combinations(factors, size):
+        for levels in itertools.product(*(factors[factor] for factor in chosen)):
+            yield tuple(zip(chosen, levels, strict=True))
 
 
 def _ordered(row: Row, factors: Factors) -> Row:

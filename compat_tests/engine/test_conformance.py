@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from compat_tests.cases import Pair, Row, every, in_turn, pairs_of, pairwise, sharing
+from compat_tests.cases import Pair, Row, covering, every, in_turn, pairs_of, pairwise, sharing
 from compat_tests.cases.optimizers import (
     ACCUMULATION,
     CASES,
@@ -70,7 +70,10 @@ FULL_FACTORS = {
     "mode": MODES,
     "driver": DRIVERS,
 }
-"""What is combined with what in the full tier; the rest takes turns, and so do cases."""
+"""What is combined with what in the thorough tiers; the rest takes turns, and so do cases."""
+TRACED_FACTORS = {**FULL_FACTORS, "mode": tuple(mode for mode in MODES if mode != "eager")}
+"""Of these the full tier has every three levels, and the soak every combination: a table takes
+seconds to trace where several hosts have a part of it, and a tenth of that eagerly."""
 
 BATCH, LENGTH, STEPS = 3, 2, 3
 RATE = 0.125
@@ -155,10 +158,26 @@ def quick() -> list[Combination]:
 
 
 def full() -> list[Combination]:
-    """Returns every combination of the full tier's factors."""
+    """Returns every combination of the thorough tiers' factors."""
     rows = in_turn(every(FULL_FACTORS, REFUSED_HERE), "accumulation", accumulation_of)
     rows = in_turn(rows, "combiner", lambda _: COMBINERS)
     return [Combination(**row) for row in in_turn(rows, "optimizer", cases_of)]
+
+
+def tiers() -> tuple[list[Combination], list[Combination]]:
+    """Returns what of every combination is in the full tier, and what in the soak."""
+    chosen = {tuple(row.values()) for row in covering(3, TRACED_FACTORS, REFUSED_HERE)}
+    thorough: list[Combination] = []
+    rest: list[Combination] = []
+    for one in full():
+        is_chosen = one.mode == "eager" or levels_of(one) in chosen
+        (thorough if is_chosen else rest).append(one)
+    return thorough, rest
+
+
+def levels_of(one: Combination) -> tuple[Any, ...]:
+    """Returns the levels of a combination, in the order of `FULL_FACTORS`."""
+    return tuple(getattr(one, factor) for factor in FULL_FACTORS)
 
 
 Group = tuple[Combination, ...]
@@ -301,10 +320,20 @@ def test_steps_follow_the_reference(group: Group, place: int) -> None:
     check(group, place)
 
 
+THOROUGH, REST = tiers()
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("group, place", together(full(), "kind"))
+@pytest.mark.parametrize("group, place", together(THOROUGH, "kind"))
+def test_steps_follow_the_reference_in_many_combinations(group: Group, place: int) -> None:
+    """They are in every combination of eager steps, and of others where any three levels meet."""
+    check(group, place)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("group, place", together(REST, "kind"))
 def test_steps_follow_the_reference_in_every_combination(group: Group, place: int) -> None:
-    """Activations, rows and slots are the reference's in every combination, not just every pair."""
+    """They are in all the others."""
     check(group, place)
 
 
@@ -366,7 +395,7 @@ def check(group: Group, place: int) -> None:
 
 
 def test_the_quick_tier_holds_every_pair() -> None:
-    """Each pair of levels is there, unless it is refused; the full tier has every product."""
+    """Each pair of levels is there, unless it is refused."""
     wanted = {
         ((one, level), (other, other_level))
         for one, other in itertools.combinations(FACTORS, 2)
@@ -376,14 +405,23 @@ def test_the_quick_tier_holds_every_pair() -> None:
     rows = [{factor: getattr(row, factor) for factor in FACTORS} for row in quick()]
     assert {pair for row in rows for pair in pairs_of(row)} == wanted - REFUSED_HERE
 
+
+def test_the_thorough_tiers_hold_every_product() -> None:
+    """Each product is in one of the two; of traced steps, each three levels are in the first."""
     product = {
         row
         for row in itertools.product(*FULL_FACTORS.values())
         if not REFUSED_HERE & set(pairs_of(dict(zip(FULL_FACTORS, row, strict=True))))
     }
-    whole = [tuple(getattr(row, factor) for factor in FULL_FACTORS) for row in full()]
+    whole = [levels_of(one) for one in (*THOROUGH, *REST)]
     assert len(whole) == len(product)
     assert set(whole) == product
+
+    traced = [levels_of(one) for one in THOROUGH if one.mode != "eager"]
+    for three in itertools.combinations(range(len(FULL_FACTORS)), 3):
+        possible = {tuple(row[at] for at in three) for row in product if "eager" not in row}
+        assert {tuple(row[at] for at in three) for row in traced} == possible
+    assert {one.mode for one in REST} == set(TRACED_FACTORS["mode"])
 
 
 def test_few_pairs_are_refused() -> None:

@@ -12,7 +12,6 @@ core is the shards of its SparseCores, one below the other.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -155,8 +154,3 @@ def most_ids(cores: Sequence[Sequence[FeatureOnCore]]) -> tuple[int, int]:
         for ids in partitions(features, sparse_core)
     ]
     return max(map(len, sent)), max(len({token for _, token, _ in ids}) for ids in sent)
-
-
-def padded_shape(rows: int, dim: int, shards: int) -> tuple[int, int]:
-    """Returns the shape of a table with its padding."""
-    return round_up(rows, PAD * shards), math.ceil(dim / PAD) * PAD

@@ -100,15 +100,6 @@ def step_bytes(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> 
     )
 
 
-def step_cpu_ms(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> float:
-    """Returns the milliseconds of CPU that the calls of a step take, of all tasks together."""
-    return (
-        coefficients.cpu_ms_per_megabyte * cores * traffic.payload / 1e6
-        + coefficients.cpu_ms_per_tensor * cores * float(traffic.tensors.sum())
-        + coefficients.cpu_ms_per_step
-    )
-
-
 def graph_nodes(job: Job, placement: Placement, cores: int, coefficients: Coefficients) -> int:
     """Returns the nodes of the graph that one chief makes for all cores, without the model."""
     parts = sum(len(placement.tables[table.size.name].servers) for table in job.tables)

@@ -105,7 +105,6 @@ class Body:
     Args:
         tensors: names that are computed from a batch.
         training: names that say whether the model is trained.
-        substitutes: code that replaces a name in `__init__`, by the name.
         helpers: functions that call layers.
     """
 
@@ -114,13 +113,12 @@ class Body:
         text: ClassText,
         tensors: Iterable[str],
         training: Iterable[str],
-        substitutes: dict[str, Text],
         helpers: dict[str, ast.FunctionDef],
         classes: dict[str, Text],
     ) -> None:
         self._text, self._source = text, text.source
         self.tensors, self._training = {*tensors}, {*training}
-        self._substitutes, self._helpers, self._classes = substitutes, helpers, classes
+        self._helpers, self._classes = helpers, classes
         self._in_init: set[str] = set()
         self._hoisted: set[ast.AST] = set()
         self._local: set[str] = set()
@@ -528,7 +526,7 @@ class Body:
                 self._text.config[parameter] = lambda value=value: self._source.code(value)  # type: ignore[misc]
         tensors = [each for each, (role, _) in roles.items() if role != "config"]
         training = [each for each, (role, _) in roles.items() if role == "training"]
-        body = Body(self._text, tensors, training, {}, self._helpers, self._classes)
+        body = Body(self._text, tensors, training, self._helpers, self._classes)
         body.write(function.body)
         config = [each for each, (role, _) in roles.items() if role == "config"]
         doc = docstring(self._source, function, 4, config)
@@ -637,7 +635,7 @@ def layer_class(
     text = ClassText(source, {each: (lambda each=each: each) for each in config})  # type: ignore[misc]
     tensors = [each for each, (role, _) in roles.items() if role != "config"]
     training = [each for each, (role, _) in roles.items() if role == "training"]
-    body = Body(text, tensors, training, {}, helpers, classes)
+    body = Body(text, tensors, training, helpers, classes)
     body.write(function.body)
     named = "name=name" if "name" in config else ""
     doc = docstring(source, function, 2, config)

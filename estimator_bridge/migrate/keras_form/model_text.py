@@ -170,7 +170,7 @@ class ModelWriter:
     # The methods.
 
     def _body(self, tensors: Iterable[str]) -> Body:
-        return Body(self._text, tensors, [], {}, self._helpers, self._classes)
+        return Body(self._text, tensors, [], self._helpers, self._classes)
 
     def _call(self) -> list[str]:
         """Writes `call`; returns the names of its results."""
@@ -190,7 +190,7 @@ class ModelWriter:
         look_up = f"    {parts.features} = self.embedding({parts.features})\n"
         if not self._is_helper_alone(outputs, look_up):
             body = Body(
-                *(self._text, [parts.features], [*parts.training, "training"], {}),
+                *(self._text, [parts.features], [*parts.training, "training"]),
                 *(self._helpers, self._classes),
             )
             body.write(parts.shared)
@@ -220,7 +220,7 @@ class ModelWriter:
         ):
             return False
         training = [*self._parts.training, "training"]
-        body = Body(self._text, [self._parts.features], training, {}, self._helpers, self._classes)
+        body = Body(self._text, [self._parts.features], training, self._helpers, self._classes)
         roles = body.roles(call, function)
         features = [each for each, (role, _) in roles.items() if role == "tensor"]
         if features != [self._parts.features]:
@@ -552,7 +552,7 @@ class ModelWriter:
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
             self._metric_attributes.append((name, kind, str(key.value)))
             rows.append((name, self._metric_arguments(value)))
-        body = Body(self._text, [each.arg for each in function.args.args], [], {}, {}, {})
+        body = Body(self._text, [each.arg for each in function.args.args], [], {}, {})
         body.write(function.body[:-1])
         doc = '    """Adds a batch to the metrics of an evaluation."""\n'
         parameters = [each.arg for each in function.args.args]

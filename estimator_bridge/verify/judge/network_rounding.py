@@ -47,7 +47,6 @@ class Network:
     def __init__(
         self, a: Recording, perturbed_run: Recording | None, samples: int, features: set[str]
     ) -> None:
-        self.is_measured = perturbed_run is not None
         self.jumps: dict[str, tuple[int, int]] = {}
         self._samples, self._features = samples, features
         self._noise: dict[tuple[str, str], Noise] = {}

@@ -8,7 +8,7 @@ bounds of their rounding, is what it does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -172,8 +172,3 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
     if setting == GRADIENT:
         return Guess("", "", update.table, with_gradients(update.steps, value))
     return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)
-
-
-def first_fitting(update: Update, rows: Array, guesses: Iterator[Guess]) -> Guess | None:
-    """Returns the first guess that makes some rows, or None."""
-    return next((guess for guess in guesses if update.fits(guess, rows)), None)

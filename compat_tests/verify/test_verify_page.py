@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import pathlib
 import re
@@ -13,9 +14,10 @@ import pytest
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
 from estimator_bridge.verify import causes, provenance
+from estimator_bridge.verify.findings import TABLE
 from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recording import CHECKPOINT
-from estimator_bridge.verify.report import page
+from estimator_bridge.verify.report import page, power
 from estimator_bridge.verify.result import Result
 from tf2_engine import plain_text
 
@@ -141,6 +143,29 @@ def test_equal_settings_are_folded(tmp_path: pathlib.Path) -> None:
     assert "AdagradParameters" in written
     assert "AdagradParameters" not in unfolded
     assert "clipping_limit" in unfolded
+
+
+def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pathlib.Path) -> None:
+    """Tables alike share a line; the weakest come first, and paper has four lines of them."""
+    result = result_of(tmp_path)
+    of_table = next(each for each in result.series if each.role == TABLE)
+    told = [2.0**-20] * 12 + [2.0**-number for number in range(1, 9)]
+    result.series = [
+        dataclasses.replace(of_table, table=f"t{number}", visible=visible, moved=True)
+        for number, visible in enumerate(told)
+    ]
+
+    lines = list(power.table_lines(result))
+    assert lines[0].startswith("table t12: a movement wrong by 50.0 % would be seen")
+    assert lines[-1].startswith("tables t0, t1, t2, t3 and 8 more: a movement wrong by 1e-06 would")
+    assert len(lines) == 9
+
+    written = page.page(result)
+    unfolded = shown(re.sub(r"<details.*?</details>", "", written, flags=re.S))
+    assert all(f"table t{number}: " in unfolded for number in (12, 13, 14, 15))
+    assert "More can be told of the other tables." in unfolded
+    assert "table t16: " not in unfolded
+    assert "table t16: " in shown(written)
 
 
 def test_nothing_is_said_that_is_not_so(tmp_path: pathlib.Path) -> None:

@@ -18,10 +18,11 @@ from estimator_bridge.verify.report.markup import (
     table,
 )
 from estimator_bridge.verify.report.outcome_section import outcome_section
-from estimator_bridge.verify.report.power import power_lines
+from estimator_bridge.verify.report.power import other_lines, table_lines
 from estimator_bridge.verify.report.table_section import table_section
 
 _MAX_OF_CAUSE = 3
+_MAX_OF_POWER = 4
 """Observations of one kind that are shown before a reader opens the rest."""
 
 
@@ -169,8 +170,18 @@ def _method(findings: Findings) -> str:
     return (
         f"<h2>How it was compared</h2>{paragraph(f'{_fed(findings)} {_began(findings)}')}"
         f"{paragraph(f'Allowed: {text.tolerance_paragraph(findings)}')}"
-        f"{paragraph('What would have been seen: ' + ' '.join(power_lines(findings)))}{rest}"
+        f"{_power(findings)}{rest}"
     )
+
+
+def _power(findings: Findings) -> str:
+    """Returns what would have been seen; of many tables those of which least can be told."""
+    tables = list(table_lines(findings))
+    shown, more = tables[:_MAX_OF_POWER], tables[_MAX_OF_POWER:]
+    others = "More can be told of the other tables." if more else ""
+    lines = [*shown, *([others] if others else []), *other_lines(findings)]
+    folded_lines = folded(f"Show these {len(more)}", bullets(more)) if more else ""
+    return paragraph(f"What would have been seen: {' '.join(lines)}") + folded_lines
 
 
 def _fed(findings: Findings) -> str:

@@ -11,13 +11,29 @@ _SHOWN = 4
 
 
 def power_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest divergence that would have been seen, table by table, then of the rest.
+    """Yields the smallest divergence that would have been seen: of tables, then of the rest."""
+    yield from table_lines(findings)
+    yield from other_lines(findings)
 
-    Of the rest it is that of the array of which least can be told; and whatever is undecided.
+
+def table_lines(findings: Findings) -> Iterator[str]:
+    """Yields the smallest divergence that would have been seen in tables.
+
+    A line for all tables of which the same can be told; first where least can be told.
     """
-    for series in findings.series:
-        if series.role == TABLE and series.moved:
-            yield f"table {series.table}: {_visible(series)}{_rows(series)}."
+    moved = [each for each in findings.series if each.role == TABLE and each.moved]
+    names: dict[str, list[str]] = {}
+    for series in sorted(moved, key=_order, reverse=True):
+        names.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
+    for told, tables in names.items():
+        yield f"table{'s' * (len(tables) > 1)} {_some(tables)}: {told}."
+
+
+def other_lines(findings: Findings) -> Iterator[str]:
+    """Yields the smallest divergence that would have been seen in all but tables.
+
+    It is that of the array of which least can be told; and whatever is undecided.
+    """
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
         if known:

@@ -23,6 +23,7 @@ ARGS ?=
 SHORT := not full and not soak
 # Of what does not depend on the version of TensorFlow, each version tries its share.
 QUICK := $(SHORT) and not elsewhere
+FULL := not soak and not elsewhere
 
 .PHONY: help
 help:  ## this list (the default)
@@ -108,7 +109,7 @@ quick-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m '$(QUICK)' compat_tests
 
 full-%: $(ENVS)/tf%/.ready
-	$(ENVS)/tf$*/bin/python -m pytest -m 'not soak' compat_tests
+	$(ENVS)/tf$*/bin/python -m pytest -m '$(FULL)' compat_tests
 
 soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
@@ -118,7 +119,7 @@ soak-%: $(ENVS)/tf%/.ready
 COVERED := $(CURDIR)/build/coverage
 
 .PHONY: coverage
-coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak'
+coverage: $(TF_ENVS)  ## lines and branches that tests reach, both versions together: make coverage TIER='not soak and not elsewhere'
 	rm -rf $(COVERED) && mkdir -p $(COVERED)
 	$(both) $(VERSIONS:%=coverage-%)
 	cd $(COVERED) && $(abspath $(ENVS))/tf$(TF)/bin/python -m coverage combine -q

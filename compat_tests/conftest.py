@@ -114,9 +114,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "full: thorough; not in the quick tier",
         "soak: very long; in no other tier",
-        "elsewhere: quick, and the quick tier of the other TensorFlow has it; set by conftest.py",
+        "elsewhere: tried on the other TensorFlow alone, but for the soak; set by conftest.py",
         "stock: compares with stock's TPUEstimator; collected where there is one",
-        "whole: in the quick tier of both versions of TensorFlow, with all its parameters",
+        "whole: tried on both versions of TensorFlow, with all its parameters",
     ):
         config.addinivalue_line("markers", marker)
 
@@ -124,9 +124,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what compares with stock where there is no stock; marks what is `elsewhere`."""
     for item in items:
-        is_here = version_shares.is_tried_by(item.nodeid, tf.__version__)
-        bound = any(map(item.get_closest_marker, ("stock", "whole")))
-        if version_shares.is_shared(item.nodeid) and not (is_here or bound):
+        if _is_elsewhere(item):
             item.add_marker("elsewhere")
     if HAS_STOCK:
         return
@@ -134,6 +132,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _is_elsewhere(item: pytest.Item) -> bool:
+    """Returns whether a test is tried on the other version of TensorFlow alone."""
+    bound = any(map(item.get_closest_marker, ("stock", "whole", "soak")))
+    thorough = item.get_closest_marker("full") is not None
+    if bound or not version_shares.is_shared(item.nodeid, thorough):
+        return False
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    group = parameters.get("group")
+    named = "" if group is None else str(group[0])
+    return not version_shares.is_tried_by(item.nodeid, tf.__version__, named)
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""The quick tier's division between versions of TensorFlow."""
+"""The division of tests between versions of TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUITE = pathlib.Path(version_shares.__file__).parent.parent
 
 def test_what_is_shared_is_there() -> None:
     """Every folder and file that is divided exists."""
-    assert [name for name in version_shares.SHARED if not (SUITE / name).exists()] == []
+    assert [name for name in version_shares.QUICK if not (SUITE / name).exists()] == []
 
 
 def test_shares_are_of_a_size() -> None:
@@ -28,6 +28,21 @@ def test_shares_are_of_a_size() -> None:
     assert tried["2.15.1"].isdisjoint(tried["2.21.0"])
     # Six standard deviations of a thousand choices.
     assert abs(len(tried["2.15.1"]) - 1000 / 3) < 6 * (1000 * 1 / 3 * 2 / 3) ** 0.5
+
+
+def test_tests_that_share_an_engine_go_together() -> None:
+    """Which version tries them is drawn for the group, whatever each test is called."""
+    names = [f"compat_tests/engine/test_x.py::test_y[{number}]" for number in range(50)]
+    for version in ("2.15.1", "2.21.0"):
+        for group in ("a", "b", "c", "d"):
+            assert len({version_shares.is_tried_by(name, version, group) for name in names}) == 1
+
+
+def test_programs_run_on_both_versions_in_the_full_tier() -> None:
+    """Of thorough tests matrices are divided, and neither migrated programs nor the project's."""
+    for folder in ("migrate", "project", "verify"):
+        assert not version_shares.is_shared(f"compat_tests/{folder}/test_a.py::test_b", True)
+    assert version_shares.is_shared("compat_tests/engine/test_a.py::test_b", True)
 
 
 @pytest.mark.parametrize(

@@ -35,57 +35,79 @@ PACKAGES = (
 """The packages with public names; docs/install.md has those names that are stock's."""
 
 MADE_ELSEWHERE = {
-    "tf2_engine.keras.classes.Baseline": "tf2_engine.keras.baseline_layer.BaselineLayer",
-    "tf2_engine.keras.classes.BinaryClassHead": "tf2_engine.keras.class_heads.BinaryClassHeadLayer",
-    "tf2_engine.keras.classes.LinearFeatures": "tf2_engine.keras.linear_layer.LinearFeaturesLayer",
-    "tf2_engine.keras.classes.MultiClassHead": "tf2_engine.keras.class_heads.MultiClassHeadLayer",
-    "tf2_engine.keras.classes.LogisticRegressionHead": (
-        "tf2_engine.keras.number_heads.LogisticRegressionHeadLayer"
+    "tf2_engine.keras.classes.Baseline": (
+        "tf2_engine.keras.layer_bases.baseline_layer.BaselineLayer"
     ),
-    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.merged_head.MultiHeadLayer",
+    "tf2_engine.keras.classes.BinaryClassHead": (
+        "tf2_engine.keras.heads.class_heads.BinaryClassHeadLayer"
+    ),
+    "tf2_engine.keras.classes.LinearFeatures": (
+        "tf2_engine.keras.layer_bases.linear_layer.LinearFeaturesLayer"
+    ),
+    "tf2_engine.keras.classes.MultiClassHead": (
+        "tf2_engine.keras.heads.class_heads.MultiClassHeadLayer"
+    ),
+    "tf2_engine.keras.classes.LogisticRegressionHead": (
+        "tf2_engine.keras.heads.number_heads.LogisticRegressionHeadLayer"
+    ),
+    "tf2_engine.keras.classes.MultiHead": "tf2_engine.keras.heads.merged_head.MultiHeadLayer",
     "tf2_engine.keras.classes.MultiLabelHead": (
-        "tf2_engine.keras.multi_label_head.MultiLabelHeadLayer"
+        "tf2_engine.keras.heads.multi_label_head.MultiLabelHeadLayer"
     ),
     "tf2_engine.keras.classes.PoissonRegressionHead": (
-        "tf2_engine.keras.number_heads.PoissonRegressionHeadLayer"
+        "tf2_engine.keras.heads.number_heads.PoissonRegressionHeadLayer"
     ),
     "tf2_engine.keras.classes.RegressionHead": (
-        "tf2_engine.keras.number_heads.RegressionHeadLayer"
+        "tf2_engine.keras.heads.number_heads.RegressionHeadLayer"
     ),
     "tf2_engine.keras.classes.RateByStep": "tf2_engine.keras.rate_by_step.RateByStepBase",
     "tf2_engine.keras.classes.RuleOptimizer": "tf2_engine.keras.rule_optimizer.RuleOptimizerBase",
     "tf2_engine.keras.classes.ColumnEmbedding": (
-        "tf2_engine.keras.column_layers.ColumnEmbeddingLayer"
+        "tf2_engine.keras.layer_bases.column_layers.ColumnEmbeddingLayer"
     ),
-    "tf2_engine.keras.classes.DenseFeatures": "tf2_engine.keras.column_layers.DenseFeaturesLayer",
-    "tf2_engine.keras.classes.GRUCell": "tf2_engine.keras.gru_cell.GRUCellBase",
+    "tf2_engine.keras.classes.DenseFeatures": (
+        "tf2_engine.keras.layer_bases.column_layers.DenseFeaturesLayer"
+    ),
+    "tf2_engine.keras.classes.GRUCell": "tf2_engine.keras.layer_bases.gru_cell.GRUCellBase",
     "tf2_engine.keras.classes.Preprocessing": (
-        "tf2_engine.keras.preprocessing_layer.PreprocessingLayer"
+        "tf2_engine.keras.layer_bases.preprocessing_layer.PreprocessingLayer"
     ),
     "tf2_engine.keras.classes.SequenceFeatures": (
-        "tf2_engine.keras.sequence_layer.SequenceFeaturesLayer"
+        "tf2_engine.keras.layer_bases.sequence_layer.SequenceFeaturesLayer"
     ),
-    "tf2_engine.keras.classes.SequenceHead": "tf2_engine.keras.sequence_head.SequenceHeadLayer",
-    "tf2_engine.keras.classes.BestExporter": "tf2_engine.keras.export_callbacks.BestExporterBase",
+    "tf2_engine.keras.classes.SequenceHead": (
+        "tf2_engine.keras.heads.sequence_head.SequenceHeadLayer"
+    ),
+    "tf2_engine.keras.classes.BestExporter": (
+        "tf2_engine.keras.callbacks.export_callbacks.BestExporterBase"
+    ),
     "tf2_engine.keras.classes.LatestExporter": (
-        "tf2_engine.keras.export_callbacks.LatestExporterBase"
+        "tf2_engine.keras.callbacks.export_callbacks.LatestExporterBase"
     ),
-    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.step_log.StepLogBase",
-    "tf2_engine.keras.classes.StopAtStep": "tf2_engine.keras.training_ends.StopAtStepBase",
-    "tf2_engine.keras.classes.StopIfHigher": "tf2_engine.keras.training_ends.StopIfHigherBase",
-    "tf2_engine.keras.classes.StopIfLower": "tf2_engine.keras.training_ends.StopIfLowerBase",
-    "tf2_engine.keras.classes.StopIfNaN": "tf2_engine.keras.training_ends.StopIfNaNBase",
+    "tf2_engine.keras.classes.StepLog": "tf2_engine.keras.callbacks.step_log.StepLogBase",
+    "tf2_engine.keras.classes.StopAtStep": (
+        "tf2_engine.keras.callbacks.training_ends.StopAtStepBase"
+    ),
+    "tf2_engine.keras.classes.StopIfHigher": (
+        "tf2_engine.keras.callbacks.training_ends.StopIfHigherBase"
+    ),
+    "tf2_engine.keras.classes.StopIfLower": (
+        "tf2_engine.keras.callbacks.training_ends.StopIfLowerBase"
+    ),
+    "tf2_engine.keras.classes.StopIfNaN": "tf2_engine.keras.callbacks.training_ends.StopIfNaNBase",
     "tf2_engine.keras.classes.StopIfNoDecrease": (
-        "tf2_engine.keras.training_ends.StopIfNoDecreaseBase"
+        "tf2_engine.keras.callbacks.training_ends.StopIfNoDecreaseBase"
     ),
     "tf2_engine.keras.classes.StopIfNoIncrease": (
-        "tf2_engine.keras.training_ends.StopIfNoIncreaseBase"
+        "tf2_engine.keras.callbacks.training_ends.StopIfNoIncreaseBase"
     ),
-    "tf2_engine.keras.classes.StopWhen": "tf2_engine.keras.training_ends.StopWhenBase",
-    "tf2_engine.keras.classes.TPUEmbedding": "tf2_engine.keras.embedding_layer.EmbeddingLayer",
+    "tf2_engine.keras.classes.StopWhen": "tf2_engine.keras.callbacks.training_ends.StopWhenBase",
+    "tf2_engine.keras.classes.TPUEmbedding": (
+        "tf2_engine.keras.layer_bases.embedding_layer.EmbeddingLayer"
+    ),
     "tf2_engine.keras.classes.TableModel": "tf2_engine.keras.table_model.TableModelBase",
     "tf2_engine.keras.classes.TableSummaryCallback": (
-        "tf2_engine.keras.table_summaries.TableSummaryCallbackBase"
+        "tf2_engine.keras.callbacks.table_summaries.TableSummaryCallbackBase"
     ),
 }
 """Classes that are made of others for each Keras, and the sources that describe them."""

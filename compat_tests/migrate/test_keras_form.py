@@ -22,7 +22,7 @@ from estimator_bridge.cli import main
 from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source
 
 GOLDENS = pathlib.Path(__file__).parent / "keras_goldens"
 CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config", "warm_start")

@@ -11,8 +11,8 @@ import pytest
 
 from compat_tests.migrate.test_packages import MODULES
 from estimator_bridge import errors
-from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
 from estimator_bridge.migrate.keras_form.package import migrate_package
+from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.rewrite_report import Rewritten
 
 IN_PATH = "import sys\nsys.path.append('.')\n"

@@ -9,7 +9,7 @@ import pytest
 from compat_tests.migrate.test_keras_form import changed, method
 from estimator_bridge import errors
 from estimator_bridge.migrate import migrate_to_keras
-from estimator_bridge.migrate.keras_form.straightening import straight
+from estimator_bridge.migrate.keras_form.straight.straightening import straight
 
 HEAD = "import tensorflow.compat.v1 as tf\nfrom tensorflow.compat.v1 import estimator\n"
 

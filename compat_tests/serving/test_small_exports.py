@@ -21,7 +21,7 @@ from compat_tests.support.held_rows import held, served, stored, with_held_rows
 from compat_tests.training import test_trainer
 from tf2_engine import errors
 from tf2_engine import keras as engine_keras
-from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.small_exports import SmallTables
 
 v1 = tf.compat.v1

@@ -14,15 +14,8 @@ import tensorflow as tf
 
 from compat_tests.support import recordings
 from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import (
-    compare,
-    lockstep,
-    lookups,
-    noise,
-    power,
-    rounded,
-    update_rules,
-)
+from estimator_bridge.verify.judge import compare, lockstep, noise, power
+from estimator_bridge.verify.judge.arithmetic import lookups, rounded, update_rules
 from estimator_bridge.verify.judge.joined_cores import joined_step
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (

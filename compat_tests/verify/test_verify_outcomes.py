@@ -13,7 +13,8 @@ from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.verify import causes
 from estimator_bridge.verify.findings import Outcome, Status
-from estimator_bridge.verify.judge import compare, evaluation_metrics
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.judge.after import evaluation_metrics
 from estimator_bridge.verify.record.array_files import digest
 from estimator_bridge.verify.record.outcome_files import (
     METRIC_VARIABLE,

@@ -149,10 +149,10 @@ def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pat
     """Tables alike share a line; the weakest come first, and paper has four lines of them."""
     result = result_of(tmp_path)
     of_table = next(each for each in result.series if each.role == TABLE)
-    told = [2.0**-20] * 12 + [2.0**-number for number in range(1, 9)]
+    factors = [2.0**-20] * 12 + [2.0**-number for number in range(1, 9)]
     result.series = [
         dataclasses.replace(of_table, table=f"t{number}", visible=visible, moved=True)
-        for number, visible in enumerate(told)
+        for number, visible in enumerate(factors)
     ]
 
     lines = list(power.table_lines(result))

@@ -18,8 +18,8 @@ from estimator_bridge.migrate import (
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
-from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
 from estimator_bridge.migrate.keras_form.package import migrate_package
+from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.modules import Modules
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection

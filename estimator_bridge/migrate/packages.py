@@ -15,7 +15,7 @@ from estimator_bridge import errors
 from estimator_bridge.migrate import names, tf2_form
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import Form
-from estimator_bridge.migrate.keras_form.linked_modules import ModuleText
+from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
 from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection

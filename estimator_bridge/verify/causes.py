@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings
-from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.lookup_causes import stale_lookups, wrong_lookups
-from estimator_bridge.verify.judge.model_causes import model_causes
-from estimator_bridge.verify.judge.update_causes import are_explained, update_causes
-from estimator_bridge.verify.judge.updates import wrong_updates
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.updates import wrong_updates
+from estimator_bridge.verify.judge.reasons.lookup_causes import stale_lookups, wrong_lookups
+from estimator_bridge.verify.judge.reasons.model_causes import model_causes
+from estimator_bridge.verify.judge.reasons.update_causes import are_explained, update_causes
 from estimator_bridge.verify.outcome_causes import of_outcomes
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.result import Result

@@ -13,33 +13,10 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tf2_engine.keras.baseline_layer import BaselineLayer
-from tf2_engine.keras.class_heads import BinaryClassHeadLayer, MultiClassHeadLayer
-from tf2_engine.keras.column_layers import (
-    ColumnEmbeddingLayer,
-    DenseFeaturesLayer,
-)
-from tf2_engine.keras.embedding_layer import EmbeddingLayer
-from tf2_engine.keras.export_callbacks import BestExporterBase, LatestExporterBase
-from tf2_engine.keras.gru_cell import GRUCellBase
-from tf2_engine.keras.layer_settings import registered
-from tf2_engine.keras.linear_layer import LinearFeaturesLayer
-from tf2_engine.keras.merged_head import MultiHeadLayer
-from tf2_engine.keras.multi_label_head import MultiLabelHeadLayer
-from tf2_engine.keras.number_heads import (
-    LogisticRegressionHeadLayer,
-    PoissonRegressionHeadLayer,
-    RegressionHeadLayer,
-)
-from tf2_engine.keras.preprocessing_layer import Keras3Outputs, PreprocessingLayer
-from tf2_engine.keras.rate_by_step import RateByStepBase
-from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
-from tf2_engine.keras.sequence_head import SequenceHeadLayer
-from tf2_engine.keras.sequence_layer import SequenceFeaturesLayer
-from tf2_engine.keras.step_log import StepLogBase
-from tf2_engine.keras.table_model import TableModelBase
-from tf2_engine.keras.table_summaries import TableSummaryCallbackBase
-from tf2_engine.keras.training_ends import (
+from tf2_engine.keras.callbacks.export_callbacks import BestExporterBase, LatestExporterBase
+from tf2_engine.keras.callbacks.step_log import StepLogBase
+from tf2_engine.keras.callbacks.table_summaries import TableSummaryCallbackBase
+from tf2_engine.keras.callbacks.training_ends import (
     StopAtStepBase,
     StopIfHigherBase,
     StopIfLowerBase,
@@ -48,6 +25,29 @@ from tf2_engine.keras.training_ends import (
     StopIfNoIncreaseBase,
     StopWhenBase,
 )
+from tf2_engine.keras.heads.class_heads import BinaryClassHeadLayer, MultiClassHeadLayer
+from tf2_engine.keras.heads.merged_head import MultiHeadLayer
+from tf2_engine.keras.heads.multi_label_head import MultiLabelHeadLayer
+from tf2_engine.keras.heads.number_heads import (
+    LogisticRegressionHeadLayer,
+    PoissonRegressionHeadLayer,
+    RegressionHeadLayer,
+)
+from tf2_engine.keras.heads.sequence_head import SequenceHeadLayer
+from tf2_engine.keras.layer_bases.baseline_layer import BaselineLayer
+from tf2_engine.keras.layer_bases.column_layers import (
+    ColumnEmbeddingLayer,
+    DenseFeaturesLayer,
+)
+from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.layer_bases.gru_cell import GRUCellBase
+from tf2_engine.keras.layer_bases.linear_layer import LinearFeaturesLayer
+from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, PreprocessingLayer
+from tf2_engine.keras.layer_bases.sequence_layer import SequenceFeaturesLayer
+from tf2_engine.keras.layer_settings import registered
+from tf2_engine.keras.rate_by_step import RateByStepBase
+from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
+from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf2_engine import checkpoint_names
 from tf2_engine.keras import optimizer_slots
-from tf2_engine.keras.saved_callback import saving_callback
+from tf2_engine.keras.callbacks.saved_callback import saving_callback
 from tf2_engine.types import Object, Variable
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 
 from tf2_engine import errors, small_types, tf_compat
-from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.types import Object
 
 _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTable, tf.Variable)

@@ -14,7 +14,7 @@ from tf2_engine import declared, errors, forks, tf_compat
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
 from tf2_engine.export_folders import new_directories
-from tf2_engine.keras.column_layers import ColumnEmbeddingLayer
+from tf2_engine.keras.layer_bases.column_layers import ColumnEmbeddingLayer
 from tf2_engine.keras.model_checkpoints import (
     SLOT_NAMES,
     ModelCheckpoints,

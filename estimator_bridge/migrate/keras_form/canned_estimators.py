@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source
 
 _COMBINED = (
     "model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer "

@@ -8,24 +8,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.keras_form import (
+from estimator_bridge.migrate.keras_form import canned_estimators, rules
+from estimator_bridge.migrate.keras_form.call_sites import sites, table_configs
+from estimator_bridge.migrate.keras_form.call_sites.method_calls import CallWriter
+from estimator_bridge.migrate.keras_form.canned_form import canned_site
+from estimator_bridge.migrate.keras_form.model_class import (
     base_class,
-    canned_estimators,
-    canned_site,
     layers,
+    models,
+    optimizer_code,
+)
+from estimator_bridge.migrate.keras_form.program_text import (
     leftovers,
     long_lines,
-    models,
     modes,
-    optimizer_code,
     program_checks,
-    rules,
-    sites,
-    straightening,
-    table_configs,
 )
-from estimator_bridge.migrate.keras_form.method_calls import CallWriter
-from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from estimator_bridge.migrate.keras_form.source import Source, call_text
+from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
 
 KERAS = "tf2_engine.keras"
 _EMB = "tf.tpu.experimental.embedding"

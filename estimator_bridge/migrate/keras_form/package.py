@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from estimator_bridge.migrate import keras_losses
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form import form, taken_apart
-from estimator_bridge.migrate.keras_form.linked_modules import LinkedModules, ModuleText
-from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
+    LinkedModules,
+    ModuleText,
+)
+from estimator_bridge.migrate.keras_form.program_text.source import Source
 from estimator_bridge.migrate.modules import Modules
 from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
-from estimator_bridge.migrate.keras_form.source import Source, arguments
-from estimator_bridge.migrate.keras_form.tensorflow_names import tensorflow
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
 
 Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""

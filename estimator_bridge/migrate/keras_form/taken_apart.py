@@ -9,14 +9,14 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from estimator_bridge.migrate.keras_form import global_names
 from estimator_bridge.migrate.keras_form.form import import_line
-from estimator_bridge.migrate.keras_form.linked_modules import (
+from estimator_bridge.migrate.keras_form.program_text import global_names
+from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     LinkedModule,
     LinkedModules,
     rename_definitions,
 )
-from estimator_bridge.migrate.keras_form.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source
 from estimator_bridge.migrate.modules import Modules
 
 _MARK = re.compile(r'^"@@module (\d+)@@"\n', re.MULTILINE)

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.findings import Difference, Divergence, Outcome, Series
-from estimator_bridge.verify.judge import input_data, outcomes, scope
+from estimator_bridge.verify.judge import scope
+from estimator_bridge.verify.judge.after import input_data, outcomes
+from estimator_bridge.verify.judge.arithmetic.lookups import features_of, occurrences
 from estimator_bridge.verify.judge.free_run import FreeComparison
 from estimator_bridge.verify.judge.lockstep import LockstepComparison
-from estimator_bridge.verify.judge.lookups import features_of, occurrences
 from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.tolerance import Sensitivity, Tolerance, terms
 from estimator_bridge.verify.record import recording

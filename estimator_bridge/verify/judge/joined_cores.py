@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,

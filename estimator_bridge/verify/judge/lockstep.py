@@ -10,15 +10,16 @@ import numpy as np
 from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence
-from estimator_bridge.verify.judge import bias_correction, elements, lookups, scope
+from estimator_bridge.verify.judge import elements, scope
+from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
 from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_steps
-from estimator_bridge.verify.judge.lookups import RecordedIds
 from estimator_bridge.verify.judge.network_rounding import Network
 from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
-from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.shadow import ShadowInputs
 from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.table_updates import TableUpdates
 from estimator_bridge.verify.judge.tolerance import Tolerance

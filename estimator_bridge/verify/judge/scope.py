@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from estimator_bridge.verify.judge.outcomes import failures_of
+from estimator_bridge.verify.judge.after.outcomes import failures_of
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, Recording, SideDescription
 

@@ -10,7 +10,8 @@ import numpy as np
 from estimator_bridge.progress_line import Progress
 from estimator_bridge.verify.evidence import Evidence, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge import elements, lookups, scope
+from estimator_bridge.verify.judge import elements, scope
+from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance

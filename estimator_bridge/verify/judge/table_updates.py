@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge.verify.evidence import Residual
+from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.judge.residual import apart
-from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
-from estimator_bridge.verify.judge.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from estimator_bridge.verify.findings import DENSE, GRADIENT
 from estimator_bridge.verify.judge import elements
+from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
-from estimator_bridge.verify.judge.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 

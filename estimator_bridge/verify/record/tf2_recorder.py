@@ -23,7 +23,7 @@ from estimator_bridge.verify.record.stock_on_sparse_cores import StockDriver
 from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
-from tf2_engine.keras.embedding_layer import EmbeddingLayer
+from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.types import Array, Object
 

@@ -175,7 +175,7 @@ def _method(findings: Findings) -> str:
 
 
 def _power(findings: Findings) -> str:
-    """Returns what would have been seen; of many tables those of which least can be told."""
+    """Returns the divergences that would have been seen; of many tables the least certain."""
     tables = list(table_lines(findings))
     shown, more = tables[:_MAX_OF_POWER], tables[_MAX_OF_POWER:]
     others = "More can be told of the other tables." if more else ""

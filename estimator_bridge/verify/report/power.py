@@ -25,8 +25,8 @@ def table_lines(findings: Findings) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for series in sorted(moved, key=_order, reverse=True):
         names.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
-    for told, tables in names.items():
-        yield f"table{'s' * (len(tables) > 1)} {_some(tables)}: {told}."
+    for sentence, tables in names.items():
+        yield f"table{'s' * (len(tables) > 1)} {_some(tables)}: {sentence}."
 
 
 def other_lines(findings: Findings) -> Iterator[str]:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge import lookups
-from estimator_bridge.verify.judge.rounded import Rounded
-from estimator_bridge.verify.judge.shadow import ShadowInputs, TableShadow
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.rounded import Rounded
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, TableShadow
 from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
 from estimator_bridge.verify.watch import violation
 from estimator_bridge.verify.watch.interval import Interval

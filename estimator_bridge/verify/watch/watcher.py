@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from estimator_bridge.verify.judge import lookups
+from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.joined_cores import (
     Ids,
     ids_of_step,

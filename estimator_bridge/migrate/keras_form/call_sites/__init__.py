@@ -1,0 +1,1 @@
+"""The calls of an estimator and of what it is given, and those that replace them."""

@@ -1,0 +1,87 @@
+"""Inputs that feed arrays by queues, `numpy_input_fn` and `pandas_input_fn`: datasets of rows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+
+Text = Callable[[], str]
+
+NAMES = ("numpy_input_fn", "pandas_input_fn")
+
+_ORDER = "x y batch_size num_epochs shuffle queue_capacity num_threads target_column"
+_BATCH_SIZE = "128"
+_CAPACITY = "1000"
+"""Of a queue, that is to say, the rows of which a random one comes next."""
+
+
+def dataset(source: Source, input_fn: ast.expr, made_by: ast.expr) -> Text | None:
+    """Returns the code of the dataset of an input that feeds arrays; None of another one.
+
+    Where the input function has a name, or a function returns it, that is written as a function
+    which returns the dataset.
+
+    Args:
+        made_by: the value of an `input_fn` that is a name.
+    """
+    call = _call(source, input_fn)
+    if call is not None:
+        return _dataset(source, call)
+    call = _call(source, made_by) or _returned_by(source, made_by)
+    if call is None:
+        return None
+    write = _dataset(source, call)
+    source.replace(call, lambda: f"lambda: {write()}")
+    return lambda: f"{source.code(input_fn)}()"
+
+
+def _call(source: Source, node: ast.AST | None) -> ast.Call | None:
+    """Returns a node that is a call of one of these functions."""
+    if not isinstance(node, ast.Call) or not source.called(node).startswith("estimator."):
+        return None
+    return node if source.called(node).endswith(NAMES) else None
+
+
+def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
+    """Returns the call whose input function a call of a function of the program returns."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return None
+    function = source.function(node.func.id)
+    last = function.body[-1] if function is not None else None
+    return _call(source, last.value) if isinstance(last, ast.Return) else None
+
+
+def _dataset(source: Source, call: ast.Call) -> Text:
+    """Returns the code of a dataset with the batches of an input; adds a problem if it has none.
+
+    Rows that are not shuffled have stock's order, and batches go on from one epoch to the next as
+    those of a queue do.
+    """
+    by_name, others = arguments(call, _ORDER.split())
+    source.done.update(ast.walk(call.func))
+    shuffle = by_name.get("shuffle")
+    if others or "x" not in by_name or not isinstance(getattr(shuffle, "value", None), bool):
+        source.problem(
+            *(call, "keras-input-fn", "what it feeds, or whether in their order, is not known"),
+            "Write its arguments by name, and shuffle=True or shuffle=False",
+        )
+        return lambda: ""
+    shuffles = isinstance(shuffle, ast.Constant) and shuffle.value
+    note = (call.lineno, "rows are shuffled by tf.data, so in another order")
+    if shuffles and note not in source.notes:
+        source.notes.append(note)
+
+    def write() -> str:
+        code = {key: source.code(value) for key, value in by_name.items()}
+        x = f"dict({code['x']})" if source.called(call).endswith("pandas_input_fn") else code["x"]
+        rows = x if code.get("y", "None") == "None" else f"({x}, {code['y']})"
+        steps = [f"tf.data.Dataset.from_tensor_slices({rows})"]
+        steps += [f".shuffle({code.get('queue_capacity', _CAPACITY)})"] if shuffles else []
+        epochs = code.get("num_epochs", "1")
+        if epochs != "1":
+            steps.append(f".repeat({'' if epochs == 'None' else epochs})")
+        return "".join([*steps, f".batch({code.get('batch_size', _BATCH_SIZE)})"])
+
+    return write

@@ -1,0 +1,173 @@
+"""The place where a TPUEstimator is made: a model with its tables, under a strategy for a TPU."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.call_sites import config_arguments, warm_start_line
+from estimator_bridge.migrate.keras_form.call_sites.sites import ESTIMATOR, Site, followed
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+)
+
+_CARRIED = ("embedding_config_spec", "export_to_tpu", "export_to_cpu", "eval_on_tpu", "name")
+
+_RESOLVER = "TPUClusterResolver"
+
+
+class SiteWriter:
+    """Writes the model in place of the TPUEstimator; `target` as of `migrate_to_keras`."""
+
+    def __init__(self, source: Source, site: Site, target: str | None = None) -> None:
+        self._source, self._site, self._target = source, site, target
+
+    # The estimator.
+
+    def write(self, arguments_of_model: Mapping[str, object]) -> None:
+        """Replaces the statement that makes the estimator.
+
+        Args:
+            arguments_of_model: code of the arguments of the class behind the embedding, by name.
+        """
+        source, site = self._source, self._site
+        warm_start = warm_start_line.lines(source, site)
+        config_arguments.check(source, site, {*ESTIMATOR.split(), *_CARRIED})
+        strategy = self._strategy()
+        statement = source.statement_of(site.call)
+        embedding = self._embedding()
+
+        def write() -> str:
+            indent = statement.col_offset
+            pad = " " * indent
+            rest = [
+                f"{key}={value}" if str(value) != key else key
+                for key, value in arguments_of_model.items()
+            ]
+            rest.sort(key=lambda each: "=" in each)
+            inside = indent + 2 * bool(strategy)
+            lines = config_arguments.seed_lines(source, site)
+            construction = call_text(site.class_name, ["embedding", *rest], inside)
+            statements = [f"embedding = {embedding(inside)}", f"{site.name} = {construction}"]
+            if strategy:
+                lines += [f"with {strategy}.scope():", *(f"  {each}" for each in statements)]
+            else:
+                lines += statements
+            lines.append(config_arguments.checkpoints_line(source, site, site.name))
+            lines += warm_start()
+            if isinstance(statement, ast.Return):
+                lines.append(f"return {site.name}")
+            text = "\n".join(
+                line if not number else pad + line for number, line in enumerate(lines)
+            )
+            return text
+
+        source.replace(statement, write)
+
+    # The strategy.
+
+    def _strategy(self) -> str:
+        """Returns the code of the strategy, "" for the default one."""
+        source, site = self._source, self._site
+        cluster, master = site.config.get("cluster"), site.config.get("master")
+        use_tpu = site.arguments.get("use_tpu")
+        if isinstance(cluster, ast.Name):
+            value = source.value_of(cluster)
+            if source.called(value or cluster).endswith(_RESOLVER):
+                cluster = followed(source, cluster)
+        if isinstance(cluster, ast.Name):
+            return self._strategy_of_variable(cluster)
+        if use_tpu is None or (isinstance(use_tpu, ast.Constant) and not use_tpu.value):
+            return ""
+        resolver = (
+            source.code(cluster)
+            if cluster is not None
+            else (
+                f"{source.need(rules.TRAINING, _RESOLVER)}("
+                f"{source.code(master) if master is not None else repr('')})"
+            )
+        )
+        source.need(rules.KERAS, "tpu_strategy")
+        statement = source.statement_of(site.call)
+        pad = " " * statement.col_offset
+        start, _ = source.lines(statement)
+        assignment = f"strategy = tpu_strategy({resolver})\n"
+        if isinstance(use_tpu, ast.Constant):
+            source.replace_span(start, start, f"{pad}{assignment}")
+            return "strategy"
+        default = f"{pad}strategy = tf.distribute.get_strategy()\n"
+        test = f"{pad}if {source.code(use_tpu)}:\n"
+        source.replace_span(start, start, f"{default}{test}{pad}  {assignment}")
+        return "strategy"
+
+    def _strategy_of_variable(self, cluster: ast.Name) -> str:
+        """Has the variable of the cluster hold the strategy."""
+        source = self._source
+        for node in ast.walk(self._site.function):
+            if not isinstance(node, ast.Name) or node.id != cluster.id or node is cluster:
+                continue
+            statement = source.statement_of(node)
+            if isinstance(statement, ast.Assign) and bound_in(statement) == [cluster.id]:
+                source.replace(node, "strategy")
+                value = statement.value
+                if isinstance(value, ast.Constant) and value.value is None:
+                    source.replace(value, "tf.distribute.get_strategy()")
+                elif source.called(value).endswith(_RESOLVER):
+                    source.need(rules.KERAS, "tpu_strategy")
+                    start, end = source.span(value)
+                    source.replace_span(start, start, "tpu_strategy(")
+                    source.replace_span(end, end, ")")
+        return "strategy"
+
+    # The tables.
+
+    def _embedding(self) -> Callable[[int], str]:
+        """Returns the code of the layer with the tables."""
+        source = self._source
+        spec = followed(source, self._site.arguments.get("embedding_config_spec"))
+        if source.called(spec or ast.Constant(None)) != "estimator.EmbeddingConfigSpec":
+            source.problem(
+                *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
+                "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
+            )
+            return lambda indent: ""
+        assert isinstance(spec, ast.Call)
+        order = (
+            "feature_columns optimization_parameters clipping_limit "
+            "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn "
+            "feature_to_config_dict table_to_config_dict partition_strategy"
+        )
+        by_name, others = arguments(spec, order.split())
+        carried = (
+            "feature_columns optimization_parameters feature_to_config_dict table_to_config_dict "
+            "partition_strategy"
+        )
+        rules.refuse_others(source, spec, by_name, carried, others)
+        if "partition_strategy" in by_name:
+            source.notes.append(
+                (spec.lineno, "partition_strategy is left out: tables are in objects, not in parts")
+            )
+        columns = by_name.get("feature_columns") or by_name.get("feature_to_config_dict")
+        optimizer = by_name.get("optimization_parameters")
+        layer = source.need(rules.KERAS, "ColumnEmbedding")
+        if columns is None:
+            return lambda indent: ""
+        parts = [each for each in (columns, optimizer) if each is not None]
+        return lambda indent: call_text(
+            layer,
+            [*(source.code(each) for each in parts), *self._of_target()],
+            indent,
+            "embedding = ",
+        )
+
+    def _of_target(self) -> list[str]:
+        """Returns the arguments of the layer that it has for the target."""
+        if self._target is None:
+            return []
+        batch_size = self._site.arguments.get("train_batch_size")
+        of_batch = [] if batch_size is None else [f"batch_size={self._source.code(batch_size)}"]
+        return [*of_batch, f"arithmetic={self._target!r}"]

@@ -1,0 +1,111 @@
+"""Input functions: the datasets that they return, by the code that calls them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from estimator_bridge.migrate.keras_form.call_sites import array_inputs
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site
+from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
+
+Text = Callable[[], str]
+
+
+def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
+    """Returns the code of the dataset of an input function, which takes the batch size, or nothing.
+
+    Args:
+        size: the argument of the estimator that has the batch size.
+    """
+    made_by = _followed(source, input_fn)
+    of_arrays = array_inputs.dataset(source, input_fn, made_by)
+    if of_arrays is not None:
+        return of_arrays
+    if isinstance(made_by, ast.Lambda) and not made_by.args.args:
+        if made_by is not input_fn:
+            return lambda: f"{source.code(input_fn)}()"
+        return lambda: source.code(made_by.body)
+    if _is_partial(source, made_by):
+        return _of_partial(source, made_by)  # type: ignore[arg-type]
+    function = function_of(source, made_by)
+    if function is not None and not function.args.args:
+        _check_returns(source, function)
+        return lambda: f"{source.code(input_fn)}()"
+    if function is None or not _takes_batch_size(source, function):
+        source.problem(
+            *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),
+            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
+        )
+    batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
+    if batch is None or (
+        site.function is not source.function_of(input_fn)
+        and any(
+            name not in source.aliases and name != "FLAGS" and not name.isupper()
+            for name in names_in(batch)
+        )
+    ):
+        source.problem(
+            *(input_fn, "keras-batch-size", f"{size} is not known where the dataset is made"),
+            "Let it be a flag, a constant, or make the estimator in the same function",
+        )
+        return lambda: ""
+    return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+
+
+def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
+    """Returns the function that a name stands for, or that the function of a call returns."""
+    name = node.func if isinstance(node, ast.Call) else node
+    function = source.function(name.id) if isinstance(name, ast.Name) else None
+    if function is None or not isinstance(node, ast.Call):
+        return function
+    last = function.body[-1]
+    returned = last.value if isinstance(last, ast.Return) else None
+    inner = returned.id if isinstance(returned, ast.Name) else ""
+    return source.function(inner, function)
+
+
+def _followed(source: Source, node: ast.expr) -> ast.expr:
+    """Returns the value that a name is assigned once in its function; another node as it is."""
+    if isinstance(node, ast.Name) and source.function(node.id) is None:
+        return source.value_of(node) or node
+    return node
+
+
+def _is_partial(source: Source, node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or not node.args:
+        return False
+    return source.full(node.func) == "functools.partial"
+
+
+def _of_partial(source: Source, call: ast.Call) -> Text:
+    function, *_ = call.args
+
+    def write() -> str:
+        parts = [source.code(each) for each in call.args[1:]]
+        parts += [f"{each.arg}={source.code(each.value)}" for each in call.keywords]
+        return f"{source.code(function)}({', '.join(parts)})"
+
+    return write
+
+
+def _check_returns(source: Source, function: ast.FunctionDef) -> None:
+    """Refuses a function that returns tensors, and no dataset."""
+    last = function.body[-1]
+    if isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple):
+        source.problem(
+            *(function, "keras-input-fn", "it returns tensors and not a dataset"),
+            "Return a tf.data.Dataset of (features, labels)",
+        )
+
+
+def _takes_batch_size(source: Source, function: ast.FunctionDef) -> bool:
+    """Has an input function take the batch size in place of params."""
+    parameter, *others = function.args.args
+    for use in source.uses(parameter.arg, function):
+        up = source.parent(use)
+        if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'":
+            return False
+        source.replace(up, "batch_size")
+    source.replace(parameter, "batch_size")
+    return not others

@@ -1,0 +1,255 @@
+"""The calls of an estimator's methods, and of train_and_evaluate: those of a model of Keras."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.call_sites import (
+    config_arguments,
+    input_functions,
+    serving_receivers,
+    training_hooks,
+)
+from estimator_bridge.migrate.keras_form.call_sites.estimator_names import EstimatorNames
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
+from estimator_bridge.migrate.keras_form.call_sites.spec_exporters import Exporters
+from estimator_bridge.migrate.keras_form.call_sites.training_hooks import TrainingHooks
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    call_text,
+)
+
+Text = Callable[[], str]
+
+_DEFAULT_STEPS = "100"
+"""The batches that an EvalSpec without `steps` evaluates."""
+
+_WIDTH = 100
+
+_TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
+
+
+class CallWriter:
+    """Writes the methods of models in place of those of their estimators."""
+
+    def __init__(self, source: Source, *sites: Site) -> None:
+        self._source = source
+        self._names = EstimatorNames(source, sites)
+        self._site = sites[0]  # of the estimator whose method is written; its name is that here
+
+    def write(self) -> None:
+        """Replaces the calls of the estimators' methods."""
+        source = self._source
+        self._names.rename_makers()
+        for node in ast.walk(source.tree):
+            if not isinstance(node, ast.Name) or not self._turn_to(node):
+                continue
+            source.replace(node, self._site.name)
+            if isinstance(node.ctx, ast.Store) or self._names.is_returned(node):
+                continue
+            parent = source.parent(node)
+            call = source.parent(parent) if parent is not None else None
+            if isinstance(parent, ast.Attribute) and isinstance(call, ast.Call):
+                self._method(call, parent.attr)
+            elif not self._is_of_train_and_evaluate(node):
+                source.problem(
+                    *(node, "keras-estimator", "the estimator is passed around"),
+                    "Call its methods where it is made, or migrate to the tf2 form",
+                )
+        for node in ast.walk(source.tree):
+            if source.called(node) == "estimator.train_and_evaluate":
+                assert isinstance(node, ast.Call)
+                self._train_and_evaluate(node)
+
+    def _turn_to(self, node: ast.AST) -> bool:
+        """Returns whether a node is the name of an estimator, which the next call is of."""
+        site = self._names.site_of(node)
+        if site is None or not isinstance(node, ast.Name):
+            return False
+        self._site = dataclasses.replace(site, name=self._names.new_name(node.id))
+        return True
+
+    def _method(self, call: ast.Call, name: str) -> None:
+        statement = self._source.statement_of(call)
+        if name == "eval_dir" and isinstance(statement, ast.Expr):
+            self._source.drop(statement, "fit makes the folder eval_dir()")
+            return
+        writers: dict[str, Callable[[ast.Call], None]] = {
+            "train": self._train,
+            "evaluate": self._evaluate,
+            "predict": self._predict,
+            "export_saved_model": self._export,
+            "export_savedmodel": self._export,
+            "latest_checkpoint": lambda call: None,
+        }
+        if name not in writers:
+            self._source.problem(
+                *(call, "keras-estimator-method", f"{name} has no counterpart"),
+                "Do without it, or migrate to the tf2 form",
+            )
+            return
+        writers[name](call)
+
+    def _train(self, call: ast.Call) -> None:
+        by_name, others = arguments(call, _TRAIN)
+        rules.refuse_others(self._source, call, by_name, " ".join(_TRAIN), others)
+        listeners = by_name.get("saving_listeners")
+        training_hooks.refuse_all(self._source, listeners, "listeners of checkpoints")
+        hooks = TrainingHooks(self._source, self._site, by_name.get("hooks"))
+        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"), hooks)
+
+    def _evaluate(self, call: ast.Call) -> None:
+        by_name, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
+        rules.refuse_others(self._source, call, by_name, "input_fn steps name hooks", others)
+        training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of evaluations")
+        self._write(call, "evaluate", by_name, "eval_batch_size", ("steps",))
+
+    def _predict(self, call: ast.Call) -> None:
+        by_name, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
+        rules.refuse_others(self._source, call, by_name, "input_fn hooks", others)
+        training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of predictions")
+        self._write(call, "predictions", by_name, "predict_batch_size", ())
+
+    def _write(
+        self,
+        call: ast.Call,
+        method: str,
+        by_name: Mapping[str, ast.expr],
+        size: str,
+        keys: tuple[str, ...],
+        hooks: TrainingHooks | None = None,
+    ) -> None:
+        source = self._source
+        dataset = input_functions.dataset(source, self._site, by_name["input_fn"], size)
+        start, _ = source.span(call)
+        prefix = source.text[source.text.rfind("\n", 0, start) + 1 : start].lstrip()
+        called = f"{self._site.name}.{method}"
+
+        def write() -> str:
+            parts = [f"{key}={source.code(by_name[key])}" for key in keys if key in by_name]
+            if hooks is not None:
+                column = self._column(call)
+                parts += [*hooks.options(), *_listed(hooks.callbacks(column + 4), column)]
+            return call_text(called, [dataset(), *parts], self._column(call), prefix)
+
+        source.replace(call, write)
+
+    def _column(self, node: ast.AST) -> int:
+        return int(self._source.statement_of(node).col_offset)
+
+    def _is_of_train_and_evaluate(self, node: ast.AST) -> bool:
+        parent = self._source.parent(node)
+        if isinstance(parent, ast.keyword):
+            parent = self._source.parent(parent)
+        return self._source.called(parent or node) in (
+            "estimator.train_and_evaluate",
+            *(f"estimator.{name}" for name in training_hooks.OF_ESTIMATORS),
+        )
+
+    def _train_and_evaluate(self, call: ast.Call) -> None:
+        """Writes `fit` with `validation_data`, and the evaluation that the program looks at."""
+        source = self._source
+        by_name = rules.known_arguments(source, call, "estimator train_spec eval_spec")
+        self._turn_to(by_name.get("estimator", call))
+        site = self._site
+        specs = [followed(source, by_name.get(key)) for key in ("train_spec", "eval_spec")]
+        if any(not isinstance(each, ast.Call) for each in specs):
+            source.problem(
+                *(call, "keras-train-spec", "its specs are not written out"),
+                "Write TrainSpec(...) and EvalSpec(...) in the call",
+            )
+            return
+        train, evaluation = (
+            rules.known_arguments(source, spec, names, "input_fn", "start_delay_secs throttle_secs")  # type: ignore[arg-type]
+            for spec, names in zip(
+                specs,
+                (
+                    "input_fn max_steps hooks saving_listeners",
+                    "input_fn steps name hooks exporters",
+                ),
+                strict=True,
+            )
+        )
+        training_hooks.refuse_all(source, evaluation.get("hooks"), "hooks of evaluations")
+        listeners = train.get("saving_listeners")
+        training_hooks.refuse_all(source, listeners, "listeners of checkpoints")
+        is_named = not _is_none(evaluation.get("name"))
+        evaluates = self._evaluates(train)
+        hooks = TrainingHooks(source, site, train.get("hooks"), evaluates and not is_named)
+        exporters = Exporters(source, site, evaluation.get("exporters"), evaluates, is_named)
+        data = input_functions.dataset(source, site, train["input_fn"], "train_batch_size")
+        test = input_functions.dataset(source, site, evaluation["input_fn"], "eval_batch_size")
+        statement = source.statement_of(call)
+        pad = " " * statement.col_offset
+        steps = evaluation.get("steps")
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        result = target.elts[0] if isinstance(target, ast.Tuple) else target
+
+        def write() -> str:
+            limit = source.code(steps) if steps is not None else _DEFAULT_STEPS
+            column = statement.col_offset
+            parts = [data()]
+            parts += (
+                [f"max_steps={source.code(train['max_steps'])}"] if "max_steps" in train else []
+            )
+            parts += [*hooks.options(), f"validation_data={test()}", f"validation_steps={limit}"]
+            callbacks = [
+                *hooks.callbacks(column + 8),
+                *(each(column + 8) for each in exporters.callbacks),
+            ]
+            parts += _listed(callbacks, column + 4)
+            inner = f",\n{pad}    ".join(parts)
+            text = f"{site.name}.fit(\n{pad}    {inner})"
+            for export in exporters.at_end:
+                text += f"\n{pad}{export(column)}"
+            if result is not None:
+                text += f"\n{pad}{source.code(result)} = {site.name}.latest_evaluation"
+            return text
+
+        source.replace(statement, write)
+
+    def _evaluates(self, train: Mapping[str, ast.expr]) -> bool:
+        """Returns whether a training evaluates each checkpoint when it is written."""
+        has_folder = config_arguments.model_dir(self._site) is not None
+        has_period = "save_checkpoints_steps" in self._site.config
+        return has_folder and has_period and not _is_none(train.get("max_steps"))
+
+    # Exports.
+
+    def _export(self, call: ast.Call) -> None:
+        source = self._source
+        order = "export_dir_base serving_input_receiver_fn assets_extra as_text checkpoint_path"
+        by_name, others = arguments(call, order.split())
+        rules.refuse_others(
+            source, call, by_name, "export_dir_base serving_input_receiver_fn", others
+        )
+        receiver = by_name["serving_input_receiver_fn"]
+        serving_receivers.check_receiver(source, call, receiver)
+        name = self._site.name
+        source.replace(
+            call,
+            lambda: (
+                f"{name}.export_saved_model(\n{' ' * (self._column(call) + 4)}"
+                f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
+            ),
+        )
+
+
+def _listed(callbacks: list[str], column: int) -> list[str]:
+    """Returns the argument `callbacks` of a call whose arguments are at a column, if any."""
+    if not callbacks:
+        return []
+    line = f"callbacks=[{', '.join(callbacks)}]"
+    if len(line) + column < _WIDTH and "\n" not in line:
+        return [line]
+    pad = " " * (column + 4)
+    inner = f",\n{pad}".join(callbacks)
+    return [f"callbacks=[\n{pad}{inner}]"]
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)

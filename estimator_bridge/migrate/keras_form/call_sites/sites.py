@@ -1,0 +1,155 @@
+"""Finds the calls by which a program makes its estimators, and their arguments."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Sequence
+
+from estimator_bridge.migrate.keras_form.canned_estimators import (
+    NOT_CARRIED,
+    Canned,
+    canned,
+    class_name,
+)
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, bound_in
+
+ESTIMATOR = (
+    "model_fn model_dir config params use_tpu train_batch_size eval_batch_size predict_batch_size"
+)
+
+
+@dataclasses.dataclass(eq=False)
+class Site:
+    """The call by which a program makes an estimator.
+
+    Attributes:
+        call: of the class.
+        arguments: its arguments by name; those of a canned one as a combined one calls them.
+        config: those of its RunConfig.
+        function: in which it is.
+        canned: the class of a canned estimator; None is a TPUEstimator.
+        class_name: the model's class, or the parameter that has it.
+        name: of the variable that the model is assigned to.
+    """
+
+    call: ast.Call
+    arguments: dict[str, ast.expr]
+    config: dict[str, ast.expr]
+    function: ast.AST
+    canned: Canned | None = None
+    class_name: str = "Model"
+    name: str = "model"
+
+
+def find(source: Source) -> list[Site]:
+    """Returns where estimators are made; adds a problem if there are none, or several canned ones.
+
+    The list is empty then.
+    """
+    calls = [node for node in ast.walk(source.tree) if _is_estimator(source, node)]
+    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in NOT_CARRIED]
+    for node in refused:
+        source.problem(
+            *(node, "keras-estimator-class", "its model is not carried"),
+            "Leave it out, or migrate to the bridge form",
+        )
+    is_one = len(calls) == 1 or (calls and not any(canned(source, each) for each in calls))
+    if not is_one:
+        if not refused or calls:
+            node = calls[1] if calls else source.tree
+            source.problem(
+                *(node, "keras-estimators", _count(len(calls))),
+                "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
+                "form",
+            )
+        return []
+    return [_site(source, each) for each in calls if isinstance(each, ast.Call)]
+
+
+def _site(source: Source, call: ast.Call) -> Site:
+    kind = canned(source, call)
+    by_name = all_arguments(source, call, ESTIMATOR.split() if kind is None else kind.order)
+    config = _config(source, by_name.get("config"))
+    if kind is not None:
+        by_name = {kind.shared_name(key): value for key, value in by_name.items()}
+    return Site(call, by_name, config, source.function_of(call), kind)
+
+
+def _count(number: int) -> str:
+    return f"the program makes {number or 'no'} TPUEstimator{'s' if number else ''}"
+
+
+def _is_estimator(source: Source, node: ast.AST) -> bool:
+    return source.called(node) == "estimator.TPUEstimator" or canned(source, node) is not None
+
+
+def trains(source: Source, function: ast.AST) -> bool:
+    """Returns whether a function makes the estimator, or trains it by `train_and_evaluate`."""
+    return any(
+        _is_estimator(source, node) or source.called(node) == "estimator.train_and_evaluate"
+        for node in ast.walk(function)
+    )
+
+
+def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
+    """Returns the arguments of a RunConfig by name; adds a problem if they are not known."""
+    config = followed(source, config)
+    replaced: dict[str, ast.expr] = {}
+    while (before := _replaced_config(config)) is not None:
+        assert isinstance(config, ast.Call)
+        replaced = all_arguments(source, config, []) | replaced
+        config = followed(source, before)
+    if isinstance(config, ast.Call) and source.called(config).endswith("RunConfig"):
+        return all_arguments(source, config, ["model_dir"]) | replaced
+    if config is not None and not (isinstance(config, ast.Constant) and config.value is None):
+        source.problem(
+            *(config, "keras-config", "what the estimator's config says is not known here"),
+            "Write RunConfig(...) where the estimator is made",
+        )
+    return {}
+
+
+def _replaced_config(config: ast.expr | None) -> ast.expr | None:
+    """Returns the config whose `replace` makes a config."""
+    if isinstance(config, ast.Call) and isinstance(config.func, ast.Attribute):
+        return config.func.value if config.func.attr == "replace" else None
+    return None
+
+
+def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
+    """Returns the arguments of a call by name; adds a problem for those without a name."""
+    by_name, others = arguments(call, order)
+    for each in others:
+        if isinstance(each, ast.keyword) and each.arg is not None:
+            by_name[each.arg] = each.value
+        else:
+            source.problem(
+                *(call, "keras-argument", f"what {ast.unparse(each)} holds is not known here"),
+                "Write the arguments by name",
+            )
+    return by_name
+
+
+def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast.expr | None:
+    """Returns the value that a name is assigned once in its function, or else in the module.
+
+    The assignment is dropped.
+
+    Args:
+        is_used: whether the value is written elsewhere.
+    """
+    if not isinstance(node, ast.Name):
+        return node
+    for scope in dict.fromkeys([source.function_of(node), source.tree]):
+        assignments = [
+            each
+            for each in ast.walk(scope)
+            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]
+        ]
+        if assignments and (scope is not source.tree or len(assignments) == 1):
+            source.drop(assignments[0])
+            if is_used:
+                source.moved.add(assignments[0])
+            return assignments[0].value
+    return node

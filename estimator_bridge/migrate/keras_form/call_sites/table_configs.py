@@ -1,0 +1,104 @@
+"""Config dicts of tables and features: those of `tf.tpu.experimental.embedding`, and columns."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+
+_TABLE = (
+    "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
+    "learning_rate_fn optimization_parameters"
+)
+_CONFIG = f"{rules.EMB}.TableConfig"
+
+
+def write(source: Source) -> None:
+    """Replaces TableConfigs and FeatureConfigs, which are values of dicts."""
+    holder = ""
+    for node, key, call in _values(source, "TableConfig"):
+        _write_table(source, key, call)
+        holder = holder or _variable_of(source, node)
+    for _, key, call in _values(source, "FeatureConfig"):
+        _write_feature(source, key, call, holder)
+
+
+def _values(source: Source, name: str) -> Iterator[tuple[ast.Dict, ast.expr | None, ast.Call]]:
+    """Yields dicts with their keys and the calls of a class of stock that are their values."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Dict):
+            continue
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(value, ast.Call) and source.called(value) == f"tpu_embedding.{name}":
+                yield node, key, value
+
+
+def _variable_of(source: Source, node: ast.Dict) -> str:
+    statement = source.statement_of(node)
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        return str(statement.targets[0].id)
+    return ""
+
+
+def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
+    by_name = rules.known_arguments(source, call, _TABLE, "vocabulary_size dimension")
+    rules.refuse_others(source, call, by_name, _TABLE.replace("hot_id_replication ", ""), [])
+    source.done.update((call, *ast.walk(call.func)))
+    optimizer, function = by_name.get("optimization_parameters"), by_name.get("learning_rate_fn")
+    if isinstance(optimizer, ast.Call):
+        source.done.update((optimizer, *ast.walk(optimizer.func)))
+    if function is not None:
+        source.need(rules.KERAS, "ByStep")
+    if not isinstance(optimizer, ast.Call) and {"learning_rate", "learning_rate_fn"} & {*by_name}:
+        source.problem(
+            *(call, "keras-table-rate", "its learning rate is for an optimizer written elsewhere"),
+            "Write optimization_parameters=...Parameters(...) in the TableConfig",
+        )
+    column = source.statement_of(call).col_offset
+
+    def write_call() -> str:
+        rate = source.code(by_name["learning_rate"]) if "learning_rate" in by_name else None
+        rate = f"ByStep({source.code(function)})" if function is not None else rate
+        optimizer_code = "None" if optimizer is None else source.code(optimizer)
+        if isinstance(optimizer, ast.Call):
+            optimizer_code = rules.table_optimizer(source, optimizer, rate)
+        size = [source.code(by_name[each]) for each in ("vocabulary_size", "dimension")]
+        rest = [
+            f"{each}={source.code(by_name[each])}"
+            for each in ("initializer", "combiner")
+            if each in by_name
+        ]
+        name = source.code(key) if key is not None else "None"
+        pad = " " * (column + 8)
+        settings = ", ".join([*size, *rest])
+        return f"{_CONFIG}(\n{pad}{settings},\n{pad}optimizer={optimizer_code}, name={name})"
+
+    source.replace(call, write_call)
+    if isinstance(optimizer, ast.Call):
+        rules.table_optimizer(source, optimizer, "")  # for problems and imports
+
+
+def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables: str) -> None:
+    by_name, others = arguments(call, ["table_id", "max_sequence_length", "weight_key"])
+    source.done.update((call, *ast.walk(call.func)))
+    table = by_name.get("table_id")
+    if not tables or table is None or key is None or others:
+        source.problem(
+            *(call, "keras-feature-config", "its table is not known"),
+            "Write the tables as a dict of TableConfigs that is assigned to a name",
+        )
+        return
+    new = source.need(rules.KERAS, "id_column")
+    rest = [
+        (each, by_name[each]) for each in ("max_sequence_length", "weight_key") if each in by_name
+    ]
+    source.replace(
+        call,
+        lambda: (
+            f"{new}({source.code(key)}, {tables}[{source.code(table)}]"
+            + "".join(f", {name}={source.code(value)}" for name, value in rest)
+            + ")"
+        ),
+    )

@@ -1,0 +1,311 @@
+"""Hooks of trainings: each is a callback of Keras, an option of `fit`, or refused."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.call_sites import config_arguments
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    bound_in,
+    call_text,
+)
+
+Text = Callable[[], str]
+Arguments = Mapping[str, ast.expr]
+
+_LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
+"""The names of the loss in the graphs of canned estimators."""
+_STEP = re.compile(r"global_step(:0)?")
+
+_STOPS = "min_steps run_every_secs run_every_steps"
+_INTERVALS = {"run_every_secs": "every_secs", "run_every_steps": "every_steps"}
+
+
+@dataclasses.dataclass(frozen=True)
+class HookRow:
+    """A hook.
+
+    Attributes:
+        names: its arguments in order.
+        carried: those that the callback has, each with its new name behind a "=" if that differs.
+        callback: of `tf2_engine.keras`; "" is `tf.keras.callbacks.TensorBoard`.
+        dropped: arguments that say nothing to the callback.
+        required: those without which there is no callback.
+        options: further ones of the callback.
+        default: an argument that is written where the program leaves it out.
+        note: what differs, for the report.
+        evaluates: whether it looks at evaluations.
+    """
+
+    names: str
+    carried: str
+    callback: str = ""
+    dropped: str = ""
+    required: str = ""
+    options: str = ""
+    default: str = ""
+    note: str = ""
+    evaluates: bool = False
+
+    @property
+    def new_names(self) -> dict[str, str]:
+        """The new names of arguments by the old ones; "" is the first, which has none."""
+        pairs = (each.partition("=") for each in self.carried.split())
+        return {old: new if is_other else old for old, is_other, new in pairs}
+
+
+def _stop(callback: str, limit: str) -> HookRow:
+    return HookRow(
+        f"estimator metric_name {limit} eval_dir {_STOPS}",
+        f"metric_name= {limit}= min_steps run_every_secs=every_secs run_every_steps=every_steps",
+        callback,
+        dropped="estimator",
+        required=f"metric_name {limit}",
+        evaluates=True,
+    )
+
+
+_SUMMARIES = "TensorBoard gets the loss, and no summaries of the graph"
+_PROFILE = "one step is profiled, for TensorBoard, and not one every so many"
+
+HOOKS: Mapping[str, HookRow] = {
+    "StopAtStepHook": HookRow("num_steps last_step", "num_steps last_step", "StopAtStep"),
+    "make_stop_at_checkpoint_step_hook": HookRow(
+        "estimator last_step wait_after_file_check_secs",
+        "last_step",
+        "StopAtStep",
+        dropped="estimator wait_after_file_check_secs",
+        required="last_step",
+    ),
+    "make_early_stopping_hook": HookRow(
+        "estimator should_stop_fn run_every_secs run_every_steps",
+        "should_stop_fn= run_every_secs=every_secs run_every_steps=every_steps",
+        "StopWhen",
+        dropped="estimator",
+        required="should_stop_fn",
+    ),
+    "stop_if_no_decrease_hook": _stop("StopIfNoDecrease", "max_steps_without_decrease"),
+    "stop_if_no_increase_hook": _stop("StopIfNoIncrease", "max_steps_without_increase"),
+    "stop_if_higher_hook": _stop("StopIfHigher", "threshold"),
+    "stop_if_lower_hook": _stop("StopIfLower", "threshold"),
+    "NanTensorHook": HookRow(
+        "loss_tensor fail_on_nan_loss",
+        "fail_on_nan_loss=fail",
+        "StopIfNaN",
+        dropped="loss_tensor",
+        required="loss_tensor",
+    ),
+    "LoggingTensorHook": HookRow(
+        "tensors every_n_iter every_n_secs at_end formatter",
+        "every_n_iter=every_steps every_n_secs=every_secs at_end",
+        "StepLog",
+        dropped="tensors",
+        required="tensors",
+    ),
+    "StepCounterHook": HookRow(
+        "every_n_steps every_n_secs output_dir summary_writer",
+        "output_dir= every_n_steps=update_freq",
+        required="output_dir",
+        options="write_graph=False write_steps_per_second=True",
+        default="update_freq=100",
+    ),
+    "SummarySaverHook": HookRow(
+        "save_steps save_secs output_dir summary_writer scaffold summary_op",
+        "output_dir= save_steps=update_freq",
+        dropped="scaffold summary_op",
+        required="output_dir save_steps",
+        options="write_graph=False",
+        note=_SUMMARIES,
+    ),
+    "ProfilerHook": HookRow(
+        "save_steps save_secs output_dir show_dataflow show_memory",
+        "output_dir= save_steps=profile_batch",
+        dropped="show_dataflow show_memory",
+        required="output_dir save_steps",
+        options="write_graph=False",
+        note=_PROFILE,
+    ),
+}
+"""The hooks that are callbacks, by their names."""
+
+OF_ESTIMATORS = [name for name, row in HOOKS.items() if "estimator" in row.names.split()]
+"""Functions that are given the estimator."""
+
+_SAVER = "CheckpointSaverHook"
+_SAVER_NAMES = "checkpoint_dir save_secs save_steps saver checkpoint_basename scaffold listeners"
+
+_WAY_OUT = (
+    "Write a tf.keras.callbacks.Callback, whose on_train_batch_end is called after each step, or "
+    "migrate to the tf2 form, which runs hooks"
+)
+
+
+class TrainingHooks:
+    """The hooks of a training.
+
+    Args:
+        node: the argument; None is no hooks.
+        evaluates: whether the training evaluates its checkpoints as they are written.
+
+    Attributes:
+        save_every: the steps from one checkpoint to the next; None is those of the config.
+    """
+
+    def __init__(
+        self, source: Source, site: Site, node: ast.expr | None, evaluates: bool = False
+    ) -> None:
+        self._source, self._site, self._evaluates = source, site, evaluates
+        self._column = 0
+        self.save_every: ast.expr | None = None
+        self._callbacks = [
+            text for each in elements(source, node) if (text := self._read(each)) is not None
+        ]
+
+    def callbacks(self, column: int) -> list[str]:
+        """Returns the code of the callbacks, each at a column."""
+        self._column = column
+        return [text() for text in self._callbacks]
+
+    def options(self) -> Iterator[str]:
+        """Yields further arguments of `fit`."""
+        if self.save_every is not None:
+            yield f"save_every={self._source.code(self.save_every)}"
+
+    def _read(self, node: ast.expr) -> Text | None:
+        """Has a hook become a callback; returns the code of it, or None if there is none."""
+        source = self._source
+        made_by = _made_by(source, node)
+        name = source.called(made_by).rpartition(".")[2]
+        if isinstance(made_by, ast.Call) and name == _SAVER:
+            self._read_saver(node)
+            return None
+        if not isinstance(made_by, ast.Call) or name not in HOOKS:
+            source.done.update(ast.walk(made_by))
+            source.problem(
+                *(node, "keras-hook", "it is called around runs of a session, which fit has not"),
+                _WAY_OUT,
+            )
+            return None
+        self._check(made_by, name)
+        row = HOOKS[name]
+        source.done.update(ast.walk(made_by.func))
+        source.replace(made_by, lambda: self._text(made_by, row, made_by is node))
+        if row.note:
+            source.notes.append((made_by.lineno, f"{name}: {row.note}"))
+        return lambda: source.code(node)
+
+    def _text(self, call: ast.Call, row: HookRow, is_in_list: bool) -> str:
+        source = self._source
+        by_name, _ = arguments(call, row.names.split())
+        parts = []
+        for old, new in row.new_names.items():
+            if old in by_name:
+                code = source.code(by_name[old])
+                parts.append(f"{new}={code}" if new else code)
+        is_given = any(part.startswith(f"{row.default.partition('=')[0]}=") for part in parts)
+        parts += [row.default] if row.default and not is_given else []
+        parts += row.options.split()
+        name = row.callback or "tf.keras.callbacks.TensorBoard"
+        column = self._column if is_in_list else source.statement_of(call).col_offset
+        return call_text(name, parts, column)
+
+    def _check(self, call: ast.Call, name: str) -> None:
+        """Adds the problems of a hook that a callback would not be the same as."""
+        source, row = self._source, HOOKS[name]
+        by_name = rules.known_arguments(source, call, row.names, row.required)
+        known = {*row.new_names, *row.dropped.split()}
+        for key, value in by_name.items():
+            is_none = isinstance(value, ast.Constant) and value.value is None
+            if key not in known and not is_none:
+                why = f"its argument {key} is not carried"
+                source.problem(value, "keras-hook", f"{name}: {why}", f"Do without {key}")
+            elif key in row.dropped.split():
+                source.done.update(ast.walk(value))
+        if row.callback:
+            source.need(rules.KERAS, row.callback)
+        for key in ("loss_tensor", "tensors"):
+            if key in by_name:
+                self._check_tensors(name, by_name[key])
+        if row.evaluates:
+            self._check_evaluates(call)
+
+    def _check_tensors(self, name: str, node: ast.expr) -> None:
+        """Refuses tensors other than the loss and the step, which a step of Keras shows."""
+        value = _made_by(self._source, node)
+        values = getattr(value, "values", None) or getattr(value, "elts", None) or [value]
+        names = [each.value if isinstance(each, ast.Constant) else None for each in values]
+        is_canned = self._site.canned is not None
+        known = [_LOSS] * is_canned + [_STEP] * (name == "LoggingTensorHook")
+        if not all(any(each.fullmatch(str(tensor)) for each in known) for tensor in names):
+            self._source.problem(
+                *(node, "keras-hook", f"{name}: it is no tensor that a step of Keras shows"),
+                "Leave the hook out, or return the value in the dict of train_step and read it in "
+                "a tf.keras.callbacks.Callback",
+            )
+
+    def _check_evaluates(self, call: ast.Call) -> None:
+        if not self._evaluates:
+            self._source.problem(
+                *(call, "keras-hook", "this training evaluates no checkpoints"),
+                "Use train_and_evaluate with max_steps, a RunConfig(save_checkpoints_steps=...), a "
+                "model_dir, and an EvalSpec without a name",
+            )
+
+    def _read_saver(self, node: ast.expr) -> None:
+        """Has `fit` save checkpoints as often as a hook does, in the folder of the model."""
+        source = self._source
+        hook = followed(source, node)
+        assert isinstance(hook, ast.Call)
+        source.done.update(ast.walk(hook.func))
+        by_name = rules.known_arguments(source, hook, _SAVER_NAMES, "checkpoint_dir save_steps")
+        folder = config_arguments.model_dir(self._site)
+        is_other = folder is None or ast.dump(by_name["checkpoint_dir"]) != ast.dump(folder)
+        if is_other or {*by_name} != {"checkpoint_dir", "save_steps"}:
+            source.problem(
+                *(node, "keras-hook", "a model has checkpoints in one folder, every so many steps"),
+                "Give CheckpointSaverHook the model_dir of the estimator and save_steps alone",
+            )
+        self.save_every = by_name["save_steps"]
+
+
+def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
+    """Returns the elements of a list in the program; adds a problem if they are not known."""
+    if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
+        node = followed(source, node)
+    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        return []
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return list(node.elts)
+    source.problem(
+        *(node, "keras-hook", "which hooks there are is not known"),
+        "Write the list of hooks into the call",
+    )
+    return []
+
+
+def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
+    """Adds the problem of each of several hooks, or listeners, that nothing calls in Keras."""
+    for each in elements(source, node):
+        source.done.update(ast.walk(each))
+        source.problem(
+            *(each, "keras-hook", f"{what} have no counterpart"),
+            "Leave it out: fit takes tf.keras.callbacks, and what comes after a call can be "
+            "written behind it",
+        )
+
+
+def _made_by(source: Source, node: ast.expr) -> ast.expr:
+    """Returns the value of a name, of which the last one counts; another node as it is."""
+    if isinstance(node, ast.Name):
+        for each in ast.walk(source.function_of(node)):
+            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
+                return each.value
+        return source.value_of(node) or node
+    return node

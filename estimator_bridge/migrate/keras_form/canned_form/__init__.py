@@ -1,0 +1,1 @@
+"""The `keras.Model` that a canned estimator becomes."""

@@ -1,0 +1,333 @@
+"""The heads of canned estimators: those that they have, and those that they are given."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.call_sites import config_arguments
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site, all_arguments, followed
+from estimator_bridge.migrate.keras_form.canned_estimators import Canned
+from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
+
+
+class HeadRow(NamedTuple):
+    """A head.
+
+    Attributes:
+        arguments: those of the estimator's head, in order.
+        units: the one which says how many logits there are; "" is a head of one.
+    """
+
+    arguments: str
+    units: str = ""
+
+
+HEADS: Mapping[str, HeadRow] = {
+    "BinaryClassHead": HeadRow(
+        "weight_column thresholds label_vocabulary loss_reduction loss_fn name"
+    ),
+    "MultiClassHead": HeadRow(
+        "n_classes weight_column label_vocabulary loss_reduction loss_fn name", "n_classes"
+    ),
+    "MultiLabelHead": HeadRow(
+        "n_classes weight_column thresholds label_vocabulary loss_reduction loss_fn "
+        "classes_for_class_based_metrics name",
+        "n_classes",
+    ),
+    "RegressionHead": HeadRow(
+        "label_dimension weight_column loss_reduction loss_fn inverse_link_fn name",
+        "label_dimension",
+    ),
+    "PoissonRegressionHead": HeadRow(
+        "label_dimension weight_column loss_reduction compute_full_loss name", "label_dimension"
+    ),
+    "LogisticRegressionHead": HeadRow("weight_column loss_reduction name"),
+}
+"""The heads of one kind of labels, which `tf2_engine.keras` has by the same names."""
+
+_MULTI_HEAD = "MultiHead"
+_KNOWN = ", ".join([*HEADS, _MULTI_HEAD])
+
+_OF_ESTIMATOR = "n_classes label_dimension weight_column label_vocabulary loss_reduction"
+"""The arguments of a classifier or a regressor that are those of its head."""
+
+_RENAMED = {"loss_reduction": "reduction", "name": "suffix"}
+"""Arguments that `tf2_engine.keras` calls otherwise."""
+
+_ORDER = (
+    *("label_vocabulary", "weight_column", "thresholds", "classes_for_class_based_metrics"),
+    *("compute_full_loss", "loss_fn", "inverse_link_fn", "loss_reduction", "name"),
+)
+"""The order in which arguments are written, behind how many logits there are."""
+
+_REDUCTIONS: Mapping[str, str] = {
+    "SUM": "sum",
+    "SUM_OVER_BATCH_SIZE": "",
+    "AUTO": "",
+    "MEAN": "mean",
+    "SUM_BY_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
+    "SUM_OVER_NONZERO_WEIGHTS": "sum_by_nonzero_weights",
+}
+"""The reductions of losses by the last part of their names; "" is the default of heads."""
+
+
+class HeadWriter:
+    """Writes a head of one kind of labels.
+
+    Args:
+        kind: its class.
+        by_name: its arguments.
+        is_v1: whether its estimator is of TensorFlow 1.
+    """
+
+    def __init__(
+        self, source: Source, kind: str, by_name: Mapping[str, ast.expr], is_v1: bool
+    ) -> None:
+        self._source, self._kind, self._is_v1 = source, kind, is_v1
+        self._by_name = dict(by_name)
+        source.need(rules.KERAS, kind)
+        self._reduction = self._read_reduction(self._by_name.pop("loss_reduction", None))
+
+    @property
+    def units(self) -> str:
+        """The code of how many logits there are."""
+        key = HEADS[self._kind].units
+        return self._code(key) if key in self._by_name else "1"
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a loss may depend on features: weights, or those of the program's function."""
+        return not {"weight_column", "loss_fn"}.isdisjoint(self._by_name)
+
+    @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints."""
+        return "training"
+
+    @property
+    def nodes(self) -> list[ast.expr]:
+        """The arguments of the head."""
+        return [*self._by_name.values()]
+
+    def text(self, column: int, prefix: str) -> str:
+        """Returns the code of the head in a statement at a column, behind a prefix."""
+        return call_text(self._kind, [*self._parts()], column, prefix)
+
+    def _parts(self) -> Iterator[str]:
+        if self.units != "1":
+            yield self.units
+        for key in _ORDER:
+            if key in self._by_name:
+                yield f"{_RENAMED.get(key, key)}={self._code(key)}"
+            elif key == "loss_reduction" and self._reduction:
+                yield f"reduction={self._reduction!r}"
+        if self._kind == "BinaryClassHead" and self._is_v1:
+            yield "v1_auc=True"
+
+    def _code(self, key: str) -> str:
+        return self._source.code_at(self._by_name[key], 4)
+
+    def _read_reduction(self, node: ast.expr | None) -> str:
+        """Returns the `reduction`, "" for the default; adds a problem if the head has none."""
+        if node is None:
+            return "sum" if self._is_v1 else ""
+        self._source.done.update(ast.walk(node))
+        name = node.value if isinstance(node, ast.Constant) else self._source.short(node)
+        key = str(name).rpartition(".")[2].upper().removeprefix("WEIGHTED_")
+        if key not in _REDUCTIONS:
+            self._source.problem(
+                *(node, "keras-loss", "no head of tf2_engine.keras has this reduction"),
+                "Write one that gives a number, such as SUM or SUM_OVER_BATCH_SIZE, into the call",
+            )
+        return _REDUCTIONS.get(key, "")
+
+
+class MultiHeadWriter:
+    """Writes a head of several heads.
+
+    Args:
+        heads: theirs.
+        weights: the factors of their losses, if they have some.
+    """
+
+    def __init__(self, source: Source, heads: list[HeadWriter], weights: ast.expr | None) -> None:
+        self._source, self._heads, self._weights = source, heads, weights
+        source.need(rules.KERAS, _MULTI_HEAD)
+
+    @property
+    def units(self) -> str:
+        """The code of how many logits there are."""
+        return " + ".join(each.units for each in self._heads)
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a loss may depend on features."""
+        return any(each.needs_features for each in self._heads)
+
+    @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints, behind those of all heads."""
+        return f"training_{len(self._heads)}"
+
+    @property
+    def nodes(self) -> list[ast.expr]:
+        """The arguments of the heads."""
+        weights = [] if self._weights is None else [self._weights]
+        return [node for each in self._heads for node in each.nodes] + weights
+
+    def text(self, column: int, prefix: str) -> str:
+        """Returns the code of the heads in a statement at a column, behind a prefix."""
+        pad = " " * (column + 8)
+        heads = "".join(f"\n{pad}{each.text(column + 8, '')}," for each in self._heads)
+        parts = [f"[{heads.removesuffix(',')}]"]
+        if self._weights is not None:
+            parts.append(self._source.code_at(self._weights, column))
+        return f"{_MULTI_HEAD}({', '.join(parts)})"
+
+
+class SequenceHeadWriter:
+    """Writes a head of every step of sequences.
+
+    Args:
+        head: that of a step.
+        mask_key: the key of predictions with the steps that there are, if it is given.
+    """
+
+    def __init__(self, source: Source, head: HeadWriter, mask_key: ast.expr | None) -> None:
+        self._source, self._head, self._mask_key = source, head, mask_key
+        source.need(rules.KERAS, "SequenceHead")
+
+    @property
+    def units(self) -> str:
+        """The code of how many logits a step has."""
+        return self._head.units
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether a loss may depend on features."""
+        return self._head.needs_features
+
+    @property
+    def scope(self) -> str:
+        """The scope of the variables of optimizers in checkpoints."""
+        return self._head.scope
+
+    @property
+    def nodes(self) -> list[ast.expr]:
+        """The arguments of the head."""
+        return self._head.nodes + ([] if self._mask_key is None else [self._mask_key])
+
+    def text(self, column: int, prefix: str) -> str:
+        """Returns the code of the head in a statement at a column, behind a prefix."""
+        parts = [self._head.text(column + 4, "")]
+        if self._mask_key is not None:
+            parts.append(self._source.code_at(self._mask_key, column))
+        return call_text("SequenceHead", parts, column, prefix)
+
+
+Writer = HeadWriter | MultiHeadWriter | SequenceHeadWriter
+
+
+def read(source: Source, site: Site) -> Writer:
+    """Returns the writer of the head of a canned estimator, whose arguments it takes.
+
+    Adds a problem if the head is not carried.
+    """
+    canned = site.canned
+    assert canned is not None
+    if canned.name.endswith("Estimator"):
+        _check_no_steps(source, site)
+        writer = _writer_of(source, site.arguments.pop("head", None), canned)
+        return writer or HeadWriter(source, "RegressionHead", {}, canned.is_v1)
+    names = [key for key in _OF_ESTIMATOR.split() if key in site.arguments]
+    by_name = {key: site.arguments.pop(key) for key in names}
+    kind = _kind(source, by_name, canned)
+    head = HeadWriter(source, kind, by_name, canned.is_v1)
+    mask_key = site.arguments.pop("sequence_mask", None)
+    return SequenceHeadWriter(source, head, mask_key) if _has_steps(site) else head
+
+
+def _has_steps(site: Site) -> bool:
+    """Returns whether an estimator has logits for every step of sequences."""
+    node = site.arguments.get("return_sequences")
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _check_no_steps(source: Source, site: Site) -> None:
+    """Refuses an estimator whose head is one of sequences, which no program can name."""
+    if _has_steps(site):
+        source.problem(
+            *(site.arguments["return_sequences"], "keras-estimator-class"),
+            "the head of an RNNEstimator with return_sequences is a private one",
+            "Use an RNNClassifier, or migrate to the bridge form",
+        )
+
+
+def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
+    """Returns the head of a classifier or a regressor."""
+    if canned.name.endswith("Regressor"):
+        return "RegressionHead"
+    count = by_name.get("n_classes")
+    if count is not None and not isinstance(count, ast.Constant):
+        way_out = "Write the number into the call"
+        source.problem(count, "keras-argument", "the value of n_classes decides", way_out)
+    if count is None or (isinstance(count, ast.Constant) and count.value == 2):
+        by_name.pop("n_classes", None)
+        return "BinaryClassHead"
+    return "MultiClassHead"
+
+
+def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Writer | None:
+    """Returns the writer of a head that an estimator is given; None with a problem."""
+    if argument is None:
+        return None
+    head = followed(source, argument)
+    # TensorFlow 1's estimators take heads of their own, which no program can name.
+    if canned.is_v1 or not isinstance(head, ast.Call):
+        _refused(source, argument)
+        return None
+    source.done.update(ast.walk(head.func))
+    name = source.called(head).rpartition(".")[2]
+    if name == _MULTI_HEAD:
+        return _several(source, head, canned)
+    if name not in HEADS:
+        _refused(source, argument)
+        return None
+    by_name = all_arguments(source, head, HEADS[name].arguments.split())
+    _check_arguments(source, by_name, HEADS[name].arguments.split())
+    return HeadWriter(source, name, by_name, canned.is_v1)
+
+
+def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
+    by_name = all_arguments(source, head, ["heads", "head_weights"])
+    _check_arguments(source, by_name, ["heads", "head_weights"])
+    heads = followed(source, by_name.get("heads"))
+    if not isinstance(heads, (ast.List, ast.Tuple)):
+        _refused(source, by_name.get("heads", head))
+        return None
+    known: list[HeadWriter] = []
+    for each in heads.elts:
+        writer = _writer_of(source, each, canned)
+        if isinstance(writer, HeadWriter):
+            known.append(writer)
+        elif writer is not None:
+            _refused(source, each)
+    return MultiHeadWriter(source, known, by_name.get("head_weights"))
+
+
+def _check_arguments(source: Source, by_name: Mapping[str, ast.expr], known: list[str]) -> None:
+    for key, node in by_name.items():
+        if key not in known:
+            config_arguments.refuse(source, node, key)
+
+
+def _refused(source: Source, node: ast.expr) -> None:
+    source.done.update(ast.walk(node.func if isinstance(node, ast.Call) else node))
+    source.problem(
+        *(node, "keras-estimator-class", "its head is not carried"),
+        f"Use one of {_KNOWN} with an estimator of TensorFlow 2, made where the "
+        "estimator is, or migrate to the bridge form",
+    )

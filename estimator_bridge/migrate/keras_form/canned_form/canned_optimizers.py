@@ -1,0 +1,216 @@
+"""The optimizers of canned estimators: a name, an object, or a function that makes one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.call_sites.sites import followed
+from estimator_bridge.migrate.keras_form.canned_estimators import Canned
+from estimator_bridge.migrate.keras_form.model_class import optimizer_code
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import (
+    FTRL,
+    OF_TRAIN,
+    Counterpart,
+    of_rule,
+)
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, call_text
+
+Text = Callable[[], str]
+
+_DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Adagrad"}
+"""The optimizers of parts that are given none, by name."""
+
+
+class LegacyRow(NamedTuple):
+    """An optimizer of `tf.keras.optimizers.legacy`, which estimators of TensorFlow 2 take.
+
+    Attributes:
+        carried: its arguments that the new program has, in order.
+        rate: the default of the first one, its learning rate.
+        refused: arguments behind those in its order that change the numbers.
+        old: the optimizer of TensorFlow 1 that estimators take by the same name.
+    """
+
+    carried: str
+    rate: str
+    refused: str
+    old: str
+
+
+_LEGACY: Mapping[str, LegacyRow] = {
+    "Adagrad": LegacyRow(
+        "learning_rate", "0.001", "initial_accumulator_value epsilon", "train.AdagradOptimizer"
+    ),
+    "Adam": LegacyRow(
+        "learning_rate beta_1 beta_2 epsilon", "0.001", "amsgrad", "train.AdamOptimizer"
+    ),
+    "Ftrl": LegacyRow(f"learning_rate {FTRL}", "0.001", "", "train.FtrlOptimizer"),
+    "SGD": LegacyRow(
+        "learning_rate momentum nesterov", "0.01", "", "train.GradientDescentOptimizer"
+    ),
+    "RMSprop": LegacyRow(
+        "learning_rate rho momentum epsilon", "0.001", "centered", "train.RMSPropOptimizer"
+    ),
+}
+
+_NAMES = {**{name: name for name in _LEGACY if name != "RMSprop"}, "RMSProp": "RMSprop"}
+"""The classes of Keras by the names that estimators take."""
+
+_KNOWN = (
+    "Give Adagrad, Adam, Ftrl, RMSProp, SGD, or Momentum of TensorFlow 1: by name, as an object "
+    "that is made in the call, or by a lambda without arguments"
+)
+
+
+class CannedOptimizer:
+    """The optimizer of a part of a model.
+
+    Args:
+        by_rows: whether rows that no batch has must stay as they start, and an Ftrl that updates
+            all rows would not leave them so.
+
+    Attributes:
+        node: what makes it, as far as names and lambdas lead to it; None is the default.
+        kind: its class in the new program; "" is not known, which is a problem of the program.
+    """
+
+    def __init__(
+        self, source: Source, canned: Canned, part: str, node: ast.expr | None, by_rows: bool
+    ) -> None:
+        self._source, self._canned, self._part, self._by_rows = source, canned, part, by_rows
+        self.node = self._made_by(node)
+        self.kind = self._kind()
+        if not self.kind:
+            place = node if node is not None else source.tree
+            why = (
+                "which optimizer it is, or that the new program can have its numbers, is not known"
+            )
+            source.problem(place, "keras-optimizer", why, _KNOWN)
+        self._prepare()
+
+    def text(self) -> str:
+        """Returns the code of the optimizer of Keras, in `__init__`."""
+        if self._canned.is_v1:
+            return self._of_train()
+        by_name = self._by_name()
+        code = {key: self._source.code(value) for key, value in by_name.items()}
+        if not by_name and self.is_named and (rate := self._canned.rate(self._part)):
+            code["learning_rate"] = rate
+        return self._of_keras(code)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is given by its name, or none is."""
+        return self.node is None or isinstance(self.node, ast.Constant)
+
+    def _of_train(self) -> str:
+        """Returns the code for an optimizer of TensorFlow 1."""
+        if isinstance(self.node, ast.Call):
+            if self.kind == "Ftrl" and self._by_rows:
+                row = OF_TRAIN["train.FtrlOptimizer"]
+                by_name, _ = arguments(self.node, row.names)
+                return of_rule(self._source, "FTRL", row.parts(self._source, by_name))
+            return optimizer_code.written(self._source, self.node)
+        row = self._row_of_train
+        parts = row.parts(self._source, {}, self._canned.rate(self._part))
+        if self.kind == "Ftrl" and self._by_rows:
+            return of_rule(self._source, "FTRL", parts)
+        if row.new.startswith("tf."):
+            return f"{row.new}({', '.join(parts)})"
+        return of_rule(self._source, row.new, parts, row.starts)
+
+    @property
+    def _row_of_train(self) -> Counterpart:
+        """The row of an optimizer of TensorFlow 1 that is given by its name."""
+        return OF_TRAIN[_LEGACY[_NAMES[self._name]].old]
+
+    def _of_keras(self, code: dict[str, str]) -> str:
+        """Returns the code for a legacy optimizer of Keras, by the code of its arguments."""
+        row = _LEGACY[self.kind]
+        rule, left_out = self._rule(code)
+        if not rule and "learning_rate" not in code and self.is_named:
+            code["learning_rate"] = row.rate
+        elif rule:
+            code.setdefault("learning_rate", row.rate)
+        parts = [
+            code[key] if key == "learning_rate" else f"{key}={code[key]}"
+            for key in row.carried.split()
+            if key in code and key not in left_out
+        ]
+        if rule:
+            return of_rule(self._source, rule, parts)
+        return call_text(f"tf.keras.optimizers.{self.kind}", parts, 4, "self.optimizer = ")
+
+    def _rule(self, code: Mapping[str, str]) -> tuple[str, list[str]]:
+        """Returns the rule of an optimizer that later ones of Keras do not have, or "".
+
+        Returns:
+            The rule, and arguments that have no effect.
+        """
+        has_momentum = not _is_zero(code.get("momentum", "0"))
+        if self.kind == "RMSprop":
+            return ("RMSProp", []) if has_momentum else ("KerasRMSProp", ["momentum"])
+        if self.kind == "SGD":
+            return ("KerasMomentum", []) if has_momentum else ("", ["momentum", "nesterov"])
+        return ("FTRL", []) if self.kind == "Ftrl" and self._by_rows else ("", [])
+
+    def _made_by(self, node: ast.expr | None) -> ast.expr | None:
+        if isinstance(node, ast.Name):
+            node = followed(self._source, node)
+        if isinstance(node, ast.Lambda) and not node.args.args:
+            return node.body
+        return node
+
+    @property
+    def _name(self) -> str:
+        """The name of an optimizer that is given by it, or by none."""
+        node = self.node
+        return str(node.value) if isinstance(node, ast.Constant) else _DEFAULTS[self._part]
+
+    def _kind(self) -> str:
+        node = self.node
+        if node is None or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            return _NAMES.get(self._name, "")
+        if self._canned.is_v1:
+            is_known = optimizer_code.is_optimizer(self._source, node)
+            return optimizer_code.kind(self._source, node) if is_known else ""
+        short = self._source.called(node)
+        module, _, name = short.rpartition(".")
+        is_of_keras = module.removeprefix("keras.") in ("optimizers", "optimizers.legacy")
+        return name if is_of_keras and name in _LEGACY else ""
+
+    def _by_name(self) -> dict[str, ast.expr]:
+        """Returns the arguments of an optimizer of Keras; none of one that is given by its name."""
+        if not isinstance(self.node, ast.Call):
+            return {}
+        row = _LEGACY[self.kind]
+        return arguments(self.node, f"{row.carried} {row.refused}".split())[0]
+
+    def _prepare(self) -> None:
+        """Has rates that fall become schedules; refuses arguments that change the numbers."""
+        source, node = self._source, self.node
+        if not self.kind or not isinstance(node, ast.Call):
+            return
+        for each in ast.walk(node):
+            if source.called(each) in rules.SCHEDULES:
+                assert isinstance(each, ast.Call)
+                source.done.update((each, each.func))
+                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
+        source.done.update(ast.walk(node.func))
+        if self._canned.is_v1:
+            return
+        row = _LEGACY[self.kind]
+        by_name, others = arguments(node, f"{row.carried} {row.refused}".split())
+        lost = [each for each in others if getattr(each, "arg", None) != "name"]
+        rules.refuse_others(source, node, by_name, row.carried, lost)
+        momentum = by_name.get("momentum")
+        if momentum is not None and not isinstance(momentum, ast.Constant):
+            way_out = "Write the number into the call"
+            source.problem(momentum, "keras-optimizer", "the value of momentum decides", way_out)
+
+
+def _is_zero(code: str) -> bool:
+    return code.strip().rstrip("0").rstrip(".") in ("", "0")

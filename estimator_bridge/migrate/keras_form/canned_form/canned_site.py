@@ -1,0 +1,55 @@
+"""The place where a canned estimator is made: a model of Keras without tables of an engine."""
+
+from __future__ import annotations
+
+import ast
+
+from estimator_bridge.migrate.keras_form.call_sites import config_arguments, warm_start_line
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site
+from estimator_bridge.migrate.keras_form.canned_form import canned_heads
+from estimator_bridge.migrate.keras_form.canned_form.canned_model import CARRIED, CannedModelWriter
+from estimator_bridge.migrate.keras_form.program_text.source import Source
+
+_EXPORTS = ("estimator.FinalExporter", "estimator.LatestExporter", "estimator.BestExporter")
+
+
+def write(source: Source, site: Site) -> CannedModelWriter:
+    """Replaces the statement that makes the estimator; returns the writer of the model."""
+    head = canned_heads.read(source, site)
+    starts_warm = "warm_start_from" in site.arguments
+    warm_start = warm_start_line.lines(source, site)
+    config_arguments.check(source, site, CARRIED)
+    model = CannedModelWriter(source, site, head, starts_warm, _exports(source))
+    statement = source.statement_of(site.call)
+
+    def write_statement() -> str:
+        pad = " " * statement.col_offset
+        lines = [
+            *config_arguments.seed_lines(source, site),
+            f"model = {model.construction(statement.col_offset)}",
+            config_arguments.checkpoints_line(source, site, "model"),
+            *warm_start(),
+        ]
+        if isinstance(statement, ast.Return):
+            lines.append("return model")
+        return f"\n{pad}".join(lines)
+
+    source.replace(statement, write_statement)
+    return model
+
+
+def place(source: Source, site: Site) -> int:
+    """Returns the offset of the line before which the class is written."""
+    statement = source.statement_of(site.call)
+    around = [statement, *source.above(statement)]
+    outermost = next(each for each in around if source.parent(each) is source.tree)
+    assert isinstance(outermost, ast.stmt)
+    return source.lines(outermost)[0]
+
+
+def _exports(source: Source) -> bool:
+    return any(
+        source.called(node) in _EXPORTS
+        or (isinstance(node, ast.Attribute) and node.attr.startswith("export_saved"))
+        for node in ast.walk(source.tree)
+    )

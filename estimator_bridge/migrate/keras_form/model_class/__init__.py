@@ -1,0 +1,1 @@
+"""The `keras.Model` that a model_fn becomes."""

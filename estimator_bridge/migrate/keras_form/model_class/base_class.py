@@ -1,0 +1,108 @@
+"""The base class of several models: the methods, and the end of `__init__`, that all have."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import textwrap
+from collections.abc import Sequence
+
+from estimator_bridge.migrate.keras_form.program_text.source import names_in, names_like
+
+_TABLE_MODEL = "TableModel"
+
+
+@dataclasses.dataclass
+class ClassPieces:
+    """The text of a class of a model, in pieces.
+
+    Attributes:
+        layers: classes of layers, which stand before it.
+        name, doc: of the class; the docstring is a line without quotes.
+        arguments: of `__init__` behind the embedding.
+        names: code of the names of layers in checkpoints, where they differ; or "".
+        init: the statements of `__init__` that make attributes and layers.
+        end: those that make metrics and compile.
+        methods: the other methods.
+        base: the class that it is derived from.
+    """
+
+    layers: str
+    name: str
+    doc: str
+    arguments: list[str]
+    names: str
+    init: str
+    end: str
+    methods: list[str]
+    base: str = _TABLE_MODEL
+
+    def text(self) -> str:
+        """Returns the class, with its layers before it."""
+        names = f", names={self.names}" if self.names else ""
+        methods = "".join(f"\n{each}" for each in self.methods)
+        return (
+            f"{self.layers}class {self.name}({self.base}):\n{_quoted(self.doc)}\n"
+            f"  def __init__(self, {', '.join(['embedding', *self.arguments])}):\n"
+            f"    super().__init__(embedding{names})\n{self.init}{self.end}{methods}"
+        )
+
+
+def texts(classes: Sequence[ClassPieces], taken: set[str]) -> list[str]:
+    """Returns the text of each class; a base class stands before the first if they share methods.
+
+    Args:
+        taken: names that the program has.
+    """
+    methods = [each for each in classes[0].methods if all(each in one.methods for one in classes)]
+    if len(classes) < 2 or not methods:
+        return [each.text() for each in classes]
+    name = next(each for each in names_like("BaseModel") if each not in taken)
+    end = classes[0].end if all(_is_base_end(each, classes[0].end) for each in classes) else ""
+    base = _base(name, end, methods, has_names=any(each.names for each in classes))
+    new = [
+        dataclasses.replace(
+            each,
+            base=name,
+            end=each.end.removesuffix(end),
+            methods=[one for one in each.methods if one not in methods],
+        ).text()
+        for each in classes
+    ]
+    return [f"{base}\n\n{new[0]}", *new[1:]]
+
+
+def _base(name: str, end: str, methods: Sequence[str], has_names: bool) -> str:
+    names = (", names=None", ", names=names") if has_names else ("", "")
+    init = (
+        f"  def __init__(self, embedding{names[0]}):\n    super().__init__(embedding{names[1]})\n"
+        f"{end}\n"
+        if end
+        else ""
+    )
+    doc = _quoted("What the models have in common.")
+    return f"class {name}({_TABLE_MODEL}):\n{doc}\n{init}" + "\n".join(methods)
+
+
+def _is_base_end(pieces: ClassPieces, end: str) -> bool:
+    """Returns whether a class ends its `__init__` so, with nothing that it has made before."""
+    if pieces.end != end:
+        return False
+    before, statements = (ast.parse(textwrap.dedent(each)) for each in (pieces.init, pieces.end))
+    made_before = {
+        each.id
+        for each in ast.walk(before)
+        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    }
+    reads_attributes = any(
+        isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Load)
+        and ast.unparse(each.value) == "self"
+        and each.attr != "compile"
+        for each in ast.walk(statements)
+    )
+    return not reads_attributes and not names_in(statements) & {*pieces.arguments, *made_before}
+
+
+def _quoted(doc: str) -> str:
+    return f'  """{doc}"""\n'

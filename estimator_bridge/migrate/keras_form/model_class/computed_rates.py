@@ -1,0 +1,234 @@
+"""Learning rates that are computed from the step: a method of the model, and a schedule of it.
+
+A rate that is one schedule of `tf.train` becomes that of Keras. Anything more, such as a schedule
+behind a warm-up, is computed by statements; these become a method that takes the step.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.model_class import layers, optimizer_code
+from estimator_bridge.migrate.keras_form.model_class.class_body import Body, ClassText
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN
+from estimator_bridge.migrate.keras_form.program_text.modes import (
+    EVAL,
+    PREDICT,
+    TRAIN,
+    Bind,
+    Item,
+    ModelFunction,
+    bound_by,
+    item_names,
+)
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, names_in
+
+_WAY_OUT = "Compute the rate from the global step and params['KEY'] alone"
+
+
+def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> list[ast.Call]:
+    """Returns the calls below items that make an optimizer."""
+    return [
+        node
+        for each in items
+        if each is not None
+        for node in ast.walk(each.value if isinstance(each, Bind) else each)
+        if isinstance(node, ast.Call) and optimizer_code.is_optimizer(source, node)
+    ]
+
+
+def sink(source: Source, parts: ModelFunction) -> None:
+    """Moves statements that only optimizers need from those of all modes to those of the training.
+
+    A global step or a rate is often computed above the first test of the mode.
+    """
+    train = parts.only[TRAIN]
+    calls = optimizer_calls(source, [*train, parts.specs[TRAIN].get("train_op")])
+    shared = [*parts.shared, *parts.loss]
+    needed = set().union(*map(names_in, calls)) if calls else set()
+    chosen = closure([*shared, *train], needed)
+    chosen += [each for each in shared if _is_step(source, each) and each not in chosen]
+    elsewhere = [*parts.only[EVAL], *parts.only[PREDICT]]
+    values = [
+        each
+        for mode in (EVAL, PREDICT)
+        for key, each in parts.specs[mode].items()
+        if key in ("loss", "predictions", "eval_metrics", "eval_metric_ops")
+    ]
+    read = set().union(*map(item_names, elsewhere), *map(names_in, values))
+    sunk: list[Item] = []
+    for item in reversed(shared):
+        is_free = not {*bound_by(item)} & read
+        if item in chosen and is_free and not _has_layers(source, item):
+            sunk.insert(0, item)
+        else:
+            read |= item_names(item)
+    parts.shared = [each for each in parts.shared if each not in sunk]
+    parts.loss = [each for each in parts.loss if each not in sunk]
+    train[:0] = sunk
+
+
+def closure(items: Sequence[Item], names: Collection[str]) -> list[Item]:
+    """Returns the items by which names are computed, in their order."""
+    needed, chosen = {*names}, list[Item]()
+    for item in reversed(items):
+        if {*bound_by(item)} & needed:
+            chosen.insert(0, item)
+            needed |= item_names(item)
+    return chosen
+
+
+@dataclasses.dataclass
+class ComputedRates:
+    """The rates of a training that are computed from the step.
+
+    Attributes:
+        code: what an optimizer takes for its rate, by the call that makes it.
+        items: the statements that are in methods now.
+    """
+
+    code: dict[ast.Call, str] = dataclasses.field(default_factory=dict)
+    items: list[Item] = dataclasses.field(default_factory=list)
+
+
+class RateWriter:
+    """Writes the methods of computed rates.
+
+    Args:
+        items: the statements of the training.
+        tensors: names that are computed from a batch, which no rate may read.
+        body: returns the body of a new method, by the names that are tensors in it.
+    """
+
+    def __init__(
+        self,
+        text: ClassText,
+        items: Sequence[Item],
+        tensors: Collection[str],
+        body: Callable[[Sequence[str]], Body],
+    ) -> None:
+        self._text, self._source, self._items = text, text.source, items
+        self._tensors, self._body = {*tensors}, body
+        self._methods: dict[str, str] = {}
+
+    def write(self, calls: Sequence[ast.Call]) -> ComputedRates:
+        """Returns the rates of optimizers that are computed; adds their methods to the class."""
+        rates = ComputedRates()
+        for call in calls:
+            rate = rate_of(self._source, call)
+            items = closure(self._items, names_in(rate)) if rate is not None else []
+            self._check(items, rate)
+            if rate is not None and self._is_computed(items, rate):
+                self._source.need(rules.KERAS, "RateByStep")
+                rates.code[call] = f"RateByStep(self.{self._method_of(items, rate)})"
+                rates.items += [each for each in items if each not in rates.items]
+        return rates
+
+    def _is_computed(self, items: Sequence[Item], rate: ast.expr) -> bool:
+        """Returns whether a rate depends on the step by more than one schedule."""
+        of_step: set[str] = set()
+        for item in items:
+            value = item.value if isinstance(item, (Bind, ast.Assign)) else None
+            if _is_step(self._source, item):
+                of_step |= {*bound_by(item)}
+            elif self._reads_step(item, of_step):
+                if value is None or not self._is_plain_schedule(value, of_step):
+                    return True
+                of_step |= {*bound_by(item)}
+        is_name = isinstance(rate, ast.Name)
+        return (
+            self._reads_step(rate, of_step)
+            and not is_name
+            and not self._is_plain_schedule(rate, of_step)
+        )
+
+    def _reads_step(self, item: Item | ast.expr, of_step: Collection[str]) -> bool:
+        node = _node(item)
+        return bool(names_in(node) & {*of_step}) or any(
+            optimizer_code.is_global_step(self._source, each) for each in ast.walk(node)
+        )
+
+    def _is_plain_schedule(self, value: ast.expr, of_step: Collection[str]) -> bool:
+        """Returns whether a value is a schedule that reads the step as its step alone."""
+        called = self._source.called(value)
+        if called not in rules.SCHEDULES or not isinstance(value, ast.Call):
+            return False
+        by_name, _ = arguments(value, rules.SCHEDULES[called][1].split())
+        step = by_name.pop("global_step", None)
+        is_step = (
+            isinstance(step, ast.Name)
+            or step is None
+            or optimizer_code.is_global_step(self._source, step)
+        )
+        return is_step and not any(self._reads_step(each, of_step) for each in by_name.values())
+
+    def _method_of(self, items: Sequence[Item], rate: ast.expr) -> str:
+        """Returns the method of a rate, which is written unless another optimizer has it."""
+        key = "\n".join(ast.unparse(_node(each)) for each in [*items, rate])
+        if key not in self._methods:
+            self._methods[key] = self._text.attribute("learning_rate_at")
+            self._write(self._methods[key], items, rate)
+        return self._methods[key]
+
+    def _write(self, name: str, items: Sequence[Item], rate: ast.expr) -> None:
+        source = self._source
+        steps = [each for each in items if _is_step(source, each)]
+        step = bound_by(steps[0])[0] if steps else "step"
+        for node in [node for each in [*items, rate] for node in ast.walk(_node(each))]:
+            if optimizer_code.is_global_step(source, node):
+                source.done.update(ast.walk(node))
+                source.replace(node, step)
+        body = self._body([step])
+        body.write([each for each in items if not (steps and each is steps[0])])
+        body.contextualize(rate)
+
+        def write() -> str:
+            lines = "".join(each() for each in body.lines)
+            doc = '    """Returns the learning rate after a number of steps."""\n'
+            returned = source.code_at(rate, 4)
+            return f"  def {name}(self, {step}):\n{doc}{lines}    return {returned}\n"
+
+        self._text.methods.append(write)
+
+    def _check(self, items: Sequence[Item], rate: ast.expr | None) -> None:
+        """Refuses a rate that a batch gives, or whose step is read where nobody passes it."""
+        bound: set[str] = set()
+        for node in [*items, *([rate] if rate is not None else [])]:
+            free = (names_in(node) if isinstance(node, ast.expr) else item_names(node)) - bound
+            of_batch = ", ".join(sorted(free & self._tensors))
+            if of_batch:
+                why = f"the learning rate depends on {of_batch}, which a batch gives"
+                self._source.problem(_node(node), "keras-rate", why, _WAY_OUT)
+            bound |= set() if isinstance(node, ast.expr) else {*bound_by(node)}
+            for name in names_in(_node(node)):
+                function = self._source.function(name)
+                if function is not None and self._reads_step(function, ()):
+                    why = f"{name} reads the global step itself"
+                    way_out = f"Pass the step to {name}"
+                    self._source.problem(_node(node), "keras-rate", why, way_out)
+
+
+def rate_of(source: Source, call: ast.Call) -> ast.expr | None:
+    """Returns the learning rate that an optimizer is made with; None if it has the default one."""
+    return arguments(call, OF_TRAIN[source.called(call)].names)[0].get("learning_rate")
+
+
+def _node(item: Item | ast.expr) -> ast.AST:
+    return item.value if isinstance(item, Bind) else item
+
+
+def _is_step(source: Source, item: Item) -> bool:
+    """Returns whether an item assigns the global step to a name."""
+    value = item.value if isinstance(item, (Bind, ast.Assign)) else None
+    return (
+        value is not None
+        and optimizer_code.is_global_step(source, value)
+        and len(bound_by(item)) == 1
+    )
+
+
+def _has_layers(source: Source, item: Item) -> bool:
+    return any(layers.read(source, node) is not None for node in ast.walk(_node(item)))

@@ -1,0 +1,186 @@
+"""Layers that a model_fn makes where it calls them: the layer of Keras, and how it is called."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Mapping
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerCall:
+    """A call of a layer.
+
+    Attributes:
+        call: the whole call.
+        kind: what the legacy program counts its names by.
+        construction: the class of the layer, and its arguments but for the name: (key or "", node).
+        inputs: what the layer is called with: (keyword or "", node).
+        name: the node of its name, or None.
+        extra: text that is added to the call.
+    """
+
+    call: ast.Call
+    kind: str
+    construction: tuple[str, tuple[tuple[str, ast.expr], ...]]
+    inputs: tuple[tuple[str, ast.expr], ...]
+    name: ast.expr | None = None
+    extra: str = ""
+    options: str = ""
+
+    @property
+    def config(self) -> list[ast.expr]:
+        """The nodes that the layer is made of."""
+        return [node for _, node in self.construction[1]] + (
+            [self.name] if self.name is not None else []
+        )
+
+
+_COMMON = "activation use_bias kernel_initializer bias_initializer"
+_FUNCTIONS: Mapping[str, tuple[str, str]] = {
+    "dense": ("Dense", f"inputs units {_COMMON}"),
+    "dropout": ("Dropout", "inputs rate noise_shape seed training"),
+    "batch_normalization": (
+        "BatchNormalization",
+        "inputs axis momentum epsilon center scale beta_initializer gamma_initializer "
+        "moving_mean_initializer moving_variance_initializer beta_regularizer gamma_regularizer "
+        "beta_constraint gamma_constraint training",
+    ),
+    "flatten": ("Flatten", "inputs"),
+    "conv1d": ("Conv1D", "inputs filters kernel_size strides padding"),
+    "conv2d": ("Conv2D", "inputs filters kernel_size strides padding"),
+    "max_pooling1d": ("MaxPooling1D", "inputs pool_size strides padding"),
+    "max_pooling2d": ("MaxPooling2D", "inputs pool_size strides padding"),
+    "average_pooling2d": ("AveragePooling2D", "inputs pool_size strides padding"),
+}
+"""Functions of `tf.layers`: the class of Keras and the arguments in order."""
+
+_KEYWORDS = frozenset(
+    f"{_COMMON} trainable data_format dilation_rate kernel_constraint bias_constraint "
+    "kernel_regularizer bias_regularizer".split()
+)
+
+_OF_COLUMNS: Mapping[str, tuple[str, str]] = {
+    "keras.layers.DenseFeatures": ("DenseFeatures", "dense_features"),
+    "keras.experimental.SequenceFeatures": ("SequenceFeatures", "sequence_features"),
+    "feature_column.input_layer": ("DenseFeatures", "input_layer"),
+}
+
+_KERAS = (
+    *("Dense", "Dropout", "BatchNormalization", "LayerNormalization", "Activation", "Flatten"),
+    *("Conv1D", "Conv2D", "LSTM", "GRU", "Embedding", "Bidirectional"),
+)
+
+
+def read(source: Source, node: ast.AST) -> LayerCall | None:
+    """Returns the layer that a node calls; None if it calls none."""
+    if not isinstance(node, ast.Call):
+        return None
+    short = source.called(node)
+    if short.startswith("layers."):
+        return _of_function(source, node, short.removeprefix("layers."))
+    if short == "nn.dynamic_rnn":
+        return _dynamic_rnn(source, node)
+    if short == "feature_column.input_layer":
+        return _input_layer(source, node)
+    return _of_layer(source, node, node.func) if isinstance(node.func, ast.Call) else None
+
+
+def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
+    by_name = rules.known_arguments(
+        source, call, "features feature_columns", "features feature_columns"
+    )
+    layer_class = (source.need(rules.KERAS, "DenseFeatures"), (("", by_name["feature_columns"]),))
+    return LayerCall(call, "input_layer", layer_class, (("", by_name["features"]),))
+
+
+def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | None:
+    """Returns the layer of a call such as `Dense(1)(net)`."""
+    made_by = source.called(inner)
+    short = made_by.rpartition(".")[2]
+    if made_by in _OF_COLUMNS:
+        new, kind = _OF_COLUMNS[made_by]
+        source.need(rules.KERAS, new)
+    elif made_by.startswith("keras.layers.") and short in _KERAS:
+        new, kind = f"tf.keras.layers.{short}", rule_kind(short)
+    else:
+        return None
+    return LayerCall(call, kind, (new, _config(inner)), _inputs(call), _name(inner))
+
+
+def rule_kind(name: str) -> str:
+    """Returns the default name of a Keras layer, "batch_normalization" for example."""
+    return "".join(
+        f"_{each.lower()}" if each.isupper() and number and name[number - 1].islower() else each
+        for number, each in enumerate(name)
+    ).lower()
+
+
+def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
+    if name not in _FUNCTIONS:
+        return None
+    new, order = _FUNCTIONS[name]
+    by_name, others = arguments(call, order.split())
+    config = [(key, value) for key, value in by_name.items() if key not in ("inputs", "training")]
+    config = [("" if key in _positional(call, order) else key, value) for key, value in config]
+    layer_name = None
+    for each in others:
+        key = getattr(each, "arg", None)
+        if key == "name":
+            layer_name = each.value  # type: ignore[union-attr]
+        elif key in _KEYWORDS:
+            config.append((str(key), each.value))  # type: ignore[union-attr]
+        else:
+            source.problem(
+                call,
+                "keras-layer-argument",
+                f"its argument {key or 'without a name'} is not carried",
+                "Do without it, or migrate to the tf2 form",
+            )
+    inputs = [("", by_name["inputs"])] if "inputs" in by_name else []
+    if "training" in by_name:
+        inputs.append(("training", by_name["training"]))
+    return LayerCall(
+        *(call, name, (f"tf.keras.layers.{new}", tuple(config)), tuple(inputs), layer_name)
+    )
+
+
+def _positional(call: ast.Call, order: str) -> set[str]:
+    return set(order.split()[: len(call.args)])
+
+
+def _config(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
+    keyed = [(str(each.arg), each.value) for each in call.keywords if each.arg != "name"]
+    return (*(("", each) for each in call.args), *keyed)
+
+
+def _inputs(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
+    keyed = ((str(each.arg), each.value) for each in call.keywords)
+    return (*(("", each) for each in call.args), *keyed)
+
+
+def _name(call: ast.Call) -> ast.expr | None:
+    return next((each.value for each in call.keywords if each.arg == "name"), None)
+
+
+def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
+    order = "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory"
+    by_name, others = arguments(call, [*order.split(), "time_major", "scope"])
+    carried = "cell inputs sequence_length dtype parallel_iterations swap_memory"
+    rules.refuse_others(source, call, by_name, carried, others)
+    if not {"cell", "inputs"} <= by_name.keys():
+        return None
+    inputs = [("", by_name["inputs"])]
+    extra = ""
+    if "sequence_length" in by_name:
+        source_of = by_name["inputs"]
+        length = by_name["sequence_length"]
+        extra = (
+            f"mask=tf.sequence_mask({ast.unparse(length)}, tf.shape({ast.unparse(source_of)})[1])"
+        )
+    layer_class = ("tf.keras.layers.RNN", (("", by_name["cell"]),))
+    options = "return_sequences=True, return_state=True, zero_output_for_mask=True"
+    return LayerCall(call, "rnn", layer_class, tuple(inputs), extra=extra, options=options)

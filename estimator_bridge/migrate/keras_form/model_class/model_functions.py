@@ -1,0 +1,54 @@
+"""Finds the model_fns of a program: the functions that its TPUEstimators are made of."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from estimator_bridge.migrate.keras_form.call_sites.sites import ESTIMATOR
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+
+
+def passed(source: Source, value: ast.expr) -> list[ast.expr]:
+    """Returns the values of an argument: itself, or all that callers pass for it.
+
+    Where it is a parameter of the function around it, that is the argument of each call of that
+    function; an empty list if one of them is not known.
+    """
+    function = source.function_of(value)
+    if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
+        return [value]
+    names = [each.arg for each in function.args.args]
+    if value.id not in [*names, *(each.arg for each in function.args.kwonlyargs)]:
+        return [value]
+    values: list[ast.expr] = []
+    for use in source.uses(function.name, source.tree):
+        call = source.parent(use)
+        if not isinstance(call, ast.Call) or call.func is not use:
+            return []
+        by_name, _ = arguments(call, names)
+        by_name |= {str(each.arg): each.value for each in call.keywords}
+        if value.id not in by_name:
+            return []
+        values.append(by_name[value.id])
+    return values
+
+
+def function_of(source: Source, value: ast.expr) -> ast.FunctionDef | None:
+    """Returns the function that a name is of, or whose call returns a model_fn."""
+    name = value.func if isinstance(value, ast.Call) else value
+    return source.function(name.id) if isinstance(name, ast.Name) else None
+
+
+def model_functions(source: Source) -> list[ast.FunctionDef]:
+    """Returns the functions that TPUEstimators are made of, as far as they are known."""
+    functions = (function_of(source, each) for each in _arguments(source))
+    return list(dict.fromkeys(each for each in functions if each is not None))
+
+
+def _arguments(source: Source) -> Iterator[ast.expr]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and source.called(node) == "estimator.TPUEstimator":
+            by_name, _ = arguments(node, ESTIMATOR.split())
+            if "model_fn" in by_name:
+                yield from passed(source, by_name["model_fn"])

@@ -1,0 +1,165 @@
+"""Optimizers of a model_fn as attributes of the model, made in `__init__`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.model_class import computed_rates, optimizer_code
+from estimator_bridge.migrate.keras_form.model_class.class_body import Body, ClassText, Text
+from estimator_bridge.migrate.keras_form.program_text.modes import Bind, Item, bound_by
+from estimator_bridge.migrate.keras_form.program_text.source import names_in
+
+
+class OptimizerWriter:
+    """Moves optimizers, and the rates that they are made of, out of a training.
+
+    Args:
+        text: the class, whose `__init__` makes the optimizers.
+        items: the statements of the training.
+        tensors: names that are computed from a batch.
+        body: returns the body of a method, by the names that are tensors in it.
+
+    Attributes:
+        kept: the statements that are left.
+        compiled: the line that compiles the model; None without an optimizer.
+        written: nodes below which nothing is to be replaced any more.
+    """
+
+    def __init__(
+        self,
+        text: ClassText,
+        items: Sequence[Item],
+        tensors: Collection[str],
+        body: Callable[[Iterable[str]], Body],
+    ) -> None:
+        self._text, self._source, self._body = text, text.source, body
+        self._tensors = tensors
+        self.kept = list(items)
+        self.compiled: Text | None = None
+        self.written: list[ast.AST] = []
+
+    def write(self, calls: Sequence[ast.Call], train_op: ast.expr | None) -> None:
+        """Writes all optimizers.
+
+        Args:
+            calls: those that make them.
+            train_op: what the training returns.
+        """
+        writer = computed_rates.RateWriter(self._text, self.kept, self._tensors, self._body)
+        rates = writer.write(calls)
+        alone = len(calls) == 1
+        inputs = [each for call in calls for each in self._inputs(call, call in rates.code)]
+        settings = self._settings(inputs)
+        if alone:  # The model's one optimizer needs no name.
+            self.kept = [each for each in self.kept if getattr(each, "value", None) is not calls[0]]
+        self.kept = _read_after(self.kept, [*settings, *rates.items], train_op, calls)
+        helper = self._body([])
+        for item in settings:
+            if item in rates.items:
+                continue  # Its names are those of a method, which `__init__` knows, too.
+            self._schedules(item)
+            helper.contextualize(item, in_init=True)
+        for item in settings:
+            self._text.init.append(lambda item=item: self._source.block(item, 4))  # type: ignore[misc]
+        for each in inputs:
+            self._schedules(each)
+            helper.contextualize(each, in_init=True)
+        for call in calls:
+            name = self._optimizer(call, rates.code.get(call, ""), alone)
+            if name:
+                self._name(call, name, train_op)
+        self.written += calls
+
+    def _inputs(self, call: ast.Call, is_computed: bool) -> list[ast.expr]:
+        """Returns the arguments of an optimizer, but for a rate that is computed."""
+        rate = computed_rates.rate_of(self._source, call) if is_computed else None
+        values = [*call.args, *(each.value for each in call.keywords)]
+        return [each for each in values if each is not rate]
+
+    def _settings(self, inputs: Sequence[ast.expr]) -> list[ast.Assign]:
+        """Returns the assignments that arguments of optimizers are computed by."""
+        names = set().union(*map(names_in, inputs)) if inputs else set()
+        return [
+            each
+            for each in computed_rates.closure(self.kept, names)
+            if isinstance(each, ast.Assign)
+            and not optimizer_code.is_global_step(self._source, each.value)
+        ]
+
+    def _schedules(self, node: ast.AST) -> None:
+        """Has rates that fall with the global step become schedules."""
+        source = self._source
+        for each in ast.walk(node):
+            if source.called(each) in rules.SCHEDULES:
+                assert isinstance(each, ast.Call)
+                source.done.update((each, each.func))
+                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
+
+    def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> str:
+        """Writes an optimizer, of which the last one compiles the model; returns its name.
+
+        Args:
+            rate: code that takes the place of its rate.
+            alone: whether the model has no other one, and so needs no name for it.
+        """
+        source, text = self._source, self._text
+        source.done.update((call, call.func))
+
+        def code() -> str:
+            return optimizer_code.written(source, call, rate)
+
+        if alone:
+            self.compiled = lambda: f"    self.compile(optimizer={code()})\n"
+            return ""
+        name = text.attribute(optimizer_code.kind(source, call).lower())
+        text.init.append(lambda: f"    self.{name} = {code()}\n")
+        source.replace(call, f"self.{name}")
+        self.compiled = lambda: f"    self.compile(optimizer=self.{name})\n"
+        return f"self.{name}"
+
+    def _name(self, call: ast.Call, name: str, train_op: ast.expr | None) -> None:
+        """Has the training use an optimizer by its attribute, in place of a name bound to it."""
+        item = next((each for each in self.kept if getattr(each, "value", None) is call), None)
+        old = bound_by(item) if item is not None else []
+        binding = [each for each in self.kept if {*bound_by(each)} & {*old}]
+        if len(old) != 1 or binding != [item]:
+            return
+        self.kept = [each for each in self.kept if each is not item]
+        nodes = [each.value if isinstance(each, Bind) else each for each in self.kept]
+        for node in [*nodes, *([train_op] if train_op is not None else [])]:
+            for use in self._source.uses(old[0], node):
+                self._source.replace(use, name)
+                self.written.append(use)
+
+
+def _read_after(
+    items: Sequence[Item],
+    moved: Collection[Item],
+    end: ast.expr | None,
+    calls: Collection[ast.AST],
+) -> list[Item]:
+    """Returns the items but for those that were moved, unless others or the end read them.
+
+    Args:
+        calls: those that make optimizers, whose arguments are moved, too.
+    """
+    read = _names_outside(end, calls) if end is not None else set()
+    kept: list[Item] = []
+    for item in reversed(items):
+        if item not in moved or {*bound_by(item)} & read:
+            kept.insert(0, item)
+            read |= _names_outside(item.value if isinstance(item, Bind) else item, calls)
+    return kept
+
+
+def _names_outside(node: ast.AST, calls: Collection[ast.AST]) -> set[str]:
+    """Returns the names that are read below a node, but for those below calls."""
+    if node in calls:
+        return set()
+    target = node.target if isinstance(node, ast.AugAssign) else None
+    read = {target.id} if isinstance(target, ast.Name) else set()
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        read = {node.id}
+    return read.union(*(_names_outside(each, calls) for each in ast.iter_child_nodes(node)))

@@ -1,0 +1,228 @@
+"""The models of a program: the model_fns of its estimators, and the class that each becomes."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping, Sequence
+
+from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
+from estimator_bridge.migrate.keras_form.call_sites.sites import Site
+from estimator_bridge.migrate.keras_form.model_class import model_functions, optimizer_code
+from estimator_bridge.migrate.keras_form.model_class.class_body import Text
+from estimator_bridge.migrate.keras_form.model_class.model_text import ModelText, ModelWriter
+from estimator_bridge.migrate.keras_form.program_text import modes
+from estimator_bridge.migrate.keras_form.program_text.source import COPY, Source, names_like
+
+_Nodes = Mapping[str, ast.expr]
+
+
+@dataclasses.dataclass(eq=False)
+class ModelOfProgram:
+    """A model_fn, and where estimators are made of it.
+
+    Attributes:
+        root: the function whose place the class takes: the model_fn, or what returns it.
+        class_name: of the new class.
+        uses: the sites, each with the arguments of the function that returns the model_fn.
+        text: the class, once it is written.
+    """
+
+    root: ast.FunctionDef
+    class_name: str = "Model"
+    uses: list[tuple[Site, _Nodes]] = dataclasses.field(default_factory=list)
+    text: ModelText | None = None
+
+
+def write(
+    program: Source, sites: Sequence[Site], target: str | None = None
+) -> list[ModelOfProgram]:
+    """Writes the classes of the models and where they are made; adds problems.
+
+    Args:
+        target: as of `form.migrate_to_keras`.
+
+    Returns:
+        The models in the order of the program; none if a model_fn is not known.
+    """
+    models = _find(program, sites)
+    classes: dict[str, Text] = {}
+    for model in models:
+        _write_class(program, model, classes)
+    for site in sites:
+        of_site = [each for each in models if _nodes_of(each, site) is not None]
+        _write_site(program, site, of_site, target)
+    return models if all(each.text is not None for each in models) else []
+
+
+def _find(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
+    models: dict[ast.FunctionDef, ModelOfProgram] = {}
+    passed: list[tuple[Site, list[ast.expr]]] = []
+    for site in sites:
+        value = site.arguments.get("model_fn")
+        values = [] if value is None else model_functions.passed(program, value)
+        roots = [model_functions.function_of(program, each) for each in values]
+        is_call = any(isinstance(each, ast.Call) for each in values)
+        if not values or None in roots or (is_call and values != [value]):
+            program.problem(
+                *(site.call, "keras-model-fn", "its model_fn is not a function of the program"),
+                "Pass the name of the model_fn, or a call of the function that returns it; a "
+                "function that makes the TPUEstimator may take the name",
+            )
+            return []
+        passed.append((site, values))
+        for root, each in zip(roots, values, strict=True):
+            assert root is not None
+            model = models.setdefault(root, ModelOfProgram(root))
+            if _nodes_of(model, site) is None:
+                model.uses.append((site, _arguments(root, each)))
+    _name_classes(program, [*models.values()])
+    for site, values in passed:
+        _pass_classes(program, site, values, models)
+    return sorted(models.values(), key=lambda each: each.root.lineno)
+
+
+def _arguments(root: ast.FunctionDef, value: ast.expr) -> _Nodes:
+    """Returns the arguments of the function that returns a model_fn; none of a model_fn itself."""
+    if not isinstance(value, ast.Call):
+        return {}
+    by_name = dict(zip([each.arg for each in root.args.args], value.args, strict=False))
+    return {**by_name, **{str(each.arg): each.value for each in value.keywords}}
+
+
+def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
+    return next((nodes for each, nodes in model.uses if each is site), None)
+
+
+def _name_classes(program: Source, models: Sequence[ModelOfProgram]) -> None:
+    """Names the classes of several models by their model_fns; a single one is `Model`."""
+    taken = {node.id for node in ast.walk(program.tree) if isinstance(node, ast.Name)}
+    for model in models if len(models) > 1 else ():
+        words = re.sub(r"(_model)?(_fn)?$", "", model.root.name.partition(COPY)[0]).split("_")
+        wanted = "".join(f"{each[:1].upper()}{each[1:]}" for each in words) + "Model"
+        wanted = wanted.removesuffix("ModelModel") + "Model" * wanted.endswith("ModelModel")
+        model.class_name = next(each for each in names_like(wanted) if each not in taken)
+        taken.add(model.class_name)
+
+
+def _pass_classes(
+    program: Source,
+    site: Site,
+    values: Sequence[ast.expr],
+    models: Mapping[ast.FunctionDef, ModelOfProgram],
+) -> None:
+    """Has the callers of a function that makes an estimator pass the class of the model."""
+    parameter = site.arguments["model_fn"]
+    if values == [parameter]:
+        root = model_functions.function_of(program, parameter)
+        site.class_name = models[root].class_name if root is not None else "Model"
+        return
+    assert isinstance(parameter, ast.Name)
+    taken = {node.id for node in ast.walk(site.function) if isinstance(node, ast.Name)}
+    site.class_name = next(each for each in names_like("model_class") if each not in taken)
+    for node in ast.walk(site.function):
+        if isinstance(node, ast.arg) and node.arg == parameter.id:
+            program.replace(node, site.class_name)
+    if len(program.uses(parameter.id, site.function)) > 1:
+        program.problem(
+            *(site.call, "keras-model-fn", f"{parameter.id} is used for something else, too"),
+            "Pass the model_fn to the TPUEstimator alone",
+        )
+    for value in values:
+        root = model_functions.function_of(program, value)
+        name = models[root].class_name if root is not None else "Model"
+        keyword = program.parent(value)
+        if isinstance(keyword, ast.keyword):
+            program.replace(keyword, f"{site.class_name}={name}")
+        else:
+            program.replace(value, name)
+
+
+def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text]) -> None:
+    closure = [name for _, nodes in model.uses for name in nodes]
+    is_outer = bool(closure) or not _returns_a_spec(program, model.root)
+    function = _returned_function(program, model.root) if is_outer else model.root
+    if function is None:
+        program.problem(
+            *(model.root, "keras-model-fn", "it does more than define and return the model_fn"),
+            "Move that into the model_fn",
+        )
+        return
+    keys = [key for site, _ in model.uses for key in _params(program, site)]
+    parts = modes.take_apart(program, function, functools.partial(optimizer_code.trains, program))
+    writer = ModelWriter(
+        *(program, parts, list(dict.fromkeys(closure)), list(dict.fromkeys(keys))),
+        *(model.class_name, classes),
+    )
+    model.text = writer.write()
+
+
+def _returns_a_spec(program: Source, function: ast.FunctionDef) -> bool:
+    """Returns whether a function is a model_fn itself, and does not return one."""
+    last = function.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    return not isinstance(value, ast.Name) or program.function(value.id, function) is None
+
+
+def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
+    """Returns the function that a function defines and returns, if it does nothing else."""
+    last = outer.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
+        return None
+    return program.function(value.id, outer)
+
+
+def _params(program: Source, site: Site) -> _Nodes:
+    """Returns the `params` of the estimator by their keys."""
+    params = site.arguments.get("params")
+    if isinstance(params, ast.Dict):
+        pairs = zip(params.keys, params.values, strict=True)
+        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+    if params is not None:
+        program.problem(
+            *(params, "keras-params", "its keys are not written out"),
+            "Write params={...} where the TPUEstimator is made",
+        )
+    return {}
+
+
+def _write_site(
+    program: Source, site: Site, models: Sequence[ModelOfProgram], target: str | None
+) -> None:
+    """Writes where a model is made; classes that are made in one place take the same arguments."""
+    texts = [each.text for each in models if each.text is not None]
+    known = {name for each in models for use in each.uses for name in _known(program, *use)}
+    used = dict.fromkeys(name for text in texts for name in text.arguments)
+    names = [name for name in used if name in known]
+    for text in texts:
+        text.arguments += [name for name in names if name not in text.arguments]
+    nodes = _params(program, site)
+    for model in models:
+        nodes = {**(_nodes_of(model, site) or {}), **nodes}
+    lacking = [name for name in names if name not in nodes]
+    if lacking and len(texts) == len(models):
+        program.problem(
+            *(site.call, "keras-params", f"its model_fn uses {', '.join(lacking)}, too"),
+            "Give it the same keys of params as the other TPUEstimators of the model_fn",
+        )
+    SiteWriter(program, site, target).write(
+        {name: _Code(program, nodes[name]) for name in names if name in nodes}
+    )
+
+
+def _known(program: Source, site: Site, nodes: _Nodes) -> list[str]:
+    """Returns the names of the arguments that a site passes to a class."""
+    return [*nodes, *_params(program, site)]
+
+
+class _Code:
+    """The code of a node, when it is asked for."""
+
+    def __init__(self, program: Source, node: ast.expr) -> None:
+        self._program, self._node = program, node
+
+    def __str__(self) -> str:
+        return self._program.code(self._node)

@@ -1,0 +1,192 @@
+"""Optimizers of layers: those of Keras with the same numbers, and how they are used in a step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from estimator_bridge.migrate.keras_form import rules
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN, of_rule
+from estimator_bridge.migrate.keras_form.program_text.modes import Bind, Item, bound_by, item_names
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    call_text,
+    names_in,
+)
+
+
+def is_optimizer(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node makes an optimizer that is carried."""
+    return source.called(node) in OF_TRAIN
+
+
+def kind(source: Source, node: ast.AST) -> str:
+    """Returns the class of the optimizer that is written for one."""
+    return OF_TRAIN[source.called(node)].new.rpartition(".")[2]
+
+
+def written(source: Source, call: ast.Call, rate: str = "") -> str:
+    """Returns the code of the optimizer of Keras; a rate that falls becomes a schedule.
+
+    Args:
+        rate: code that takes the place of its rate.
+    """
+    row = OF_TRAIN[source.called(call)]
+    by_name, others = arguments(call, row.names)
+    lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
+    rules.refuse_others(source, call, by_name, " ".join(row.names), lost)
+    parts = row.parts(source, by_name, rate)
+    if row.new.startswith("tf."):
+        return call_text(row.new, parts, 4, "self.compile(optimizer=)")
+    return of_rule(source, row.new, parts, row.starts)
+
+
+def is_global_step(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node is a call that returns the global step."""
+    return source.called(node) in ("train.get_global_step", "train.get_or_create_global_step")
+
+
+def is_cross_shard(source: Source, statement: ast.stmt) -> bool:
+    """Returns whether a statement does nothing but wrap an optimizer for a TPU."""
+    if isinstance(statement, ast.If) and not statement.orelse:
+        return all(is_cross_shard(source, each) for each in statement.body)
+    return isinstance(statement, ast.Assign) and wraps_for_tpu(source, statement.value)
+
+
+def wraps_for_tpu(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node wraps an optimizer so that it takes the mean of all cores."""
+    if not source.called(node).endswith("CrossShardOptimizer") or not isinstance(node, ast.Call):
+        return False
+    reductions = [each.value for each in node.keywords if each.arg == "reduction"]
+    others = [each for each in node.keywords if each.arg not in ("reduction", "name")]
+    is_mean = all(source.short(each) == "losses.Reduction.MEAN" for each in reductions)
+    return len(node.args) == 1 and not others and is_mean
+
+
+_UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
+"""Arguments that say how gradients are computed and placed, and change no value of them."""
+
+
+def minimized(source: Source, node: ast.AST) -> ast.Call | None:
+    """Returns a call of an optimizer's `minimize`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "minimize" and not source.short(node.func):
+            return node
+    return None
+
+
+def of_gradients(node: ast.AST) -> ast.Call | None:
+    """Returns a call of an optimizer's `compute_gradients` or `apply_gradients`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in ("apply_gradients", "compute_gradients"):
+            return node
+    return None
+
+
+def trains(source: Source, item: Item) -> bool:
+    """Returns whether an item makes or uses an optimizer."""
+    node = item.value if isinstance(item, Bind) else item
+    return any(
+        is_optimizer(source, each)
+        or wraps_for_tpu(source, each)
+        or minimized(source, each)
+        or of_gradients(each)
+        for each in ast.walk(node)
+    )
+
+
+def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
+    """Returns the loss that a call takes the gradients of; None of other calls."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return None
+    if source.called(call) == "gradients":
+        return arguments(call, ["ys"])[0].get("ys")
+    if minimized(source, call) is None and call.func.attr != "compute_gradients":
+        return None
+    return arguments(call, ["loss"])[0].get("loss")
+
+
+def computing_losses(source: Source, items: Sequence[Item], calls: Sequence[ast.AST]) -> list[Item]:
+    """Returns the items of a step that losses are computed by, which a tape has to see."""
+    needed = set().union(
+        *(names_in(loss) for call in calls if (loss := loss_of(source, call)) is not None)
+    )
+    first = min(
+        (number for number, item in enumerate(items) if _has(item, calls)), default=len(items)
+    )
+    chosen: list[Item] = []
+    for item in reversed(items[:first]):
+        if {*bound_by(item)} & needed:
+            chosen.insert(0, item)
+            needed |= item_names(item)
+    return chosen
+
+
+def _has(item: Item, calls: Sequence[ast.AST]) -> bool:
+    node = item.value if isinstance(item, Bind) else item
+    return any(each in calls for each in ast.walk(node))
+
+
+def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
+    """Writes the model's `gradients` and `apply_gradients` for those of an optimizer.
+
+    Args:
+        alone: whether the program has one optimizer, that of `compile`.
+    """
+    assert isinstance(call.func, ast.Attribute)
+    optimizer = call.func.value
+    if call.func.attr == "compute_gradients":
+        by_name = rules.known_arguments(source, call, "loss var_list", "loss", _UNUSED)
+        parts = [by_name["loss"], *filter(None, [by_name.get("var_list")])]
+
+        unzipped = _unzipped(source, call)
+
+        def write() -> str:
+            code = [source.code(each) for each in parts]
+            pair = f"self.gradients({', '.join([code[0], 'tape', *code[1:]])})"
+            return pair if unzipped is not None else f"list(zip(*{pair}))"
+
+        if unzipped is not None:
+            source.replace(unzipped, write)
+            return
+    else:
+        by_name = rules.known_arguments(
+            source, call, "grads_and_vars global_step", "grads_and_vars", _UNUSED
+        )
+
+        def write() -> str:
+            code = [source.code(by_name["grads_and_vars"])]
+            code += [] if alone else [source.code(optimizer)]
+            return f"self.apply_gradients({', '.join(code)})"
+
+    source.replace(call, write)
+
+
+def _unzipped(source: Source, call: ast.Call) -> ast.AST | None:
+    """Returns the `zip(*call)` that a call is in, if it is in one."""
+    starred = source.parent(call)
+    outer = source.parent(starred) if isinstance(starred, ast.Starred) else None
+    if isinstance(outer, ast.Call) and ast.unparse(outer.func) == "zip" and len(outer.args) == 1:
+        return outer
+    return None
+
+
+def write_minimize(source: Source, call: ast.Call, alone: bool) -> None:
+    """Writes `self.minimize(loss, tape)` for `optimizer.minimize(loss)`.
+
+    Args:
+        alone: whether the program has one optimizer, that of `compile`.
+    """
+    by_name = rules.known_arguments(source, call, "loss global_step var_list", "loss", _UNUSED)
+    optimizer = call.func.value  # type: ignore[attr-defined]
+
+    def write() -> str:
+        parts = [source.code(by_name["loss"]), "tape"]
+        if "var_list" in by_name:
+            parts.append(source.code(by_name["var_list"]))
+        if not alone:
+            parts += ["None"] * (len(parts) == 2) + [source.code(optimizer)]
+        return f"self.minimize({', '.join(parts)})"
+
+    source.replace(call, write)

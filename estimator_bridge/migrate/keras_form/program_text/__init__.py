@@ -1,0 +1,1 @@
+"""A program as text and tree: what it says, and edits of it."""

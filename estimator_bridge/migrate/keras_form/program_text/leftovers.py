@@ -1,0 +1,147 @@
+"""Leaves out variables and flags of the old program that the new one does not use."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
+
+_EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+
+
+def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
+    """Returns a program without leftovers, and the names of the flags of absl among them.
+
+    Args:
+        old: the program that was migrated: what it does not use either stays.
+    """
+    text = _without_variables(_without_parameters(text, ast.parse(old)), ast.parse(old))
+    definitions = list(_flags(ast.parse(text)))
+    flags = [(each, name) for each, name in definitions if _is_left_over(name, text, old)]
+    rows = text.splitlines(keepends=True)
+    for statement, _ in flags:
+        _drop(rows, statement)
+    return "".join(rows), tuple(name for _, name in flags)
+
+
+def note(flags: tuple[str, ...]) -> str:
+    """Returns the note of the report on flags that are left out."""
+    return (
+        f"flags that nothing uses any more are left out: {', '.join(flags)}. A command line that "
+        f"has them needs --undefok={','.join(flags)}"
+    )
+
+
+def _without_parameters(text: str, old: ast.Module) -> str:
+    """Returns a program whose inner functions have no parameters that they do not read any more."""
+    read_before = names_in(old)
+    source = Source(text, "")
+    for function in ast.walk(source.tree):
+        if isinstance(function, ast.FunctionDef) and source.parent(function) is not source.tree:
+            calls = _calls(source, function)
+            parameter = function.args.args[-1] if function.args.args and calls else None
+            read = set().union(*map(names_in, function.body))
+            if parameter is not None and parameter.arg not in read and _is_inner(source, function):
+                if parameter.arg in read_before:
+                    _drop_parameter(source, function, calls)
+    return source.render(0, len(source.text))
+
+
+def _is_inner(source: Source, function: ast.FunctionDef) -> bool:
+    """Returns whether a function is one of another function, and takes plain parameters."""
+    arguments = function.args
+    others = (arguments.vararg, arguments.kwarg, *arguments.kwonlyargs, *arguments.posonlyargs)
+    return isinstance(source.parent(function), ast.FunctionDef) and not any(others)
+
+
+def _calls(source: Source, function: ast.FunctionDef) -> list[ast.Call]:
+    """Returns the calls of a function; none if it is used otherwise, or called in another way."""
+    around = source.parent(function)
+    uses = source.uses(function.name, around) if around is not None else []
+    calls = [each for use in uses if isinstance(each := source.parent(use), ast.Call)]
+    plain = len(calls) == len(uses) and all(
+        each.func is use and not each.keywords and not any(map(_has_effects, each.args))
+        for each, use in zip(calls, uses, strict=True)
+    )
+    return calls if plain else []
+
+
+def _has_effects(node: ast.expr) -> bool:
+    return any(isinstance(each, (ast.Starred, *_EFFECTS)) for each in ast.walk(node))
+
+
+def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.Call]) -> None:
+    """Leaves out the last parameter of a function, and the arguments of calls for it."""
+    parameters = function.args.args
+    first = source.span(parameters[-2])[1] if len(parameters) > 1 else None
+    default = function.args.defaults[-1] if function.args.defaults else parameters[-1]
+    start, end = source.span(parameters[-1])[0], source.span(default)[1]
+    source.replace_span(start if first is None else first, end, "")
+    for call in calls:
+        if len(call.args) == len(parameters):
+            before = call.args[-2] if len(call.args) > 1 else None
+            begin = source.span(call.args[-1])[0] if before is None else source.span(before)[1]
+            source.replace_span(begin, source.span(call.args[-1])[1], "")
+
+
+def _without_variables(text: str, old: ast.Module) -> str:
+    """Returns a program without local variables that are assigned, and not read any more."""
+    while True:
+        statement = next(_unread(ast.parse(text), names_in(old)), None)
+        if statement is None:
+            return text
+        rows = text.splitlines(keepends=True)
+        _drop(rows, statement)
+        text = "".join(rows)
+
+
+def _unread(tree: ast.Module, read_before: set[str]) -> Iterator[ast.Assign]:
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        read = names_in(function)
+        for statement in function.body if len(function.body) > 1 else ():
+            if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+                continue
+            target = statement.targets[0]
+            is_pure = not any(isinstance(each, _EFFECTS) for each in ast.walk(statement))
+            if isinstance(target, ast.Name) and is_pure and target.id not in read:
+                if target.id in read_before and not _is_shared(function, target.id):
+                    yield statement
+
+
+def _is_shared(function: ast.FunctionDef, name: str) -> bool:
+    """Returns whether a name of a function is that of the module, or of the function around."""
+    return any(
+        name in each.names
+        for each in ast.walk(function)
+        if isinstance(each, (ast.Global, ast.Nonlocal))
+    )
+
+
+def _drop(rows: list[str], statement: ast.stmt) -> None:
+    last = statement.end_lineno or statement.lineno
+    rows[statement.lineno - 1 : last] = [""] * (last - statement.lineno + 1)
+
+
+def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
+    """Yields the statements that define flags, and the names of these."""
+    for statement in tree.body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not isinstance(call, ast.Call) or not isinstance(statement, ast.Expr) or not call.args:
+            continue
+        name = call.args[0]
+        if ".DEFINE_" in f".{ast.unparse(call.func)}" and isinstance(name, ast.Constant):
+            yield statement, str(name.value)
+
+
+def _is_left_over(flag: str, text: str, old: str) -> bool:
+    return _reads(flag, old) and not _reads(flag, text)
+
+
+def _reads(flag: str, text: str) -> bool:
+    """Returns whether a program reads a flag, or names it besides its definition."""
+    quoted = re.findall(rf"(['\"]){re.escape(flag)}\1", text)
+    return bool(re.search(rf"FLAGS\.{re.escape(flag)}\b", text)) or len(quoted) > 1

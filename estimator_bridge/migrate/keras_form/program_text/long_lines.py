@@ -1,0 +1,67 @@
+"""Breaks lines that became too long, behind a comma inside of brackets."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from collections.abc import Collection
+from typing import NamedTuple
+
+from estimator_bridge.migrate.keras_form.program_text.source import WIDTH
+
+_MOST = 20
+"""Breaks of one line; each leaves less of it."""
+
+
+class _Comma(NamedTuple):
+    """A comma of a line: its depth in brackets, where it ends, and where the next line starts."""
+
+    depth: int
+    end: int
+    indent: int
+
+
+def broken(text: str, kept: Collection[str]) -> str:
+    """Returns a program without lines that are too long, as far as brackets allow.
+
+    Args:
+        kept: lines that stay as they are, those of the old program.
+    """
+    for _ in range(_MOST):
+        rows = text.splitlines(keepends=True)
+        long = {
+            number for number, row in enumerate(rows, 1) if len(row) > WIDTH + 1 and row not in kept
+        }
+        places = _places(text, long) if long else {}
+        if not places:
+            break
+        for number, place in places.items():
+            row = rows[number - 1]
+            rest = row[place.end :].lstrip()
+            rows[number - 1] = f"{row[: place.end]}\n{' ' * place.indent}{rest}"
+        text = "".join(rows)
+    return text
+
+
+def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
+    """Returns where to break lines, by their numbers: behind the last of the outermost commas."""
+    best: dict[int, _Comma] = {}
+    brackets: list[tuple[int, int]] = []  # the line of each open one, and the column behind it
+    rows = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line, column = token.start
+        if token.type != tokenize.OP:
+            continue
+        if token.string in "([{":
+            brackets.append((line, column + 1))
+        elif token.string in ")]}":
+            brackets.pop()
+        elif token.string == "," and line in long and brackets and column < WIDTH:
+            opened, behind = brackets[-1]
+            row = rows[line - 1]
+            indent = behind if opened == line else len(row) - len(row.lstrip())
+            place = _Comma(len(brackets), column + 1, indent)
+            is_last = not row[column + 1 :].strip()
+            if not is_last and (line not in best or place.depth <= best[line].depth):
+                best[line] = place
+    return best

@@ -1,0 +1,264 @@
+"""Takes a model_fn apart: the statements that all modes share, and those of each mode."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from estimator_bridge.migrate.keras_form.program_text.source import Source, bound_in, names_in
+
+TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
+MODES = (TRAIN, EVAL, PREDICT)
+
+_WAY_OUT = "Return the TPUEstimatorSpec of each mode below an `if mode == ...` of the model_fn"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bind:
+    """A parameter of a function that was put in the place of its call, and the argument."""
+
+    name: str
+    value: ast.expr
+
+
+Item = ast.stmt | Bind
+
+
+@dataclasses.dataclass
+class ModelFunction:
+    """A model_fn, taken apart.
+
+    Attributes:
+        shared: what every mode does first, without the labels.
+        loss: what training and evaluation do then.
+        only: what is left to each mode, the specs not included.
+        specs: the arguments of the spec that each mode returns.
+        training: names of variables that say whether the model is trained.
+        inlined: functions that return the specs, whose statements are among these.
+    """
+
+    function: ast.FunctionDef
+    shared: list[Item]
+    loss: list[Item]
+    only: dict[str, list[Item]]
+    specs: dict[str, dict[str, ast.expr]]
+    training: set[str]
+    labels: str
+    features: str
+    params: str
+    inlined: list[ast.FunctionDef]
+
+
+def take_apart(
+    source: Source, function: ast.FunctionDef, trains: Callable[[Item], bool]
+) -> ModelFunction:
+    """Returns the parts of a model_fn; adds problems where they cannot be told apart.
+
+    Args:
+        trains: whether an item makes or uses an optimizer.
+    """
+    reader = _Reader(source, function)
+    flat = {mode: reader.flat(function.body, mode) for mode in MODES}
+    specs = {mode: reader.spec(flat[mode], mode) for mode in MODES}
+    if any(trains(item) for item in flat[EVAL]):
+        flat[EVAL] = _without(flat[EVAL], specs[EVAL], trains)
+    names = [each.arg for each in function.args.args + function.args.kwonlyargs]
+    labels = "labels" if "labels" in names else ""
+    if labels:
+        flat[PREDICT] = _without(
+            flat[PREDICT], specs[PREDICT], lambda item: labels in item_names(item)
+        )
+    shared = _common([flat[mode] for mode in MODES])
+    for number, item in enumerate(shared):
+        if labels and labels in item_names(item):
+            shared = shared[:number]
+            break
+    rest = {mode: flat[mode][len(shared) :] for mode in MODES}
+    loss = _common([rest[TRAIN], rest[EVAL]])
+    only = {mode: rest[mode][len(loss) * (mode != PREDICT) :] for mode in MODES}
+    return ModelFunction(
+        function,
+        shared,
+        loss,
+        only,
+        specs,
+        reader.training,
+        labels,
+        names[0] if names else "features",
+        "params" if "params" in names else "",
+        [*reader.inlined],
+    )
+
+
+def _without(
+    items: list[Item], spec: dict[str, ast.expr], is_doubtful: Callable[[Item], bool]
+) -> list[Item]:
+    """Returns the items of a mode but for doubtful ones that its spec does not need."""
+    needed = set().union(*(names_in(value) for key, value in spec.items() if key != "train_op"))
+    kept: list[Item] = []
+    for item in reversed(items):
+        if {*bound_by(item)} & needed or not is_doubtful(item):
+            kept.insert(0, item)
+            needed |= item_names(item)
+    return kept
+
+
+def bound_by(item: Item) -> list[str]:
+    """Returns the names that an item binds, in order."""
+    return [item.name] if isinstance(item, Bind) else bound_in(item)
+
+
+def item_names(item: Item) -> set[str]:
+    """Returns the names that an item reads."""
+    if isinstance(item, Bind):
+        return names_in(item.value)
+    added = {
+        node.target.id
+        for node in ast.walk(item)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+    }
+    return set() if isinstance(item, ast.Delete) else names_in(item) | added
+
+
+def is_docstring(item: Item) -> bool:
+    """Returns whether an item is a string by itself."""
+    return (
+        isinstance(item, ast.Expr)
+        and isinstance(item.value, ast.Constant)
+        and isinstance(item.value.value, str)
+    )
+
+
+def _common(lists: Sequence[list[Item]]) -> list[Item]:
+    count = 0
+    for items in zip(*lists, strict=False):
+        if any(each is not items[0] for each in items):
+            break
+        count += 1
+    return lists[0][:count]
+
+
+class _Reader:
+    """Reads a model_fn mode by mode."""
+
+    def __init__(self, source: Source, function: ast.FunctionDef) -> None:
+        self._source = source
+        self._function = function
+        self._binds: dict[tuple[ast.AST, str], Bind] = {}
+        self._modes = {"mode"}
+        self.training: set[str] = set()
+        self.inlined: dict[ast.FunctionDef, None] = {}
+
+    def flat(self, body: Sequence[ast.stmt], mode: str) -> list[Item]:
+        """Returns the statements of a mode, with tests of the mode resolved."""
+        items: list[Item] = []
+        for statement in body:
+            if is_docstring(statement) or isinstance(statement, (ast.Delete, ast.Pass)):
+                continue
+            if isinstance(statement, ast.If):
+                truth = self._truth(statement.test, mode)
+                if truth is not None:
+                    items += self.flat(statement.body if truth else statement.orelse, mode)
+                    if items and isinstance(items[-1], ast.Return):
+                        return items
+                    continue
+            if self._is_flag(statement):
+                continue
+            if isinstance(statement, ast.Return):
+                return [*items, *self._inlined(statement, mode)]
+            self._check_returns(statement)
+            items.append(statement)
+        return items
+
+    def _check_returns(self, statement: ast.stmt) -> None:
+        """Refuses a return inside of a statement whose course is not known."""
+        inner = {
+            node
+            for each in ast.walk(statement)
+            if isinstance(each, (ast.FunctionDef, ast.Lambda))
+            for node in ast.walk(each)
+        }
+        if any(isinstance(each, ast.Return) and each not in inner for each in ast.walk(statement)):
+            self._source.problem(
+                *(statement, "keras-spec", "it returns only under a condition"), _WAY_OUT
+            )
+
+    def _is_flag(self, statement: ast.stmt) -> bool:
+        """Notes `training = mode == ModeKeys.TRAIN`; returns whether a statement is one."""
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return False
+        target = statement.targets[0]
+        if not isinstance(target, ast.Name) or self._truth(statement.value, TRAIN) is None:
+            return False
+        values = [self._truth(statement.value, mode) for mode in MODES]
+        if values == [True, False, False]:
+            self.training.add(target.id)
+            return True
+        self._source.problem(
+            *(statement, "keras-mode", "it depends on the mode"),
+            "Test the mode with `if mode == ...` where it matters",
+        )
+        return True
+
+    def _truth(self, test: ast.expr, mode: str) -> bool | None:
+        """Returns whether a test is true in a mode; None if it is no test of the mode."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self._truth(test.operand, mode)
+            return None if inner is None else not inner
+        if isinstance(test, ast.Name) and test.id in self.training:
+            return mode == TRAIN
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+            return None
+        left, right, operator = test.left, test.comparators[0], test.ops[0]
+        if not isinstance(left, ast.Name) or left.id not in self._modes:
+            return None
+        if isinstance(operator, (ast.In, ast.NotIn)) and hasattr(right, "elts"):
+            listed = [self._key(each) for each in right.elts]
+            return (mode in listed) == isinstance(operator, ast.In)
+        key = self._key(right)
+        if key is None or not isinstance(operator, (ast.Eq, ast.NotEq)):
+            return None
+        return (mode == key) == isinstance(operator, ast.Eq)
+
+    def _key(self, node: ast.expr) -> str | None:
+        short = self._source.short(node)
+        key = short.rpartition(".")[2]
+        known = {"TRAIN": TRAIN, "EVAL": EVAL, "PREDICT": PREDICT, "INFER": PREDICT}
+        return known.get(key) if "ModeKeys" in short else None
+
+    def _inlined(self, statement: ast.Return, mode: str) -> list[Item]:
+        """Returns a statement that returns a spec, or those of the function that makes it."""
+        call = statement.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            function = self._source.function(call.func.id)
+            if function is not None and not call.keywords:
+                self.inlined[function] = None
+                items: list[Item] = []
+                for parameter, value in zip(function.args.args, call.args, strict=False):
+                    name = parameter.arg
+                    if isinstance(value, ast.Name) and value.id in self._modes:
+                        self._modes.add(name)
+                    elif not (isinstance(value, ast.Name) and value.id == name):
+                        key = (call, name)
+                        items.append(self._binds.setdefault(key, Bind(name, value)))
+                return [*items, *self.flat(function.body, mode)]
+        return [statement]
+
+    def spec(self, items: list[Item], mode: str) -> dict[str, ast.expr]:
+        """Takes the return of a spec off the items; returns the spec's arguments by name."""
+        last = items[-1] if items else self._function
+        call = last.value if isinstance(last, ast.Return) else None
+        short = self._source.called(call) if call is not None else ""
+        if not short.endswith(("TPUEstimatorSpec", "EstimatorSpec")) or call is None:
+            if mode == TRAIN or isinstance(last, ast.Return):
+                node = last if isinstance(last, ast.AST) else self._function
+                why = (
+                    f"what it returns to {mode.lower()} is no TPUEstimatorSpec that is written out"
+                )
+                self._source.problem(node, "keras-spec", why, _WAY_OUT)
+            return {}
+        items.pop()
+        order = ["mode", "predictions", "loss", "train_op"]
+        by_name = dict(zip(order, call.args, strict=False))  # type: ignore[attr-defined]
+        return {**by_name, **{str(each.arg): each.value for each in call.keywords}}  # type: ignore[attr-defined]

@@ -1,0 +1,83 @@
+"""Checks of the new program: every name in it is bound, and TensorFlow 2 has those of `tf`."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import symtable
+from collections.abc import Iterator
+
+from estimator_bridge import errors
+from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
+
+
+def check(text: str, program: Source) -> None:
+    """Raises Untranslatable if a new program is not valid, or would miss names when it runs.
+
+    Args:
+        program: the old one, whose lines are named.
+    """
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise errors.Untranslatable(
+            f"{program.name}: the new program would not be valid Python: {error}. Put each "
+            "statement on a line of its own, or migrate to the tf2 form."
+        ) from error
+    for name in sorted({*_unbound(text), *_not_in_tensorflow(tree)}):
+        program.problem(
+            *(_reading(program, name), "keras-missing-name"),
+            f"the new program would use {name}, which it does not have",
+            "Leave the code that uses it out, or migrate to the tf2 form",
+        )
+    program.check()
+
+
+def _reading(program: Source, name: str) -> ast.AST:
+    """Returns where a program reads a name first, or the whole program."""
+    for node in ast.walk(program.tree):
+        is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+        if is_read and ast.unparse(node) == name:
+            return node
+    return program.tree
+
+
+def _unbound(text: str) -> Iterator[str]:
+    """Yields names that are read, and bound neither where they are seen nor in the module."""
+    module = symtable.symtable(text, "the new program", "exec")
+    tables = [module]
+    for table in tables:  # grows
+        tables += table.get_children()
+    bound = {*dir(builtins), "__file__", "__name__", "__doc__"}
+    bound.update(each.get_name() for each in module.get_symbols() if _is_bound(each))
+    for table in tables[1:]:
+        bound.update(each.get_name() for each in table.get_symbols() if each.is_declared_global())
+    for table in tables:
+        for symbol in table.get_symbols():
+            is_outer = table is module or symbol.is_global()
+            if is_outer and symbol.is_referenced() and symbol.get_name() not in bound:
+                yield symbol.get_name()
+
+
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+
+
+def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
+    """Yields names below `tf` that TensorFlow 2 does not have."""
+    tf = tensorflow()
+
+    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        parts = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+        if node in inner or parts[0] != "tf" or not all(map(str.isidentifier, parts)):
+            continue
+        value: object = tf
+        for part in parts[1:]:
+            if not hasattr(value, part):
+                yield ".".join(parts)
+                break
+            value = getattr(value, part)
+            if not isinstance(value, type(tf)):
+                break  # attributes of classes and values are not looked at

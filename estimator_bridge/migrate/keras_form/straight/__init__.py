@@ -1,0 +1,1 @@
+"""A program of TensorFlow 1 without detours, which the rules read."""

@@ -1,0 +1,286 @@
+"""Puts functions that a model_fn or a TPUEstimator needs at one place into that place.
+
+The rules of the Keras form know what stands in a model_fn, and in the call of a TPUEstimator. Where
+a program has a function of its own for a part of that, which is called once, its statements take
+the place of the call, and the rest of the form reads on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from estimator_bridge.migrate.keras_form.model_class import optimizer_code
+from estimator_bridge.migrate.keras_form.program_text import modes
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    bound_in,
+    names_in,
+    names_like,
+    shifted,
+)
+
+_CONFIGS = ("RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec", "EvalSpec")
+_ALWAYS_EVALUATED = (
+    *(ast.Call, ast.keyword, ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.UnaryOp),
+    *(ast.Attribute, ast.Subscript, ast.Starred),
+)
+_OF_THE_ESTIMATOR = {"params", "mode"}
+
+
+def places(source: Source) -> Iterator[InlinedCall]:
+    """Yields calls that are replaced by the statements of their functions."""
+    for function in ast.walk(source.tree):
+        if not isinstance(function, ast.FunctionDef) or not _is_straight(function):
+            continue
+        uses = source.uses(function.name, source.tree)
+        call = source.parent(uses[0]) if len(uses) == 1 else None
+        if isinstance(call, ast.Call) and call.func is uses[0]:
+            place = InlinedCall(source, call, function)
+            if place.is_wanted() and place.is_possible():
+                yield place
+
+
+def _is_straight(function: ast.FunctionDef) -> bool:
+    """Returns whether a function does one thing after another, and returns at its end."""
+    arguments = function.args
+    if function.decorator_list or arguments.vararg or arguments.kwarg or arguments.posonlyargs:
+        return False
+    returned = _last(function)
+    if returned is None or returned.value is None:
+        return False
+    others = (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+    return not any(
+        isinstance(node, others) and node is not returned
+        for statement in function.body
+        for node in _outside_of_functions(statement)
+    )
+
+
+def _last(function: ast.FunctionDef) -> ast.Return | None:
+    """Returns the return at the end of a function, which may be in a `with` there."""
+    last = function.body[-1]
+    while isinstance(last, ast.With):
+        last = last.body[-1]
+    return last if isinstance(last, ast.Return) else None
+
+
+def _outside_of_functions(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    if not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        for child in ast.iter_child_nodes(node):
+            yield from _outside_of_functions(child)
+
+
+class InlinedCall:
+    """A call, and the function that is put into its place."""
+
+    def __init__(self, source: Source, call: ast.Call, function: ast.FunctionDef) -> None:
+        self._source, self._call, self._function = source, call, function
+        self._statement = source.statement_of(call)
+        self._caller = source.function_of(call)
+        self._body = function.body[modes.is_docstring(function.body[0]) :]
+        returned = _last(function)
+        assert returned is not None
+        assert returned.value is not None
+        self._returned, self._value = returned, returned.value
+        self._new: dict[str, str] = {}  # what names in the function become
+
+    # Whether.
+
+    def is_wanted(self) -> bool:
+        """Returns whether the form would not read the function where it is."""
+        source = self._source
+        called = {
+            source.called(node).rpartition(".")[2]
+            for statement in self._body
+            for node in _outside_of_functions(statement)
+        }
+        if called & {*_CONFIGS} and "TPUEstimator" not in called:
+            return True
+        if any(
+            optimizer_code.is_optimizer(source, node)
+            or optimizer_code.minimized(source, node)
+            or optimizer_code.of_gradients(node)
+            for statement in self._body
+            for node in _outside_of_functions(statement)
+        ):
+            return True
+        passed = {each.id for each in self._arguments().values() if isinstance(each, ast.Name)}
+        return bool(passed & _OF_THE_ESTIMATOR & _parameters(self._caller))
+
+    def is_possible(self) -> bool:
+        """Returns whether the statements mean the same in the place of the call."""
+        source, statement = self._source, self._statement
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)):
+            return False
+        if self._function in {self._caller, *source.above(self._call)}:
+            return False
+        between = self._call
+        while (up := source.parent(between)) is not statement:
+            if not isinstance(up, _ALWAYS_EVALUATED):
+                return False
+            between = up  # type: ignore[assignment]
+        start, end = source.lines(statement, comments=False)
+        if (
+            source.span(statement)[0] - start != statement.col_offset
+            or (source.text[source.span(statement)[1] : end].strip().partition("#")[0])
+        ):
+            return False
+        return self._takes_its_arguments() and not self._hides_names()
+
+    def _takes_its_arguments(self) -> bool:
+        """Returns whether each parameter has one argument, which can be written in its place."""
+        arguments = self._arguments()
+        wanted = {each.arg for each in (*self._function.args.args, *self._function.args.kwonlyargs)}
+        if {*arguments} != wanted or len(arguments) != self._count():
+            return False
+        simple = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
+        return all(
+            isinstance(value, simple) and "\n" not in ast.unparse(value)
+            for value in arguments.values()
+        )
+
+    def _count(self) -> int:
+        return len(self._call.args) + len(self._call.keywords)
+
+    def _arguments(self) -> dict[str, ast.expr]:
+        names = [each.arg for each in self._function.args.args]
+        by_name = dict(zip(names, self._call.args, strict=False))
+        return by_name | {str(each.arg): each.value for each in self._call.keywords}
+
+    def _hides_names(self) -> bool:
+        """Returns whether a name of the module would be one of the caller's."""
+        if isinstance(self._caller, ast.Module):
+            return False
+        local = {*bound_in(self._caller), *_parameters(self._caller)} - {self._function.name}
+        free = set().union(*map(names_in, self._body)) - {*self._bound()} - {*self._arguments()}
+        return bool(free & local)
+
+    def _bound(self) -> list[str]:
+        return [name for statement in self._body for name in bound_in(statement)]
+
+    # What is written.
+
+    def written(self) -> list[tuple[str, int]]:
+        """Returns the lines of the program, and the numbers that they had."""
+        source, statement = self._source, self._statement
+        self._rename()
+        first, last = statement.lineno, statement.end_lineno or statement.lineno
+        if self._returned not in self._body and not isinstance(self._value, ast.Name):
+            name = self._name()
+            source.replace(self._returned, lambda: f"{name} = {source.code(self._value)}")
+        elif self._returned not in self._body:
+            source.drop(self._returned)
+        pieces = {first: (last, [*self._statements(), *self._rest()])}
+        start, end = source.lines(self._function)
+        removed = source.text[:start].count("\n") + 1
+        behind = source.text[:end].count("\n")
+        rows = source.text.splitlines(keepends=True)
+        while behind < len(rows) and not rows[behind].strip():
+            behind += 1
+        pieces[removed] = (behind, [])
+        numbered: list[tuple[str, int]] = []
+        number = 1
+        while number <= len(rows):
+            if number in pieces:
+                until, new = pieces[number]
+                numbered += new
+                number = until + 1
+            else:
+                numbered.append((rows[number - 1], number))
+                number += 1
+        return numbered
+
+    def _rename(self) -> None:
+        """Gives parameters their arguments, and variables names that the program does not have."""
+        source = self._source
+        bound = dict.fromkeys(self._bound())
+        for name, value in self._arguments().items():
+            if name not in bound:
+                self._new[name] = source.code(value)
+        taken = self._names_around() - {*self._targets()}
+        for name in bound:
+            self._new[name] = next(each for each in names_like(name) if each not in taken)
+        for statement in self._body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and self._new.get(node.id, node.id) != node.id:
+                    source.replace(node, self._new[node.id])
+
+    def _names_around(self) -> set[str]:
+        """Returns the names of the caller, but for those of the function itself."""
+        inside = {id(node) for node in ast.walk(self._function)}
+        return {
+            node.id
+            for node in ast.walk(self._caller)
+            if isinstance(node, ast.Name) and id(node) not in inside
+        } | _parameters(self._caller)
+
+    def _targets(self) -> Sequence[str]:
+        """Returns the names that the statement of the call binds to its result."""
+        is_all = getattr(self._statement, "value", None) is self._call
+        return bound_in(self._statement) if is_all and _is_plain(self._statement) else []
+
+    def _statements(self) -> list[tuple[str, int]]:
+        """Returns the lines before the result."""
+        pad = " " * self._statement.col_offset
+        lines = [
+            (f"{pad}{self._new.get(name, name)} = {self._source.code(value)}\n", value.lineno)
+            for name, value in self._arguments().items()
+            if name in self._bound() and self._new.get(name, name) != self._source.code(value)
+        ]
+        for statement in self._body:
+            if statement is self._returned:
+                break
+            start, _ = self._source.lines(statement)
+            number = self._source.text[:start].count("\n") + 1
+            block = self._source.block(statement, self._statement.col_offset)
+            lines += _numbered(block, number)
+        return lines
+
+    def _rest(self) -> list[tuple[str, int]]:
+        """Returns the lines of the statement with the result in the place of the call."""
+        source, statement = self._source, self._statement
+        pad = " " * statement.col_offset
+        value = shifted(source.code(self._value), self._returned.col_offset, statement.col_offset)
+        is_name = isinstance(self._value, ast.Name)
+        if is_name and _is_plain(statement) and bound_in(statement) == [value]:
+            return []
+        before: list[tuple[str, int]] = []
+        if self._returned in self._body and getattr(statement, "value", None) is self._call:
+            source.replace(self._call, value)
+            number = statement.lineno if is_name else self._returned.lineno
+            return _numbered(f"{pad}{source.code(statement)}\n", number)
+        if not is_name:
+            value, code = self._name(), value
+            before = _numbered(f"{pad}{value} = {code}\n", self._returned.lineno)
+        source.replace(self._call, value)
+        after = _numbered(f"{pad}{source.code(statement)}\n", statement.lineno)
+        return [*(before if self._returned in self._body else []), *after]
+
+    def _name(self) -> str:
+        """Returns a name for the result: that of the argument that it is, if it is one."""
+        up = self._source.parent(self._call)
+        wanted = str(up.arg) if isinstance(up, ast.keyword) else f"of_{self._function.name}"
+        taken = {node.id for node in ast.walk(self._source.tree) if isinstance(node, ast.Name)}
+        taken |= _parameters(self._caller)
+        return next(each for each in names_like(wanted) if each not in taken)
+
+
+def _numbered(text: str, first: int) -> list[tuple[str, int]]:
+    """Returns the lines of a text with the numbers that they had, from that of the first one."""
+    return [(line, first + offset) for offset, line in enumerate(text.splitlines(keepends=True))]
+
+
+def _is_plain(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    )
+
+
+def _parameters(function: ast.AST) -> set[str]:
+    if not isinstance(function, ast.FunctionDef):
+        return set()
+    return {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}

@@ -1,0 +1,93 @@
+"""Gives each model_fn copies of the functions that several of them share.
+
+What a spec is made of becomes methods of a class, other ones for each class: so a function that
+does that, and that several model_fns call, is copied. The copies are gone when the classes are
+written; a base class has the methods that are the same in all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from estimator_bridge.migrate.keras_form.model_class import optimizer_code
+from estimator_bridge.migrate.keras_form.model_class.model_functions import model_functions
+from estimator_bridge.migrate.keras_form.program_text.source import COPY, Source, names_like
+
+_OF_A_MODEL = {"mode", "params"}
+
+
+def copy_shared_functions(source: Source) -> list[tuple[str, int]] | None:
+    """Copies a function for the second of its callers that belongs to another model_fn."""
+    roots = model_functions(source)
+    if len(roots) < 2:
+        return None
+    reached = {root: {*_reached(source, root)} for root in roots}
+    for function in source.tree.body:
+        if not isinstance(function, ast.FunctionDef) or not _is_of_a_model(source, function):
+            continue
+        models = [root for root in roots if function in reached[root]]
+        if len(models) < 2:
+            continue
+        callers = [
+            each
+            for each in source.tree.body
+            if isinstance(each, ast.FunctionDef)
+            and each is not function
+            and any(each in reached[root] for root in models)
+            and source.uses(function.name, each)
+        ]
+        if len(callers) + (function in roots) > 1:
+            return _with_copy(source, function, callers[-1])
+    return None
+
+
+def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
+    """Yields the functions of the module that a function names, and they do, with itself."""
+    known = {each.name: each for each in source.tree.body if isinstance(each, ast.FunctionDef)}
+    queue, seen = [root], {root}
+    while queue:
+        each = queue.pop()
+        yield each
+        for node in ast.walk(each):
+            inner = known.get(node.id) if isinstance(node, ast.Name) else None
+            if inner is not None and inner not in seen:
+                seen.add(inner)
+                queue.append(inner)
+
+
+def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
+    """Returns whether a function becomes a part of a class, and does not stay as it is."""
+    if {each.arg for each in function.args.args} & _OF_A_MODEL:
+        return True
+    return any(
+        source.called(node).startswith("metrics.")
+        or source.called(node).endswith("EstimatorSpec")
+        or optimizer_code.is_optimizer(source, node)
+        or optimizer_code.minimized(source, node)
+        or optimizer_code.of_gradients(node)
+        for node in ast.walk(function)
+    )
+
+
+def _with_copy(
+    source: Source, function: ast.FunctionDef, caller: ast.FunctionDef
+) -> list[tuple[str, int]]:
+    """Returns the lines of a program in which a caller has a copy of a function."""
+    taken = {each.name for each in ast.walk(source.tree) if isinstance(each, ast.FunctionDef)}
+    plain = function.name.partition(COPY)[0]
+    name = next(each for each in names_like(f"{plain}{COPY}") if each not in taken)
+    rows = source.text.splitlines(keepends=True)
+    first, last = function.lineno, function.end_lineno or function.lineno
+    copied = [(rows[number - 1], number) for number in range(first, last + 1)]
+    copied[0] = (copied[0][0].replace(f"def {function.name}", f"def {name}", 1), first)
+    for use in source.uses(function.name, caller):
+        source.replace(use, name)
+    new = [
+        (row, number)
+        for number, row in enumerate(source.render(0, len(source.text)).splitlines(True), 1)
+    ]
+    start, _ = source.lines(caller)
+    at = source.text[:start].count("\n")
+    blank = [("\n", first), ("\n", first)]
+    return [*new[:at], *copied, *blank, *new[at:]]

@@ -1,0 +1,1 @@
+"""The comparison of what follows a training: evaluations, predictions, exports."""

@@ -1,0 +1,256 @@
+"""Compares the metrics of an evaluation, and tells why they differ.
+
+The values that metrics are computed from are recorded on both sides, and side B's metric functions
+are run on side A's values, too. So what differs is one of three: the values, which have a tolerance
+of their own, and carry it on to the metric; the metric functions; or how the sides evaluate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.verify.findings import Outcome
+from estimator_bridge.verify.judge import elements
+from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
+from estimator_bridge.verify.record.array_files import Values, is_list
+from estimator_bridge.verify.record.outcome_files import (
+    METRIC_VARIABLE,
+    OTHER,
+    OWN,
+    RECOMPUTED,
+    SEEN,
+)
+from estimator_bridge.verify.record.recording import LOSS, Recording
+from tf2_engine.types import Array
+
+Allowed = Callable[[str, float], tuple[float, str]]
+"""Returns the tolerance of an output of a magnitude, and what it comes from."""
+
+SEEN_BY = "values of metrics: "
+"""Before the names of what metrics are computed from."""
+
+_UNIT_ROUNDOFF = 2.0**-24
+_ROUNDINGS_OF_VALUE = 16
+FOLLOWS = "follows from the values that it is computed from"
+COMPUTED_FROM_EQUAL = "computed from equal numbers"
+
+
+EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
+"""The causes of metrics that differ for equal values; the last where the others are not told."""
+
+
+class Fault(NamedTuple):
+    """The cause of a difference, and the observation; both empty where there is none."""
+
+    cause: str
+    note: str
+
+
+class _Metric(NamedTuple):
+    """A metric of both sides, and its values when computed once more; None where it is not.
+
+    Attributes:
+        again_a, again_b: by each side's own function, from its own values.
+        crossed: by side B's function, from side A's values.
+    """
+
+    a: Array
+    b: Array
+    again_a: Array | None
+    again_b: Array | None
+    crossed: Array | None
+
+
+def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> Iterator[Outcome]:
+    """Yields the inputs of metrics, where they differ, and every metric."""
+    seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
+    number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
+    if all(number) and number[0] != number[1]:
+        note = f"side A evaluates {number[0]} batches, side B {number[1]}"
+        yield Outcome(name, "batches", 0.0, 0.0, note, cause=EVALUATION)
+    values = _Values(*seen)
+    values_agree = True
+    for key, one in values.arguments.items():
+        outcome = one.outcome(name, f"{SEEN_BY}{key}", *allowed(f"{SEEN_BY}{key}", one.scale))
+        values_agree = values_agree and outcome.equal
+        if outcome.difference or not outcome.equal:
+            yield outcome
+    judge = _Judge(name, allowed, values.are_same, values_agree, _roundings(seen[0]))
+    for key, metric in _metrics(a, b, name, seen):
+        yield judge.outcome(key, metric) if isinstance(metric, _Metric) else metric
+
+
+class _Values:
+    """The differences of the values from which metrics were computed.
+
+    Attributes:
+        arguments: of the losses and of what metric functions were given.
+        variables: of the variables in which metrics were added up.
+    """
+
+    def __init__(self, a: Values, b: Values) -> None:
+        self.arguments: dict[str, SampleDifferences] = {}
+        self.variables: dict[str, SampleDifferences] = {}
+        for key in sorted(a.keys() & b.keys()):
+            of = self.variables if key.startswith(METRIC_VARIABLE) else self.arguments
+            of[key] = SampleDifferences()
+            of[key].add(a[key], b[key])
+
+    @property
+    def are_same(self) -> bool:
+        """Whether all that metrics are computed from is equal to the bit.
+
+        Where the arguments of metric functions are not known, their variables have to be.
+        """
+        known = [*self.arguments.values()]
+        if not self.arguments.keys() - {LOSS}:
+            known = [*known, *self.variables.values()] if self.variables else []
+        return bool(known) and not any(one.largest or one.note for one in known)
+
+
+def _metrics(
+    a: Recording, b: Recording, name: str, seen: tuple[Values, Values]
+) -> Iterator[tuple[str, _Metric | Outcome]]:
+    values_a, values_b = (
+        {key: each for chunk in side.outcomes.chunks(name) for key, each in chunk.items()}
+        for side in (a, b)
+    )
+    again_a, again_b = a.outcomes.part(name, RECOMPUTED), b.outcomes.part(name, RECOMPUTED)
+    cores = a.settings["cores"], b.settings["cores"]
+    for key in sorted({*values_a, *values_b}):
+        one, other = values_a.get(key), values_b.get(key)
+        note = _unlike(one, other)
+        if one is None or other is None or note:
+            yield key, Outcome(name, key, 0.0, 0.0, note)
+            continue
+        again = again_a.get(OWN + key), again_b.get(OWN + key), again_b.get(OTHER + key)
+        if key == LOSS and cores == (1, 1):
+            means = [_mean(side.get(LOSS)) for side in seen]
+            again = means[0], means[1], means[0]
+        yield key, _Metric(one, other, *again)
+
+
+def _unlike(a: Array | None, b: Array | None) -> str:
+    """Returns how two metrics differ in type or shape; "" if they do not.
+
+    Floats may have other sizes: a program may return Python's.
+    """
+    if a is None or b is None:
+        return f"only on side {'B' if a is None else 'A'}"
+    if a.shape != b.shape:
+        return f"shapes {a.shape} and {b.shape}"
+    names = elements.type_name(a), elements.type_name(b)
+    both_rounded = elements.is_float(a.dtype) and elements.is_float(b.dtype)
+    both_whole = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    if names[0] != names[1] and not both_rounded and not both_whole:
+        return f"{names[0]} on A, {names[1]} on B"
+    return ""
+
+
+def _of_one_type(a: Array, b: Array) -> tuple[Array, Array]:
+    """Returns two metrics in one type: that of fewer digits, of integers that of more."""
+    if a.dtype == b.dtype:
+        return a, b
+    if elements.is_float(a.dtype) and elements.is_float(b.dtype):
+        dtype = max((a.dtype, b.dtype), key=elements.unit_roundoff)
+    else:
+        dtype = np.result_type(a, b)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def _mean(losses: Array | None) -> Array | None:
+    if losses is None or is_list(losses) or not losses.size:
+        return None
+    return np.asarray(np.mean(losses.astype(np.float64)))
+
+
+def _roundings(seen: Mapping[str, Array]) -> float:
+    """Returns how many roundings a metric of some values takes.
+
+    A sum of n terms takes n, of which about √n add up (Higham, Accuracy and Stability of Numerical
+    Algorithms, 2002, section 2.8).
+    """
+    sizes = [
+        sum(np.size(one) for one in array) if is_list(array) else array.size
+        for key, array in seen.items()
+        if not key.startswith(METRIC_VARIABLE)
+    ]
+    return _ROUNDINGS_OF_VALUE + math.sqrt(max(sizes, default=0))
+
+
+class _Judge:
+    """Judges the metrics of one evaluation.
+
+    Args:
+        is_same: whether what they are computed from is equal to the bit.
+        values_agree: whether it is equal within its tolerance.
+        roundings: how many roundings a metric takes.
+    """
+
+    def __init__(
+        self, name: str, allowed: Allowed, is_same: bool, values_agree: bool, roundings: float
+    ) -> None:
+        self._name, self._allowed = name, allowed
+        self._is_same, self._values_agree = is_same, values_agree
+        self._roundings = roundings
+
+    def outcome(self, key: str, metric: _Metric) -> Outcome:
+        """Returns the outcome of a metric."""
+        differences = SampleDifferences()
+        differences.add(*_of_one_type(metric.a, metric.b))
+        rounding = self._rounding(metric)
+        fault, allowed, why = Fault("", ""), *self._allowed(key, differences.scale)
+        base = allowed
+        if self._is_consistent(metric, rounding):
+            fault = self._fault(metric, rounding)
+            carried = _apart(metric.again_b, metric.crossed) if self._values_agree else 0.0
+            allowed, why = 3 * rounding + carried, FOLLOWS
+        if self._is_same:
+            allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
+            if not fault.cause and differences.largest > allowed:
+                fault = Fault(METRIC, "it is computed otherwise, from equal values")
+        outcome = differences.outcome(self._name, key, allowed, why)
+        return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
+
+    def _rounding(self, metric: _Metric) -> float:
+        return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
+
+    def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
+        """Returns whether a metric that is computed once more equals that of some side.
+
+        Otherwise the function cannot be run by itself, and says nothing.
+        """
+        if metric.again_a is None or metric.again_b is None or metric.crossed is None:
+            return False
+        pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)
+        return any(_apart(*pair) <= rounding for pair in pairs)
+
+    def _fault(self, metric: _Metric, rounding: float) -> Fault:
+        """Returns the fault of a metric, whatever the values; no note if there is none."""
+        for side, reported, again in (
+            ("A", metric.a, metric.again_a),
+            ("B", metric.b, metric.again_b),
+        ):
+            if _apart(reported, again) > rounding:
+                return Fault(
+                    EVALUATION,
+                    f"side {side} reports {elements.shown(reported)}, and its metric function "
+                    f"gives {elements.shown(again)} for the values that were recorded",
+                )
+        if _apart(metric.again_a, metric.crossed) > rounding:
+            return Fault(
+                METRIC_FUNCTION,
+                f"the metric functions differ: for side A's values A's gives "
+                f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
+            )
+        return Fault("", "")
+
+
+def _apart(one: Array | None, other: Array | None) -> float:
+    if one is None or other is None or one.shape != other.shape:
+        return math.inf
+    return float(np.max(elements.differences(one, other), initial=0.0))

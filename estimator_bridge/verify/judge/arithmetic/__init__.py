@@ -1,0 +1,1 @@
+"""Lookups and updates computed again from recorded numbers."""

@@ -1,0 +1,152 @@
+"""The shadow of a table: its rule in float64, with bounds of the rounding of each element.
+
+It takes rows and slots from one recorded state to the next, from the recorded ids and gradients of
+activations. Nothing here knows of sides: whoever compares two, or one with its rule, does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.arithmetic.rounded import UNIT_ROUNDOFF, Rounded, rounded
+from estimator_bridge.verify.judge.arithmetic.update_rules import RULES, Rule, updated
+from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
+from tf2_engine.types import Array
+
+_ROUNDINGS_OF_RATE = 4
+"""Roundings of a learning rate that is computed from the step."""
+
+
+class ShadowInputs(NamedTuple):
+    """The inputs of a table's update in one step.
+
+    Attributes:
+        position: of the step, from 0.
+        ids: of each feature of the table.
+        gradients: of the activations by feature; a feature without one has zeros.
+    """
+
+    position: int
+    ids: dict[str, RecordedIds]
+    gradients: Values
+
+    def fits(self, rows: Array) -> bool:
+        """Returns whether a table [rows, dim] can be updated from the ids and gradients."""
+        return all(
+            ids.are_rows_of(rows)
+            and (
+                key not in self.gradients
+                or self.gradients[key].shape == (*ids.shape, rows.shape[1])
+            )
+            for key, ids in self.ids.items()
+        )
+
+
+class ShadowRows(NamedTuple):
+    """Rows of a table and of its slots after some steps.
+
+    Attributes:
+        rows: [n], the numbers of the rows that the steps update.
+        parts: by the name of a variable [n, dim].
+    """
+
+    rows: Array
+    parts: dict[str, Rounded]
+
+
+class TableShadow:
+    """The shadow of one table.
+
+    Args:
+        table: with a rule.
+        exact_sums: whether the gradients of rows are taken to be summed without error.
+    """
+
+    def __init__(self, table: TableDescription, *, exact_sums: bool = False) -> None:
+        self._exact_sums = exact_sums
+        rule = table["rule"]
+        assert rule is not None
+        self._table, self._description = table, rule
+        self._rule: Rule = RULES[rule["kind"]]
+        self.features: dict[str, Feature] = lookups.features_of([table])
+
+    def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
+        """Returns the rows that the steps update, as they are afterwards.
+
+        Args:
+            state: the variables before the steps.
+        """
+        sums = [self._row_gradients(step) for step in steps]
+        if self._updates_all_rows:
+            rows = np.arange(len(state[self._table["variable"]]))
+        else:
+            rows = np.unique(np.concatenate([ids for ids, _ in sums]))
+        names = [self._table["variable"], *self._table["slots"]]
+        parts = {name: rounded(state[name][rows]) for name in names}
+        for step, (ids, gradient) in zip(steps, sums, strict=True):
+            if self._updates_all_rows:
+                gradient = _spread(gradient, ids, len(rows))
+                ids = rows
+            self._update(parts, np.searchsorted(rows, ids), gradient, step.position)
+        return ShadowRows(rows, parts)
+
+    @property
+    def _updates_all_rows(self) -> bool:
+        return not self._description["settings"].get("lazy_adam", True)
+
+    def _update(self, parts: dict[str, Rounded], at: Array, g: Rounded, position: int) -> None:
+        """Updates some rows of the parts in place."""
+        slots = {slot: parts[name].at(at) for name, slot in self._table["slots"].items()}
+        w = parts[self._table["variable"]].at(at)
+        settings = self._description["settings"]
+        w, new = updated(self._rule, w, slots, g, _rate(self._description, position), settings)
+        named = {name: new[slot] for name, slot in self._table["slots"].items() if slot in new}
+        for name, value in {self._table["variable"]: w, **named}.items():
+            parts[name].value[at], parts[name].error[at] = value.value, value.error
+
+    def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
+        """Returns the rows that occur, and the sums of their gradients over the batch."""
+        multipliers = self._description["multipliers"]
+        multiplier = multipliers[step.position] if multipliers else 1.0
+        ids, terms = [], []
+        for key, occurrences in step.ids.items():
+            gains = lookups.gains_of(occurrences, self._table["combiner"])
+            if self.features[key].length:
+                gains = rounded(occurrences.weights)
+            gradient = step.gradients.get(key)
+            if gradient is None:
+                values = np.zeros((len(occurrences.ids), 1))
+            else:
+                values = gradient.reshape(-1, gradient.shape[-1])[occurrences.cells]
+            column = Rounded(gains.value[:, np.newaxis], gains.error[:, np.newaxis])
+            sent = rounded(values)
+            terms.append(column * (sent * multiplier if multipliers else sent))
+            ids.append(occurrences.ids)
+        dim = max(term.value.shape[1] for term in terms)
+        values, errors = (
+            np.concatenate([np.broadcast_to(part, (len(part), dim)) for part in parts])
+            for parts in ([t.value for t in terms], [t.error for t in terms])
+        )
+        rows, sums = lookups.sums_by(np.concatenate(ids), Rounded(values, errors))
+        return rows, rounded(sums.value) if self._exact_sums else sums
+
+
+def _rate(rule: RuleDescription, position: int) -> Rounded:
+    rate = rule["rates"][position]
+    # The rate of a FrequencyEstimator is a whole number.
+    roundings = 0 if rule["kind"] == "FrequencyEstimator" else _ROUNDINGS_OF_RATE
+    return Rounded(np.float64(rate), np.float64(roundings * UNIT_ROUNDOFF * abs(rate)))
+
+
+def _spread(gradient: Rounded, ids: Array, rows: int) -> Rounded:
+    """Returns the gradients of all rows, of which some are given."""
+    whole = Rounded(
+        np.zeros((rows, gradient.value.shape[1])), np.zeros((rows, gradient.value.shape[1]))
+    )
+    whole.value[ids], whole.error[ids] = gradient.value, gradient.error
+    return whole

@@ -1,0 +1,1 @@
+"""The causes of a first difference, by what would have made these numbers."""

@@ -1,0 +1,165 @@
+"""Diagnoses lookups, where tables agree and activations do not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.settings import render
+from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
+from estimator_bridge.verify.record import recording
+from tf2_engine.types import Array
+
+
+class _Lookup(NamedTuple):
+    """A feature whose activations, [batch, ...] on both sides, differ; and its ids in the batch."""
+
+    table: recording.TableDescription
+    feature: Feature
+    activations: tuple[Array, Array]
+    occurrences: RecordedIds
+
+
+def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
+    ours, theirs = evidence.values(recording.ACTIVATIONS)
+    batch = evidence.batch or {}
+    for table in evidence.settings[0]["tables"]:
+        for key, feature in lookups.features_of([table]).items():
+            occurrences = lookups.occurrences(batch, feature)
+            if occurrences is None or key not in ours or key not in theirs:
+                continue
+            if ours[key].shape != theirs[key].shape:  # That is told of the array itself.
+                continue
+            if _differ(evidence, key, ours[key], theirs[key]):
+                yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
+
+
+def _differ(evidence: Evidence, key: str, a: Array, b: Array) -> bool:
+    residual = evidence.residuals.get((recording.ACTIVATIONS, key))
+    if residual is None:
+        return not close(a, b)
+    return bool(np.any(np.abs(residual.apart) > residual.allowed))
+
+
+def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
+    """Tries known mistakes of lookups where the tables agree and activations do not."""
+    for lookup in _differing_lookups(evidence):
+        rows = evidence.before_of(lookup.table["variable"])
+        if rows is None:
+            continue
+        expected = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        a, b = lookup.activations
+        for side, right, wrong in (("B", a, b), ("A", b, a)):
+            # The reference can judge one side only if it reproduces the other.
+            if close(expected, right, 1e-5):
+                yield from _wrong_lookups(lookup, side, rows, expected, wrong)
+
+
+def _wrong_lookups(
+    lookup: _Lookup, side: str, rows: Array, right: Array, wrong: Array
+) -> Iterator[Cause]:
+    combiner, occurrences = lookup.feature.combiner, lookup.occurrences
+    mistakes = [
+        *((name, text, change(occurrences), combiner) for name, text, change in _LOOKUPS),
+        *(
+            ("combiner", f"combines with {name!r}, not {combiner!r}.", occurrences, name)
+            for name in ("sum", "mean", "sqrtn")
+        ),
+        ("combiner", "divides by the root of the weights' sum.", _over_root(occurrences), "sum"),
+    ]
+    where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
+    for name, text, mistaken, other_combiner in mistakes:
+        looked_up = lookups.look_up(rows, mistaken, other_combiner)
+        # A mistake that this batch does not show proves nothing.
+        if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
+            yield Cause(name, f"{where} {text}")
+            return
+    if right.ndim == 3 and right.shape[1] > 1 and close(right[:, 1:], wrong[:, :-1], 1e-5):
+        yield Cause("truncation", f"{where} begins sequences with their second position.")
+        return
+    rows_taken = _other_row(lookup, rows, right, wrong)
+    if rows_taken is not None:
+        yield Cause("wrong row", f"{where} takes row {rows_taken[1]} for the id {rows_taken[0]}.")
+
+
+def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tuple[int, int] | None:
+    """Returns the id for which another row is taken, and that row; None if there is no such id."""
+    occurrences, combiner = lookup.occurrences, lookup.feature.combiner
+    flat = (-1, right.shape[-1])
+    right, wrong = right.reshape(flat), wrong.reshape(flat)
+    tolerance = 1e-5 * float(np.max(np.abs(right), initial=0.0))
+    differing = np.flatnonzero((np.abs(right - wrong) > tolerance).any(1))
+    of_cell = [
+        {*occurrences.ids[occurrences.cells == cell].tolist()} for cell in differing[:_MAX_CELLS]
+    ]
+    for number in sorted(set.intersection(*of_cell)) if of_cell else ():
+        cell = int(differing[0])
+        places = (occurrences.cells == cell) & (occurrences.ids == number)
+        gain = float(lookups.gains_of(occurrences, combiner).value[places].sum())
+        taken = rows[number] + (wrong[cell] - right[cell]) / (gain or 1.0)
+        distances = np.abs(rows - taken).max(1)
+        row = int(np.argmin(distances))
+        if distances[row] <= 1e-4 * float(np.abs(rows[row]).max()) and row != number:
+            return int(number), row
+    return None
+
+
+_MAX_CELLS = 50
+"""Differing activations in which a common id is looked for."""
+
+
+def _over_root(occurrences: RecordedIds) -> RecordedIds:
+    """Returns occurrences whose weights are divided by the root of their sample's sum."""
+    total = np.zeros(int(np.prod(occurrences.shape)))
+    np.add.at(total, occurrences.cells, occurrences.weights)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gains = occurrences.weights / np.sqrt(total)[occurrences.cells]
+    return occurrences._replace(weights=np.nan_to_num(gains))
+
+
+_LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
+    ("lost weight", "takes every weight as 1.", lookups.without_weights),
+    ("truncation", "leaves out the last id of what fills its length.", lookups.without_last),
+    (
+        "dropped duplicate",
+        "counts an id once that is in a sample twice.",
+        lookups.without_duplicates,
+    ),
+    ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
+    (
+        "weights",
+        "takes weights above 1 as 1.",
+        lambda occurrences: occurrences._replace(weights=np.minimum(occurrences.weights, 1.0)),
+    ),
+    (
+        "weights",
+        "squares weights.",
+        lambda occurrences: occurrences._replace(weights=occurrences.weights**2),
+    ),
+)
+
+
+def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
+    """Tests whether a side looked its activations up in the tables of an earlier step."""
+    step = evidence.after[0].number
+    earlier = [side for side, _ in evidence.states if side.number != step - 1]
+    differing = list(_differing_lookups(evidence))
+    for (number, side), lookup, state in itertools.product(
+        ((1, "B"), (0, "A")), differing, earlier
+    ):
+        rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
+        if rows is None:
+            continue
+        stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        if close(stale, lookup.activations[number], 1e-5):
+            names = {"table": lookup.table["name"], "feature": lookup.feature.key}
+            yield Cause(
+                *render.cause("pipelining", step=step, side=side, seen=state.number, **names)
+            )
+            return

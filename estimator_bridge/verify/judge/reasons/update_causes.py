@@ -1,0 +1,279 @@
+"""Diagnoses the updates of tables, from the rows and slots of one step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.verify.evidence import Evidence
+from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verify.judge.reasons.update_fits import (
+    GRADIENT,
+    RATE,
+    Guess,
+    Update,
+    fitted,
+    with_rates,
+    with_settings,
+)
+from estimator_bridge.verify.judge.reasons.update_guesses import guesses
+from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
+from tf2_engine.types import Array
+
+_FITTED_NAMES = {
+    RATE: "learning rate",
+    GRADIENT: "gradient scale",
+    "weight_decay_factor": "weight decay",
+    "clip_weight_min": "clipping",
+    "clip_weight_max": "clipping",
+    "clip_gradient_min": "clipping",
+    "clip_gradient_max": "clipping",
+}
+"""The names of the causes of numbers that are other ones; the rest are of the update rule."""
+
+
+class _Diagnosis(NamedTuple):
+    """A cause, and whether it says by which rule, rate or rows the sides differ."""
+
+    cause: Cause
+    explains: bool = True
+
+
+def update_causes(evidence: Evidence) -> Iterator[Cause]:
+    """Yields a cause for each table of which one side follows the rule, and the other does not."""
+    return (diagnosis.cause for diagnosis in _diagnoses(evidence))
+
+
+def are_explained(evidence: Evidence) -> bool:
+    """Returns whether another rule or rate explains the update of a side, but for rounding.
+
+    No measure of how a model amplifies rounding makes that equal.
+    """
+    return any(diagnosis.explains for diagnosis in _diagnoses(evidence))
+
+
+def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
+    wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
+    breaches = [one for one in wrong if one is not None]
+    if breaches and all(_is_late(evidence, *one) for one in breaches):
+        step, names = (
+            evidence.after[0].number,
+            ", ".join(one.table["name"] for _, one, _ in breaches),
+        )
+        text = (
+            f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
+            "step does what is due in this one, as with pipelining: what it looks up is stale."
+        )
+        yield _Diagnosis(Cause("stale activation", text))
+        return
+    for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
+        if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
+            names = f"{one.table['name']} and {other.table['name']}"
+            text = f"Tables {names}: on side {side} they have each other's learning rates."
+            yield _Diagnosis(Cause("rate tag", text))
+    for side, update, rows in breaches:
+        yield _diagnosis(side, update, rows)
+
+
+def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
+    """Returns whether a table is updated at the rate of another one."""
+    rates = []
+    for one in (update, other):
+        rule = one.table["rule"]
+        assert rule is not None
+        rates.append(rule["rates"][one.steps[-1].position])
+    if not rates[0]:
+        return False
+    table = with_rates(update.table, rates[1] / rates[0])
+    return update.fits(Guess("rate tag", "", table, update.steps), rows)
+
+
+def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
+    """Returns whether a side makes an update one step late, from where the other side was then."""
+    number = "AB".index(side)
+    if _stays(update, rows) is None or evidence.following is None:
+        return False
+    # Whatever a side does, it goes on from side A's state.
+    start = _after(evidence, update.table, 0)
+    later = evidence._replace(after=evidence.following)
+    after = _after(later, update.table, number)
+    if start is None or after is None or not evidence.residuals:
+        return False
+    late = Update(update.table, start, after, update.steps)
+    return not len(late.wrong_rows())
+
+
+def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
+    """Returns the side that does not follow the rule, and its wrong rows, if the other does."""
+    before = evidence.before
+    steps = _steps(evidence, table)
+    if table["rule"] is None or before is None or steps is None:
+        return None
+    rows = before[0].values[VARIABLES][table["variable"]]
+    if not all(step.fits(rows) for step in steps):
+        return None
+    updates, wrong = [], []
+    for number in (0, 1):
+        after = _after(evidence, table, number)
+        if after is None:
+            return None
+        update = Update(table, before[0].values[VARIABLES], after, [steps[number]])
+        updates.append(update)
+        wrong.append(np.union1d(update.wrong_rows(), _wrongly_moved(update)))
+    if bool(len(wrong[0])) == bool(len(wrong[1])):
+        return None
+    side = 1 if len(wrong[1]) else 0
+    return "AB"[side], updates[side], wrong[side].astype(np.int64)
+
+
+def _wrongly_moved(update: Update) -> Array:
+    """Returns rows that move and that the rule leaves alone."""
+    touched = update.expected().rows
+    moved = np.zeros(len(update.before[update.names[0]]), bool)
+    for name in update.names:
+        before, after = update.before[name], update.after[name]
+        moved |= ((before != after) & ~((before != before) & (after != after))).any(1)
+    moved[touched] = False
+    return np.flatnonzero(moved)
+
+
+def _diagnosis(side: str, update: Update, rows: Array) -> _Diagnosis:
+    touched = update.expected().rows
+    outside = rows[~np.isin(rows, touched)]
+    inside = rows[np.isin(rows, touched)]
+    where = f"Table {update.table['name']}"
+    if len(inside) < len(touched):
+        where += f", {len(inside)} of the {len(touched)} rows of the batch"
+        where += f" (row {inside[0]})" if len(inside) == 1 else ""
+    where += f": side {side}"
+    for test in (_stays, _slot_stays, _fits_guess, _late_decay, _short_slots, _fits_number):
+        if len(outside) and test is not _fits_guess:
+            continue
+        cause = test(update, rows if len(outside) else inside)
+        if cause is not None:
+            return _Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
+    if len(outside):
+        text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
+        text = f"Table {update.table['name']}: side {side} {text}"
+        return _Diagnosis(Cause("untouched rows", text))
+    text = (
+        f"{where} does not do what {_kind(update)} makes of the gradients, which agree; "
+        "no single setting or gradient that was tried explains it."
+    )
+    return _Diagnosis(Cause("update rule", text), explains=False)
+
+
+def _kind(update: Update) -> str:
+    rule = update.table["rule"]
+    assert rule is not None
+    return rule["kind"]
+
+
+def _stays(update: Update, rows: Array) -> Cause | None:
+    """Recognises rows that stay as they are, whether or not their slots do."""
+    stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
+    if not stay[0]:
+        return None
+    expected = update.expected()
+    if (
+        not len(rows)
+        or not update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)].any()
+    ):
+        return None
+    written = "" if all(stay) else ", but for their slots"
+    return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
+
+
+def _slot_stays(update: Update, rows: Array) -> Cause | None:
+    expected = update.expected()
+    places = np.flatnonzero(np.isin(expected.rows, rows))
+    for name, slot in update.table["slots"].items():
+        beyond = update.beyond(expected, name)[places]
+        stays = np.array_equal(update.after[name][rows], update.before[name][rows])
+        if beyond.any() and stays:
+            return Cause("frozen slot", f"does not write the slot {slot}.")
+    return None
+
+
+def _late_decay(update: Update, rows: Array) -> Cause | None:
+    """Tells rows that decay after their update, not before."""
+    rule = update.table["rule"]
+    assert rule is not None
+    factor = float(np.float32(rule["settings"].get("weight_decay_factor") or 0.0))
+    if not factor:
+        return None
+    if rule["settings"].get("multiply_weight_decay_factor_by_learning_rate"):
+        factor *= rule["rates"][update.steps[-1].position]
+    undecayed = with_settings(update.table, weight_decay_factor=None)
+    expected = update.expected(Guess("", "", undecayed, update.steps))
+    name = update.table["variable"]
+    decayed = expected.parts[name] * (1.0 - factor)
+    late = ShadowRows(expected.rows, {**expected.parts, name: decayed})
+    wrong = update.beyond(late, name)[np.isin(late.rows, rows)]
+    return None if wrong.any() else Cause("weight decay", "decays rows after their update.")
+
+
+def _short_slots(update: Update, rows: Array) -> Cause | None:
+    """Tells slots or rows that are kept in fewer bits."""
+    expected = update.expected()
+    for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
+        values = update.after[name][rows]
+        if not update.beyond(expected, name).any() or values.size < 8:
+            continue
+        for bits, kind in ((16, "bfloat16"), (13, "float16")):
+            if not (values.view(np.uint32) & np.uint32((1 << bits) - 1)).any():
+                return Cause("precision", f"keeps {part} as {kind}.")
+    return None
+
+
+def _fits_guess(update: Update, rows: Array) -> Cause | None:
+    guess = next((guess for guess in guesses(update) if update.fits(guess, rows)), None)
+    return None if guess is None else Cause(guess.name, guess.text)
+
+
+def _fits_number(update: Update, rows: Array) -> Cause | None:
+    rule = update.table["rule"]
+    assert rule is not None
+    numbers = [name for name, value in rule["settings"].items() if isinstance(value, float)]
+    for name in (RATE, GRADIENT, *numbers):
+        fit = fitted(update, rows, name)
+        if fit is None:
+            continue
+        value = fit[1]
+        if name == RATE:
+            text = f"moves them as at a rate {value:.6g} times that of the step."
+        elif name == GRADIENT:
+            text = f"applies {value:.6g} times the gradients."
+        else:
+            text = f"does what {name}={value:.6g} does, not {rule['settings'][name]:g}."
+        return Cause(_FITTED_NAMES.get(name, "update rule"), text)
+    return None
+
+
+def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
+    """Returns the inputs of a table's update on each side; None where they are not known."""
+    ids = {key: evidence.ids.get(key) for key in table["features"]}
+    known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
+    if len(known) < len(ids):
+        return None
+    one, other = (
+        ShadowInputs(evidence.position, known, {k: g for k, g in values.items() if k in known})
+        for values in evidence.values(GRADIENTS)
+    )
+    return one, other
+
+
+def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
+    """Returns the rows and slots of a side after the step, by side A's names."""
+    values = {}
+    for one, a, b in evidence.tables():
+        if one["name"] == table["name"]:
+            values[table["variable"]] = (a, b)[side]
+    variables = {slot: variable for variable, slot in table["slots"].items()}
+    for slot, _, a, b in evidence.slots(table):
+        values[variables[slot]] = (a, b)[side]
+    return values if len(values) == 1 + len(table["slots"]) else None

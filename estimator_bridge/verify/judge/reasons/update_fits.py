@@ -1,0 +1,174 @@
+"""Finds the update rule of a side: the one that fits its rows, with one thing changed.
+
+One side follows the rule of the table, the other does not. Each guess is the rule with another
+setting, or with other gradients; that which makes the rows and slots of the other side, within the
+bounds of their rounding, is what it does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
+from estimator_bridge.verify.record.recording import TableDescription, Values
+from tf2_engine.types import Array
+
+_MARGIN = 4.0
+"""The multiple of the error bounds within which a guess fits."""
+_FITS = 0.98
+"""The share of elements that must fit: a limit may cut some off, a relu switch others."""
+_ITERATIONS = 12
+_STEP = 1e-3
+"""The relative change of a setting by which its effect is measured."""
+RATE, GRADIENT = "rate", "gradient"
+"""Numbers that are fitted besides the settings of a rule: factors on the rate and the gradients."""
+
+
+class Guess(NamedTuple):
+    """One thing that a side may do otherwise.
+
+    Attributes:
+        name: of the cause.
+        text: what the side does, after "side B".
+        table: with the changed rule.
+        steps: the changed inputs.
+    """
+
+    name: str
+    text: str
+    table: TableDescription
+    steps: Sequence[ShadowInputs]
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """An update of one table on a side that does not follow its rule.
+
+    Attributes:
+        table: with a rule.
+        before: the variables before it, by the table's names.
+        after: those of the side after it.
+        steps: from which the rows are updated.
+    """
+
+    table: TableDescription
+    before: Values
+    after: Values
+    steps: Sequence[ShadowInputs]
+
+    @property
+    def names(self) -> list[str]:
+        """The variables: that of the rows, then the slots."""
+        return [self.table["variable"], *self.table["slots"]]
+
+    def expected(self, guess: Guess | None = None) -> ShadowRows:
+        """Returns the rows after an update by a guess; None is the rule itself."""
+        table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
+        with np.errstate(all="ignore"):
+            return TableShadow(table).advance(self.before, steps)
+
+    def beyond(self, expected: ShadowRows, name: str) -> Array:
+        """Returns which elements of a variable, [rows, dim], are not as expected."""
+        part = expected.parts[name]
+        off = np.abs(self.after[name][expected.rows] - part.value)
+        return ~(off <= _MARGIN * part.error + SMALLEST_NORMAL)
+
+    def wrong_rows(self) -> Array:
+        """Returns the rows of the batch that differ from the result of the rule."""
+        expected = self.expected()
+        wrong = np.zeros(len(expected.rows), bool)
+        for name in self.names:
+            wrong |= self.beyond(expected, name).any(1)
+        return expected.rows[wrong]
+
+    def fits(self, guess: Guess, rows: Array) -> bool:
+        """Returns whether a guess makes some rows of all variables."""
+        expected = self.expected(guess)
+        places = np.flatnonzero(np.isin(expected.rows, rows))
+        # A guess without a row leaves it as it is.
+        left = rows[~np.isin(rows, expected.rows)]
+        stays = all(np.array_equal(self.after[n][left], self.before[n][left]) for n in self.names)
+        return stays and all(
+            1 - np.mean(self.beyond(expected, name)[places]) >= _FITS if len(places) else True
+            for name in self.names
+        )
+
+
+def with_settings(table: TableDescription, **settings: float | bool | None) -> TableDescription:
+    """Returns a table with other settings of its rule."""
+    rule = table["rule"]
+    assert rule is not None
+    changed = {**rule, "settings": {**rule["settings"], **settings}}
+    return {**table, "rule": changed}  # type: ignore[typeddict-item]
+
+
+def with_rates(table: TableDescription, factor: float) -> TableDescription:
+    """Returns a table with other rates."""
+    rule = table["rule"]
+    assert rule is not None
+    return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
+
+
+def with_gradients(steps: Sequence[ShadowInputs], factor: float) -> list[ShadowInputs]:
+    """Returns steps with other gradients."""
+    return [
+        step._replace(gradients={k: g * factor for k, g in step.gradients.items()})
+        for step in steps
+    ]
+
+
+def fitted(update: Update, rows: Array, setting: str) -> tuple[Guess, float] | None:
+    """Returns the guess that one number is another one, and the number; None if none fits.
+
+    Args:
+        rows: of which it is to be found.
+        setting: a float of the rule, `RATE` or `GRADIENT`.
+    """
+    rule = update.table["rule"]
+    assert rule is not None
+    right = 1.0 if setting in (RATE, GRADIENT) else float(rule["settings"][setting] or 0.0)
+    value = right
+    for _ in range(_ITERATIONS):
+        change = _newton_step(update, rows, setting, value)
+        if change is None:
+            return None
+        value += change
+        if abs(change) <= 1e-7 * abs(value):
+            break
+    if not np.isfinite(value) or abs(value - right) <= 1e-6 * abs(right):
+        return None
+    guess = _guess_of(update, setting, value)
+    return (guess, value) if update.fits(guess, rows) else None
+
+
+def _newton_step(update: Update, rows: Array, setting: str, value: float) -> float | None:
+    """Returns how far a number is off, as most elements have it."""
+    size = _STEP * abs(value) or _STEP
+    here = update.expected(_guess_of(update, setting, value))
+    there = update.expected(_guess_of(update, setting, value + size))
+    places = np.flatnonzero(np.isin(here.rows, rows))
+    steps = []
+    for name in update.names:
+        part, moved = here.parts[name], there.parts[name]
+        slope = (moved.value - part.value)[places] / size
+        off = update.after[name][here.rows[places]] - part.value[places]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # An element counts that shows the number to a hundredth at least.
+            counts = np.abs(slope) * max(abs(value), _STEP) > 100 * part.error[places]
+            steps.append((off / slope)[counts])
+    every = np.concatenate(steps)
+    every = every[np.isfinite(every)]
+    return float(np.median(every)) if len(every) > 1 else None
+
+
+def _guess_of(update: Update, setting: str, value: float) -> Guess:
+    if setting == RATE:
+        return Guess("", "", with_rates(update.table, value), update.steps)
+    if setting == GRADIENT:
+        return Guess("", "", update.table, with_gradients(update.steps, value))
+    return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)

@@ -1,0 +1,213 @@
+"""Guesses of how a side differs in an update, the most particular first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verify.judge.reasons.update_fits import Guess, Update, with_settings
+from estimator_bridge.verify.record.recording import TableDescription
+from tf2_engine.types import Array
+
+_CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
+_CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
+_NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
+"""Settings that have a guess of their own, or are no part of the rule."""
+_COMBINERS = ("sum", "mean", "sqrtn")
+
+Selection = Callable[[RecordedIds], Array]
+"""Returns which occurrences are kept, [n] bool."""
+
+
+def guesses(update: Update) -> Iterator[Guess]:
+    """Yields guesses without a number that has to be found."""
+    if len(update.steps) != 1:  # Of several steps together every one may be another.
+        yield from _of_settings(update)
+        return
+    yield from _of_features(update)
+    # A lost sample of a row that occurs twice is also its first gradient alone.
+    yield from _of_samples(update)
+    yield from _of_duplicates(update)
+    yield from _of_gains(update)
+    yield from _of_settings(update)
+    yield from _of_precision(update)
+
+
+def _of_settings(update: Update) -> Iterator[Guess]:
+    table = update.table
+    settings = table["rule"]["settings"] if table["rule"] else {}
+    for limits, what in ((_CLIPPED, "weights"), (_CLIPPED_GRADIENTS, "gradients")):
+        if any(settings.get(name) is not None for name in limits):
+            text = f"does not hold {what} in their limits."
+            yield Guess("clipping", text, with_settings(table, **limits), update.steps)
+    low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
+    if low is not None or high is not None:
+        steps = [_with_clipped(step, low, high) for step in update.steps]
+        text = "clips the gradient of each occurrence, not their sum."
+        yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
+    if settings.get("weight_decay_factor"):
+        without = with_settings(table, weight_decay_factor=None)
+        yield Guess("weight decay", "does not decay rows.", without, update.steps)
+        name = "multiply_weight_decay_factor_by_learning_rate"
+        multiplied = bool(settings[name])
+        verb = "does not multiply" if multiplied else "multiplies"
+        changed = with_settings(table, **{name: not multiplied})
+        yield Guess("weight decay", f"{verb} the decay by the rate.", changed, update.steps)
+    for name, value in settings.items():
+        # The others are no part of the rule, or have a guess of their own.
+        if isinstance(value, bool) and not name.startswith(
+            ("multiply_weight", "low_dim", "use_gr")
+        ):
+            text = f"has {name}={not value}, not {value}."
+            yield Guess(
+                "update rule", text, with_settings(table, **{name: not value}), update.steps
+            )
+        elif isinstance(value, float) and value and not name.startswith(("clip", "weight_decay")):
+            changed = with_settings(table, **{name: 0.0})
+            yield Guess("update rule", f"has {name}=0, not {value:g}.", changed, update.steps)
+
+
+def _of_features(update: Update) -> Iterator[Guess]:
+    (step,) = update.steps
+    for key in step.ids:
+        if len(step.ids) > 1:
+            ids = {name: occurrences for name, occurrences in step.ids.items() if name != key}
+            text = f"leaves out the gradients of feature {key}."
+            yield Guess("lost feature", text, update.table, [step._replace(ids=ids)])
+
+
+def _of_duplicates(update: Update) -> Iterator[Guess]:
+    kept: list[tuple[str, Selection]] = [
+        ("counts an id once that a sample has twice.", _once_in_a_sample),
+        ("takes the last of a row's gradients for their sum.", _last_of_row),
+        ("takes the first of a row's gradients for their sum.", _first_of_row),
+    ]
+    for text, selection in kept:
+        yield _selected(update, "dropped duplicate", text, selection)
+
+
+def _of_samples(update: Update) -> Iterator[Guess]:
+    (step,) = update.steps
+    samples = max((occurrences.shape[0] for occurrences in step.ids.values()), default=0)
+    parts = {
+        "the last sample": (samples - 1, samples),
+        "the first sample": (0, 1),
+        "the first half of the batch": (0, samples // 2),
+        "the second half of the batch": (samples // 2, samples),
+    }
+    for what, (first, last) in parts.items():
+        name = "lost sample" if last - first == 1 else "lost core"
+        selection = _outside(first, last)
+        yield _selected(update, name, f"leaves out the gradients of {what}.", selection)
+    for cores in (2, 4, 8):
+        if samples % cores == 0 and samples > cores:
+            yield _core_by_core(update, cores, range(cores))
+            yield _core_by_core(update, cores, range(cores - 1, -1, -1))
+
+
+def _of_gains(update: Update) -> Iterator[Guess]:
+    table = update.table
+    for combiner in _COMBINERS:
+        if combiner != table["combiner"]:
+            text = f"sends gradients as of the combiner {combiner!r}, not {table['combiner']!r}."
+            changed: TableDescription = {**table, "combiner": combiner}
+            yield Guess("gradient combiner", text, changed, update.steps)
+    plain: TableDescription = {**table, "combiner": "sum"}
+    for power, text in ((0, "sends gradients without"), (2, "applies twice to gradients")):
+        steps = [_with_gains(step, table["combiner"], power) for step in update.steps]
+        yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, steps)
+
+
+def _of_precision(update: Update) -> Iterator[Guess]:
+    for bits, kind in ((16, "bfloat16"), (13, "float16")):
+        steps = [
+            step._replace(
+                gradients={k: _shortened(gradient, bits) for k, gradient in step.gradients.items()}
+            )
+            for step in update.steps
+        ]
+        yield Guess("precision", f"rounds gradients to {kind}.", update.table, steps)
+
+
+def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
+    """Returns the guess that the sum of each core is an update of its own."""
+    (step,) = update.steps
+    samples = max(occurrences.shape[0] for occurrences in step.ids.values())
+    size = samples // cores
+    steps = [_only(step, _inside(core * size, (core + 1) * size)) for core in order]
+    text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
+    return Guess("gradient sum", text, update.table, steps)
+
+
+def _selected(update: Update, name: str, text: str, selection: Selection) -> Guess:
+    return Guess(name, text, update.table, [_only(step, selection) for step in update.steps])
+
+
+def _only(step: ShadowInputs, selection: Selection) -> ShadowInputs:
+    ids = {
+        key: lookups.selected(occurrences, np.flatnonzero(selection(occurrences)))
+        for key, occurrences in step.ids.items()
+    }
+    return step._replace(ids=ids)
+
+
+def _once_in_a_sample(occurrences: RecordedIds) -> Array:
+    kept = np.zeros(len(occurrences.ids), bool)
+    pairs = np.stack([occurrences.cells, occurrences.ids], 1)
+    kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
+    return kept
+
+
+def _first_of_row(occurrences: RecordedIds) -> Array:
+    kept = np.zeros(len(occurrences.ids), bool)
+    kept[np.unique(occurrences.ids, return_index=True)[1]] = True
+    return kept
+
+
+def _last_of_row(occurrences: RecordedIds) -> Array:
+    backwards = occurrences._replace(ids=occurrences.ids[::-1])
+    return _first_of_row(backwards)[::-1]
+
+
+def _samples_of(occurrences: RecordedIds) -> Array:
+    cells_per_sample = int(np.prod(occurrences.shape[1:]))
+    return occurrences.cells // cells_per_sample
+
+
+def _outside(first: int, last: int) -> Selection:
+    return lambda occurrences: (
+        (_samples_of(occurrences) < first) | (_samples_of(occurrences) >= last)
+    )
+
+
+def _inside(first: int, last: int) -> Selection:
+    return lambda occurrences: (
+        (_samples_of(occurrences) >= first) & (_samples_of(occurrences) < last)
+    )
+
+
+def _with_clipped(step: ShadowInputs, low: float | None, high: float | None) -> ShadowInputs:
+    clipped = {key: np.clip(gradient, low, high) for key, gradient in step.gradients.items()}
+    return step._replace(gradients=clipped)
+
+
+def _with_gains(step: ShadowInputs, combiner: str | None, power: int) -> ShadowInputs:
+    """Returns a step whose weights are a power of the gains of its lookups."""
+    ids = {
+        key: occurrences._replace(weights=lookups.gains_of(occurrences, combiner).value ** power)
+        for key, occurrences in step.ids.items()
+    }
+    return step._replace(ids=ids)
+
+
+def _shortened(values: Array, bits: int) -> Array:
+    """Returns float32 numbers rounded to the nearest without their last bits."""
+    integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    half = np.uint64(1 << (bits - 1))
+    odd = (integers >> np.uint64(bits)) & np.uint64(1)
+    rounded = (integers + half - np.uint64(1) + odd) >> np.uint64(bits) << np.uint64(bits)
+    return rounded.astype(np.uint32).view(np.float32)

@@ -1,0 +1,1 @@
+"""The callbacks of `fit`, over the base class of each Keras."""

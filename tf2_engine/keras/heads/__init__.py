@@ -1,0 +1,1 @@
+"""The heads of models: losses, metrics and predictions."""

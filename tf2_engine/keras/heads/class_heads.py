@@ -1,0 +1,205 @@
+"""The heads of classifiers: two classes told apart by one logit, or a logit for each class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.heads.head_layer import (
+    CLASSIFICATION,
+    PREDICT,
+    REGRESSION,
+    SERVING_DEFAULT,
+    BatchLosses,
+    HeadLayer,
+    in_range,
+    spread,
+)
+from tf2_engine.keras.heads.head_metrics import metrics_at, thresholds_of, update_at, v1_auc
+from tf2_engine.keras.layer_settings import keras_of, plain
+from tf2_engine.keras.signatures import OfExamples, Outputs
+from tf2_engine.types import Object, Tensor
+
+_UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
+
+
+class ClassHeadLayer(HeadLayer):
+    """The base of heads for classes, which have names: from a vocabulary or of their numbers.
+
+    Args:
+        count: how many classes there are.
+        label_vocabulary: their names; None: their numbers.
+        arguments, options: see `HeadLayer`.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        label_vocabulary: Sequence[str] | None,
+        arguments: Mapping[str, Object],
+        **options: Object,
+    ) -> None:
+        vocabulary = plain(label_vocabulary)
+        names = None if vocabulary is None else list(vocabulary)
+        if names is not None and len(names) != count:
+            raise errors.InvalidSpec(
+                f"`label_vocabulary` has {len(names)} names for {count} classes: {names}. Give one "
+                "for each class."
+            )
+        super().__init__({**arguments, "label_vocabulary": names}, **options)
+        self._count = count
+        self._names = tf.constant(names or list(map(str, range(count))))
+        self._ids: Object = None
+        if names is not None:
+            ids = tf.range(count, dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(self._names, ids)
+            self._ids = tf.lookup.StaticHashTable(pairs, _UNKNOWN_ID)
+
+    def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures."""
+        scores = predictions["probabilities"]
+        classes = OfExamples({"classes": self._of_all(self._names, scores), "scores": scores})
+        return {SERVING_DEFAULT: classes, CLASSIFICATION: classes, PREDICT: dict(predictions)}
+
+    def _ids_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the ids of labels, [batch, 1] of any number type."""
+        labels = tf.reshape(labels, [tf.shape(logits)[0], 1])
+        ids = labels if self._ids is None else self._ids.lookup(labels)
+        return in_range(
+            ids, self._count, f"Labels must be in [0, {self._count - 1}], or in the vocabulary."
+        )
+
+    def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns the predictions that logits of all classes, [batch, classes], lead to."""
+        ids = tf.expand_dims(tf.argmax(logits, -1), -1)
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "class_ids": ids,
+            "classes": tf.gather(self._names, ids),
+            "all_class_ids": self._of_all(tf.range(self._count), logits),
+            "all_classes": self._of_all(self._names, logits),
+        }
+
+    def _of_all(self, values: Tensor, logits: Tensor) -> Tensor:
+        return tf.tile(values[tf.newaxis], [tf.shape(logits)[0], 1])
+
+
+class MultiClassHeadLayer(ClassHeadLayer):
+    """One of several classes, with a logit each: the loss is the softmax cross entropy.
+
+    Args:
+        n_classes: how many there are.
+        label_vocabulary: the labels as strings; None: they are integers below `n_classes`.
+        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
+            `BinaryClassHead`.
+    """
+
+    def __init__(
+        self, n_classes: int, label_vocabulary: Sequence[str] | None = None, **options: Object
+    ) -> None:
+        super().__init__(n_classes, label_vocabulary, {"n_classes": n_classes}, **options)
+        self.units = n_classes
+
+    @do_not_convert
+    def predictions(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns logits, probabilities, and the most probable and all classes, [batch, …]."""
+        return {"logits": logits, **self._of_classes(logits)}
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return self._ids_of(labels, logits)
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        ids = tf.squeeze(labels, -1)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
+        return tf.expand_dims(losses, -1)
+
+    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+        return {**super()._metrics_of(metrics), "accuracy": metrics.Accuracy(name="accuracy")}
+
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+        ids = tf.expand_dims(tf.argmax(logits, -1), -1)
+        self._metric_objects["accuracy"].update_state(losses.labels, ids, losses.weights)
+
+
+class BinaryClassHeadLayer(ClassHeadLayer):
+    """Two classes: the logit's sigmoid is the probability of class 1, the loss its cross entropy.
+
+    Args:
+        label_vocabulary: the two labels as strings; None: they are 0 and 1, of any number type.
+        v1_auc: whether AUCs are those of `tf.compat.v1.metrics.auc`; Keras's have other last
+            digits, and take another area below the curve of precision and recall.
+        thresholds: probabilities between 0 and 1 at which accuracy, precision and recall are
+            reported, too.
+        options: as all heads have them: `weight_column` is the feature with a weight for each
+            example, by its key or as a `Numeric`; `reduction` is what the sum of the weighted
+            losses is divided by: their number ("sum_over_batch_size", the default), nothing
+            ("sum"), the sum of the weights ("mean") or the number of those that are not zero
+            ("sum_by_nonzero_weights"); `loss_fn` takes `labels`, `logits` and, if it likes,
+            `features`, and returns a loss for each example, [batch, 1]; `suffix` is what the names
+            of metrics end with, behind a "/"; `name` is the layer's.
+
+    Raises:
+        InvalidSpec: a threshold or the reduction is not possible.
+    """
+
+    def __init__(
+        self,
+        label_vocabulary: Sequence[str] | None = None,
+        v1_auc: bool = False,
+        thresholds: Sequence[float] = (),
+        **options: Object,
+    ) -> None:
+        arguments = {"v1_auc": v1_auc, "thresholds": thresholds_of(plain(thresholds))}
+        super().__init__(2, label_vocabulary, arguments, **options)
+
+    @do_not_convert
+    def predictions(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns logits, the probabilities, and the more probable and both classes, [batch, …]."""
+        of_both = tf.concat([tf.zeros_like(logits), logits], -1)
+        return {"logits": logits, "logistic": tf.sigmoid(logits), **self._of_classes(of_both)}
+
+    def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures."""
+        outputs = OfExamples({"outputs": predictions["logistic"]})
+        return {**super().signatures(predictions), REGRESSION: outputs}
+
+    def _computed_results(self) -> dict[str, Tensor]:
+        ones, count = (getattr(self._metric_objects["label/mean"], n) for n in ("total", "count"))
+        ones, count = tf.convert_to_tensor(ones), tf.convert_to_tensor(count)
+        return {"accuracy_baseline": tf.math.divide_no_nan(tf.maximum(ones, count - ones), count)}
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.cast(self._ids_of(labels, logits), tf.float32)
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+        is_v1 = self._arguments.values["v1_auc"]
+        auc = v1_auc(keras_of(self)) if is_v1 else metrics.AUC
+        return {
+            **super()._metrics_of(metrics),
+            "accuracy": metrics.Accuracy(name="accuracy"),
+            "precision": metrics.Precision(name="precision"),
+            "recall": metrics.Recall(name="recall"),
+            "prediction/mean": metrics.Mean(name="prediction/mean"),
+            "label/mean": metrics.Mean(name="label/mean"),
+            "auc": auc(name="auc"),
+            "auc_precision_recall": auc(curve="PR", name="auc_precision_recall"),
+            **metrics_at(metrics, self._arguments.values["thresholds"]),
+        }
+
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+        chances, metrics = tf.sigmoid(logits), self._metric_objects
+        ids = tf.cast(logits > 0.0, tf.float32)
+        for name in ("accuracy", "precision", "recall"):
+            metrics[name].update_state(losses.labels, ids, losses.weights)
+        weights = spread(losses.weights, logits)
+        metrics["prediction/mean"].update_state(chances, weights)
+        metrics["label/mean"].update_state(losses.labels, weights)
+        for name in ("auc", "auc_precision_recall"):
+            metrics[name].update_state(losses.labels, chances, weights)
+        update_at(metrics, self._arguments.values["thresholds"], losses, chances)

@@ -1,0 +1,221 @@
+"""Turns logits into loss, predictions and metrics, as canned estimators do, for Keras models.
+
+They have the numbers, the keys and the shapes of the heads of `tf.estimator`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, get_args
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.columns import Numeric
+from tf2_engine.keras.layer_bases.column_layers import PassiveLayer, numbers_of
+from tf2_engine.keras.layer_settings import Arguments, keras_of, plain
+from tf2_engine.keras.signatures import Outputs
+from tf2_engine.types import Object, Tensor
+
+Reduction = Literal["sum_over_batch_size", "sum", "mean", "sum_by_nonzero_weights"]
+LossFn = Callable[..., Tensor]
+Features = Mapping[str, Object]
+
+SERVING_DEFAULT, CLASSIFICATION = "serving_default", "classification"
+REGRESSION, PREDICT = "regression", "predict"
+
+
+class BatchLosses(NamedTuple):
+    """The losses of the examples of a batch.
+
+    Attributes:
+        values: [batch, 1], or [batch, label_dimension] of a regression.
+        weights: the same shape or [batch, 1]; None without a weight column.
+        labels: float32 or int64, as the loss takes them, of the shape of `values`.
+    """
+
+    values: Tensor
+    weights: Tensor | None
+    labels: Tensor
+
+
+class HeadLayer(PassiveLayer):
+    """The base of heads: a loss with weights, and metrics.
+
+    Args:
+        arguments: those of the subclass by name, for its config.
+        weight_column: the feature with a weight for each example, by its key or as a `Numeric`.
+        reduction: what the sum of the weighted losses is divided by: their number
+            ("sum_over_batch_size"), nothing ("sum"), the sum of their weights ("mean"), or the
+            number of those whose weight is not zero ("sum_by_nonzero_weights").
+        loss_fn: takes `labels`, `logits` and, if it likes, `features`; returns losses, [batch, 1],
+            or a loss for each number of a regression. None is the loss of the head.
+        suffix: what the names of metrics end with behind a "/"; "" is nothing.
+    """
+
+    units = 1
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Object],
+        *,
+        weight_column: str | Numeric | None = None,
+        reduction: Reduction = "sum_over_batch_size",
+        loss_fn: LossFn | None = None,
+        suffix: str = "",
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        if reduction not in get_args(Reduction):
+            known = ", ".join(map(repr, get_args(Reduction)))
+            raise errors.InvalidSpec(
+                f"`reduction`: {reduction!r} is not known. Give one of {known}."
+            )
+        weight_column, loss_fn = plain(weight_column), plain(loss_fn)
+        settings = {
+            "weight_column": weight_column,
+            "reduction": reduction,
+            "loss_fn": loss_fn,
+            "suffix": suffix,
+        }
+        self._arguments = Arguments({**arguments, **settings})
+        self._weight_column, self._reduction, self._loss_fn = weight_column, reduction, loss_fn
+        self.suffix = suffix
+        self._metric_objects = dict(self._metrics_of(keras_of(self).metrics))
+        self.built = True
+
+    @property
+    def weight_column(self) -> str | Numeric | None:
+        """The feature with a weight for each example; None without weights."""
+        return self._weight_column
+
+    @do_not_convert
+    def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
+        """Returns the loss of a batch, a float32 scalar.
+
+        Args:
+            labels: [batch] or of the shape of the logits.
+            logits: [batch, units] float32.
+            features: those of the batch, if one holds weights.
+        """
+        losses = self._of_batch(labels, logits, features)
+        values = losses.values if losses.weights is None else losses.values * losses.weights
+        total = tf.reduce_sum(values)
+        if self._reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, self._divisor(losses))
+
+    @do_not_convert
+    def update_metrics(
+        self, labels: Tensor, logits: Tensor, features: Features | None = None
+    ) -> None:
+        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        losses = self._of_batch(labels, logits, features)
+        self._metric_objects["average_loss"].update_state(losses.values, losses.weights)
+        self._update(labels, logits, losses)
+
+    def results(self) -> dict[str, Tensor]:
+        """Returns the metrics of the batches since the last reset, by their names."""
+        results = {name: metric.result() for name, metric in self._metric_objects.items()}
+        results |= self._computed_results()
+        ending = f"/{self.suffix}" if self.suffix else ""
+        return {f"{name}{ending}": value for name, value in results.items()}
+
+    def predictions(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns the predictions for logits, [batch, units] float32, by the keys of estimators."""
+        raise NotImplementedError
+
+    def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures, as estimators have them."""
+        raise NotImplementedError
+
+    def call(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns the `predictions`."""
+        return self.predictions(logits)
+
+    def _of_batch(self, labels: Tensor, logits: Tensor, features: Features | None) -> BatchLosses:
+        if not isinstance(labels, tf.SparseTensor):
+            labels = tf.convert_to_tensor(labels)
+        labels = self._checked_labels(labels, logits)
+        losses = (
+            self._losses_of(labels, logits)
+            if self._loss_fn is None
+            else self._of_function(self._loss_fn, labels, logits, features)
+        )
+        return BatchLosses(losses, self._example_weights(features), labels)
+
+    def _of_function(
+        self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Features | None
+    ) -> Tensor:
+        """Returns the losses of the program's function; raises InvalidInput for another shape."""
+        takes_features = "features" in inspect.signature(loss_fn).parameters
+        optional = {"features": features} if takes_features else {}
+        losses = loss_fn(labels=labels, logits=logits, **optional)
+        expected = tf.TensorShape([logits.shape[0], self._loss_width])
+        if not losses.shape.is_compatible_with(expected):
+            raise errors.InvalidInput(
+                f"`loss_fn` returned losses of shape {losses.shape}, and not {expected}. Return a "
+                f"loss for each example, [batch, {self._loss_width}]."
+            )
+        return tf.ensure_shape(losses, expected)
+
+    def _divisor(self, losses: BatchLosses) -> Tensor:
+        """Returns the divisor of the sum of the losses, a float32 scalar."""
+        weights = spread(losses.weights, losses.values)
+        if weights is None or self._reduction == "sum_over_batch_size":
+            return tf.cast(tf.size(losses.values), tf.float32)
+        if self._reduction == "mean":
+            return tf.reduce_sum(weights)
+        return tf.math.count_nonzero(weights, dtype=tf.float32)
+
+    @property
+    def _loss_width(self) -> int:
+        """How many losses an example has."""
+        return 1
+
+    def _computed_results(self) -> dict[str, Tensor]:
+        """Returns the metrics that are computed of others, by their names."""
+        return {}
+
+    def _example_weights(self, features: Features | None) -> Tensor | None:
+        column = self._weight_column
+        if column is None:
+            return None
+        if isinstance(column, Numeric):
+            return numbers_of(column, features or {})
+        weights = tf.cast((features or {})[column], tf.float32)
+        return weights[:, tf.newaxis] if weights.shape.rank == 1 else weights
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the labels as the loss takes them."""
+        raise NotImplementedError
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        """Returns the loss of each example."""
+        raise NotImplementedError
+
+    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+        """Returns new metrics, of the module of a Keras, by their names."""
+        return {"average_loss": metrics.Mean(name="average_loss")}
+
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+        """Updates the metrics but for the loss; `labels` are those of the program."""
+        raise NotImplementedError
+
+
+def spread(weights: Tensor | None, values: Tensor) -> Tensor | None:
+    """Returns a weight for each of the values of an example; None without weights."""
+    return None if weights is None else tf.broadcast_to(weights, tf.shape(values))
+
+
+def in_range(labels: Tensor, count: int, message: str) -> Tensor:
+    """Returns labels that are checked to be at least 0 and at most `count` - 1."""
+    checks = [
+        tf.debugging.assert_non_negative(labels, message),
+        tf.debugging.assert_less_equal(labels, tf.cast(count - 1, labels.dtype), message),
+    ]
+    with tf.control_dependencies([each for each in checks if each is not None]):
+        return tf.identity(labels)

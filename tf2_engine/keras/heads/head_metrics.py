@@ -1,0 +1,101 @@
+"""Metrics of heads: at thresholds, and the areas that `tf.compat.v1.metrics.auc` computes."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.keras.heads.head_layer import BatchLosses, spread
+from tf2_engine.types import Object, Tensor
+
+_EPSILON = 1e-6
+"""The number that the legacy metric adds to counts before it divides."""
+
+
+@functools.cache
+def v1_auc(keras: types.ModuleType) -> type:
+    """Returns the class of the metric for a Keras."""
+
+    class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
+        """The area by trapezoids, under the curve of either kind.
+
+        Keras interpolates the curve of precision and recall otherwise (Davis and Goadrich, 2006),
+        and adds nothing to counts.
+        """
+
+        def __init__(self, curve: str = "ROC", name: str | None = None) -> None:
+            super().__init__(curve=curve, name=name)
+            self._is_roc = curve == "ROC"
+
+        def result(self) -> Tensor:
+            """Returns the area, a float32 scalar."""
+            counts = (
+                *(self.true_positives, self.false_positives),
+                *(self.true_negatives, self.false_negatives),
+            )
+            tp, fp, tn, fn = map(tf.convert_to_tensor, counts)
+            recall = (tp + _EPSILON) / (tp + fn + _EPSILON)
+            if self._is_roc:
+                x, y = fp / (fp + tn + _EPSILON), recall
+            else:
+                x, y = recall, (tp + _EPSILON) / (tp + fp + _EPSILON)
+            return tf.reduce_sum((x[:-1] - x[1:]) * (y[:-1] + y[1:]) / 2.0)
+
+    return V1AUC
+
+
+_AT_THRESHOLD = "{}/positive_threshold_{:g}"
+
+
+def thresholds_of(thresholds: Sequence[float]) -> list[float]:
+    """Returns thresholds in a list; raises InvalidSpec for one that is not between 0 and 1."""
+    if not all(0.0 < each < 1.0 for each in thresholds):
+        raise errors.InvalidSpec(
+            f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
+        )
+    return [*thresholds]
+
+
+def metrics_at(metrics: Object, thresholds: Sequence[float]) -> dict[str, Object]:
+    """Returns new metrics of accuracy, precision and recall at thresholds, by their names.
+
+    Args:
+        metrics: the module of a Keras.
+    """
+    by_name: dict[str, Object] = {}
+    for each in thresholds:
+        accuracy, precision, recall = _keys_at(each)
+        by_name[accuracy] = metrics.BinaryAccuracy(name=accuracy, threshold=each)
+        by_name[precision] = metrics.Precision(name=precision, thresholds=each)
+        by_name[recall] = metrics.Recall(name=recall, thresholds=each)
+    return by_name
+
+
+def update_at(
+    metrics: Mapping[str, Object],
+    thresholds: Sequence[float],
+    losses: BatchLosses,
+    chances: Tensor,
+) -> None:
+    """Updates the metrics at thresholds.
+
+    Args:
+        chances: the probabilities of classes, of the shape of the labels.
+    """
+    weights = losses.weights
+    for each in thresholds:
+        accuracy, *others = _keys_at(each)
+        # The accuracy of an example is the mean over its classes.
+        of_examples = None if weights is None else tf.squeeze(weights, -1)
+        metrics[accuracy].update_state(losses.labels, chances, of_examples)
+        for key in others:
+            metrics[key].update_state(losses.labels, chances, spread(weights, chances))
+
+
+def _keys_at(threshold: float) -> list[str]:
+    names = ("accuracy", "precision", "recall")
+    return [_AT_THRESHOLD.format(name, threshold) for name in names]

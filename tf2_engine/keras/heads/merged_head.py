@@ -1,0 +1,142 @@
+"""The head of several heads, which share a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, Features, HeadLayer
+from tf2_engine.keras.layer_bases.column_layers import PassiveLayer
+from tf2_engine.keras.layer_settings import Arguments, keras_of, plain
+from tf2_engine.keras.signatures import Outputs, outputs_of
+from tf2_engine.types import Object, Tensor
+
+
+class MultiHeadLayer(PassiveLayer):
+    """Several heads on one model: the loss is the sum of theirs.
+
+    The logits are those of all heads in their order, and labels a dict by the suffix of each head.
+
+    Args:
+        heads: heads, each with a `suffix`.
+        head_weights: a factor for the loss of each head; None is 1.
+
+    Raises:
+        InvalidSpec: a head has no suffix, or that of another one, or there are not as many weights
+            as heads.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[HeadLayer],
+        head_weights: Sequence[float] | None = None,
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        heads, head_weights = plain(heads), plain(head_weights)
+        suffixes = [each.suffix for each in heads]
+        if not all(suffixes) or len({*suffixes}) < len(suffixes):
+            raise errors.InvalidSpec(
+                f"`heads` have the suffixes {suffixes}. Give each head one of its own."
+            )
+        if head_weights is not None and len(head_weights) != len(heads):
+            raise errors.InvalidSpec(
+                f"`head_weights`: there are {len(head_weights)} for {len(heads)} heads. Give one "
+                "for each."
+            )
+        self._arguments = Arguments({"heads": [*heads], "head_weights": head_weights})
+        self.heads = [*heads]
+        self.units = sum(each.units for each in heads)
+        metrics = keras_of(self).metrics
+        self._losses_by_head = [metrics.Mean(name=f"loss/{each}") for each in suffixes]
+        self.built = True
+
+    @do_not_convert
+    def loss(
+        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
+    ) -> Tensor:
+        """Returns the loss of a batch, a float32 scalar.
+
+        Args:
+            labels: those of each head by its suffix.
+            logits: [batch, units] float32.
+            features: those of the batch, if one holds weights.
+        """
+        losses = self._losses_of(labels, logits, features)
+        weights = self._arguments.values["head_weights"]
+        if weights is not None:
+            losses = [loss * weight for loss, weight in zip(losses, weights, strict=True)]
+        return tf.add_n(losses)
+
+    @do_not_convert
+    def update_metrics(
+        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
+    ) -> None:
+        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        losses = self._losses_of(labels, logits, features)
+        for metric, loss in zip(self._losses_by_head, losses, strict=True):
+            metric.update_state(loss)
+        for head, part in zip(self.heads, self._split(logits), strict=True):
+            head.update_metrics(labels[head.suffix], part, features)
+
+    def results(self) -> dict[str, Tensor]:
+        """Returns the metrics of the batches since the last reset, by their names."""
+        results = {each.name: each.result() for each in self._losses_by_head}
+        for head in self.heads:
+            results |= head.results()
+        return results
+
+    @do_not_convert
+    def predictions(self, logits: Tensor) -> dict[tuple[str, str], Tensor]:
+        """Returns the predictions of all heads by (suffix, key)."""
+        return {
+            (head.suffix, key): value
+            for head, part in zip(self.heads, self._split(logits), strict=True)
+            for key, value in head.predictions(part).items()
+        }
+
+    def signatures(self, predictions: Mapping[tuple[str, str], Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures.
+
+        That of the first head is the default one.
+        """
+        merged: dict[str, Outputs] = {}
+        together: dict[str, Tensor] = {}
+        for head in self.heads:
+            of_head = {key: each for (of, key), each in predictions.items() if of == head.suffix}
+            for name, outputs in head.signatures(of_head).items():
+                is_default = name == SERVING_DEFAULT
+                if is_default:
+                    merged.setdefault(SERVING_DEFAULT, outputs)
+                merged[head.suffix if is_default else f"{head.suffix}/{name}"] = outputs
+                if name == PREDICT:
+                    values = outputs_of(outputs).items()
+                    together |= {f"{head.suffix}/{key}": value for key, value in values}
+        return {**merged, PREDICT: together}
+
+    def call(self, logits: Tensor) -> dict[tuple[str, str], Tensor]:
+        """Returns the `predictions`."""
+        return self.predictions(logits)
+
+    def _losses_of(
+        self, labels: Mapping[str, Object], logits: Tensor, features: Features | None
+    ) -> list[Tensor]:
+        """Returns the loss of each head."""
+        missing = [each.suffix for each in self.heads if each.suffix not in labels]
+        if missing:
+            raise errors.InvalidInput(
+                f"The labels are {sorted(labels)}, without those of {missing}. Give a dict with "
+                "the labels of each head by its suffix."
+            )
+        return [
+            head.loss(labels[head.suffix], part, features)
+            for head, part in zip(self.heads, self._split(logits), strict=True)
+        ]
+
+    def _split(self, logits: Tensor) -> list[Tensor]:
+        """Returns the logits of each head."""
+        return list(tf.split(logits, [each.units for each in self.heads], -1))

@@ -1,0 +1,135 @@
+"""The heads of regressions: numbers, counts and probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.heads.head_layer import (
+    PREDICT,
+    REGRESSION,
+    SERVING_DEFAULT,
+    BatchLosses,
+    HeadLayer,
+    in_range,
+    spread,
+)
+from tf2_engine.keras.layer_settings import plain
+from tf2_engine.keras.signatures import OfExamples, Outputs
+from tf2_engine.types import Object, Tensor
+
+Link = Callable[[Tensor], Tensor]
+
+
+class NumberHeadLayer(HeadLayer):
+    """The base of heads for numbers, which are a function of the logits.
+
+    Args:
+        arguments: those of the subclass by name, for its config.
+        units: how many numbers an example has.
+        link: makes predictions of logits; None: they are the logits.
+        options: see `HeadLayer`.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Object],
+        units: int,
+        link: Link | None,
+        **options: Object,
+    ) -> None:
+        super().__init__(arguments, **options)
+        self.units, self._link = units, link
+
+    @do_not_convert
+    def predictions(self, logits: Tensor) -> dict[str, Tensor]:
+        """Returns "predictions", [batch, label_dimension] float32, and logits if they differ."""
+        if self._link is None:
+            return {"predictions": logits}
+        return {"predictions": self._link(logits), "logits": logits}
+
+    def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures."""
+        outputs = OfExamples({"outputs": predictions["predictions"]})
+        return {SERVING_DEFAULT: outputs, REGRESSION: outputs, PREDICT: dict(predictions)}
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.cast(tf.reshape(labels, tf.shape(logits)), tf.float32)
+
+    @property
+    def _loss_width(self) -> int:
+        return self.units
+
+    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+        names = ("prediction/mean", "label/mean")
+        return super()._metrics_of(metrics) | {name: metrics.Mean(name=name) for name in names}
+
+    def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
+        # As estimators have it: the labels as they are given, of any shape.
+        self._metric_objects["label/mean"].update_state(labels, losses.weights)
+        values = self.predictions(logits)["predictions"]
+        self._metric_objects["prediction/mean"].update_state(values, spread(losses.weights, values))
+
+
+class RegressionHeadLayer(NumberHeadLayer):
+    """Numbers: the loss is the squared difference of labels and logits.
+
+    Args:
+        label_dimension: how many numbers an example has.
+        inverse_link_fn: makes predictions of logits; None: they are the logits.
+        options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
+            `BinaryClassHead`.
+    """
+
+    def __init__(
+        self, label_dimension: int = 1, inverse_link_fn: Link | None = None, **options: Object
+    ) -> None:
+        link = plain(inverse_link_fn)
+        arguments = {"label_dimension": label_dimension, "inverse_link_fn": link}
+        super().__init__(arguments, label_dimension, link, **options)
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.math.squared_difference(logits, labels)
+
+
+class PoissonRegressionHeadLayer(NumberHeadLayer):
+    """Counts: a logit is the logarithm of the mean of a Poisson distribution.
+
+    The prediction is exp(logit), and the loss `tf.nn.log_poisson_loss`.
+
+    Args:
+        label_dimension: how many counts an example has.
+        compute_full_loss: adds Stirling's approximation of the part that no logit changes.
+        options: `weight_column`, `reduction`, `suffix` and `name`; see `BinaryClassHead`.
+    """
+
+    def __init__(
+        self, label_dimension: int = 1, compute_full_loss: bool = True, **options: Object
+    ) -> None:
+        arguments = {"label_dimension": label_dimension, "compute_full_loss": compute_full_loss}
+        super().__init__(arguments, label_dimension, tf.exp, **options)
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        is_full = self._arguments.values["compute_full_loss"]
+        return tf.nn.log_poisson_loss(labels, logits, is_full)
+
+
+class LogisticRegressionHeadLayer(NumberHeadLayer):
+    """Probabilities: labels are in [0, 1], and so are the predictions, the logits' sigmoids.
+
+    The loss is the sigmoid cross entropy.
+
+    Args:
+        options: `weight_column`, `reduction`, `suffix` and `name`; see `BinaryClassHead`.
+    """
+
+    def __init__(self, **options: Object) -> None:
+        super().__init__({}, 1, tf.sigmoid, **options)
+
+    def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return in_range(super()._checked_labels(labels, logits), 2, "Labels must be in [0, 1].")
+
+    def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

@@ -1,0 +1,125 @@
+"""The head of one example as the head of every step of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras.heads.head_layer import Features, HeadLayer
+from tf2_engine.keras.layer_bases.column_layers import PassiveLayer
+from tf2_engine.keras.layer_settings import Arguments, plain
+from tf2_engine.keras.signatures import Outputs
+from tf2_engine.types import Object, Tensor
+
+Steps = Object
+"""A value for each step: [batch, steps, ...], or a SparseTensor of the steps that there are."""
+
+
+class SequenceHeadLayer(PassiveLayer):
+    """The loss, predictions and metrics of a head for every step of sequences.
+
+        head = SequenceHead(BinaryClassHead(weight_column="weight"))
+        loss = head.loss(labels, logits, mask, features)
+
+    Args:
+        head: of one step; its weights, if it has some, are a feature with a weight for each step.
+        mask_key: the key of predictions that has which steps there are.
+
+    Raises:
+        InvalidSpec: `head` is none of one kind of labels, or its weights are a `Numeric`.
+    """
+
+    def __init__(
+        self,
+        head: HeadLayer,
+        mask_key: str = "sequence_mask",
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        super().__init__(name=name, **options)
+        head = plain(head)
+        if not isinstance(head, HeadLayer):
+            raise errors.InvalidSpec(
+                f"`head`: {head!r} is none of one kind of labels. Give one, such as a "
+                "BinaryClassHead."
+            )
+        if not isinstance(head.weight_column, str | None):
+            raise errors.InvalidSpec(
+                f"`head`: its weights of steps are {head.weight_column!r}. Give it the key of a "
+                "feature."
+            )
+        self._arguments = Arguments({"head": head, "mask_key": mask_key})
+        self.head, self.units, self._mask_key = head, head.units, mask_key
+        self.built = True
+
+    @do_not_convert
+    def loss(
+        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
+    ) -> Tensor:
+        """Returns the loss of the steps of a batch, a float32 scalar.
+
+        Args:
+            labels: [batch, steps], or a SparseTensor.
+            logits: [batch, steps, units] float32.
+            mask: [batch, steps] bool: which steps there are.
+            features: those of the batch, if one holds weights, [batch, steps] or a SparseTensor.
+
+        Raises:
+            tf.errors.InvalidArgumentError: labels or weights are of other steps than the mask.
+        """
+        return self.head.loss(*self._flat(labels, logits, mask, features))
+
+    @do_not_convert
+    def update_metrics(
+        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
+    ) -> None:
+        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        self.head.update_metrics(*self._flat(labels, logits, mask, features))
+
+    def results(self) -> dict[str, Tensor]:
+        """Returns the metrics of the batches since the last reset, by their names."""
+        return self.head.results()
+
+    def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Returns the predictions of each step, and the mask, by the keys of estimators.
+
+        Args:
+            logits: [batch, steps, units] float32.
+            mask: [batch, steps] bool.
+        """
+        return {**self.head.predictions(logits), self._mask_key: mask}
+
+    def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Returns the outputs of an export by the names of signatures; the mask is not in them."""
+        of_head = {key: each for key, each in predictions.items() if key != self._mask_key}
+        return self.head.signatures(of_head)
+
+    def call(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Returns the `predictions`."""
+        return self.predictions(logits, mask)
+
+    def _flat(
+        self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None
+    ) -> tuple[Tensor, Tensor, Features]:
+        """Returns labels, logits and weights of the steps that there are, one after another."""
+        key = self.head.weight_column
+        weights = {}
+        if isinstance(key, str):
+            weights[key] = _of_steps((features or {})[key], mask)
+        return _of_steps(labels, mask), tf.boolean_mask(logits, mask), weights
+
+
+def _of_steps(values: Steps, mask: Tensor) -> Tensor:
+    """Returns the values of the steps in a mask, [steps, values of a step]."""
+    if isinstance(values, tf.SparseTensor):
+        flat = tf.sparse.reorder(values).values
+        width = 1
+    else:
+        values = tf.convert_to_tensor(values)
+        flat = tf.boolean_mask(values, mask)
+        width = values.shape[2] if values.shape.rank > 2 else 1
+    count = tf.reduce_sum(tf.cast(mask, tf.int32))
+    return tf.reshape(flat, [count, width])

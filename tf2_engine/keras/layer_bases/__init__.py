@@ -1,0 +1,1 @@
+"""The layers, over the base class of each Keras."""

@@ -1,0 +1,106 @@
+"""The linear model over columns: a weight for each category and each number, and a bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from tf2_engine import errors, preprocessing
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras import columns as column_types
+from tf2_engine.keras.columns import Numeric
+from tf2_engine.keras.layer_bases.column_layers import (
+    ColumnsLayer,
+    counts_of,
+    ids_of,
+    numbers_of,
+    prepared,
+)
+from tf2_engine.keras.layer_settings import plain
+from tf2_engine.types import Object, Tensor
+
+LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
+
+
+class LinearFeaturesLayer(ColumnsLayer):
+    """Sums, for each example, the weights of its categories and its numbers times their weights.
+
+        LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
+
+    All weights begin with zero. The sums of the columns, in the order of their names, are added,
+    and then the bias, as in the linear models of `tf.estimator`.
+
+    Args:
+        columns: `Numeric`, `Indicator` or columns of `tf2_engine.preprocessing`.
+        units: how many sums there are.
+        sparse_combiner: "sum", "mean" or "sqrtn" of an example's categories in a column.
+
+    Raises:
+        WrongType: a column is looked up in a table.
+    """
+
+    def __init__(
+        self,
+        columns: LinearColumn | Sequence[LinearColumn],
+        units: int = 1,
+        sparse_combiner: str = "sum",
+        name: str | None = None,
+        **options: Object,
+    ) -> None:
+        listed = plain(columns)
+        for each in listed if isinstance(listed, Sequence) else [listed]:
+            if not isinstance(each, LinearColumn):
+                raise errors.WrongType(
+                    f"{each!r} is no column of a linear model. Give the column of its ids, or a "
+                    "Numeric or Indicator."
+                )
+        arguments = {"units": units, "sparse_combiner": sparse_combiner}
+        super().__init__(listed, name, arguments, **options)
+        self._units, self._combiner = units, sparse_combiner
+        self._bias: Object = None
+
+    def _make_variables(self) -> None:
+        """Makes the weights of each column, [categories or width, units], and the bias."""
+        for each in self._columns:
+            name, rows = column_types.scope_name(each), _rows(each)
+            self._variables[column_types.column_name(each)] = self._zeros(
+                f"{name}.weights", (rows, self._units)
+            )
+        self._bias = self._zeros("bias_weights", (self._units,))
+
+    def call(self, features: Mapping[str, Object]) -> Tensor:
+        """Returns [batch, units] float32."""
+        return self._sum(features)
+
+    @do_not_convert
+    def _sum(self, features: Mapping[str, Object]) -> Tensor:
+        ids, weights = prepared(self._preprocessing, features)
+        sums = []
+        for each in self._columns:
+            name = column_types.column_name(each)
+            variable = tf.convert_to_tensor(self._variables[name])
+            if isinstance(each, preprocessing.Column):
+                looked_up = tf.nn.safe_embedding_lookup_sparse(
+                    variable, ids[name], weights.get(name), combiner=self._combiner
+                )
+                sums.append(looked_up)
+            elif isinstance(each, Numeric):
+                sums.append(tf.matmul(numbers_of(each, features), variable))
+            else:
+                sums.append(tf.matmul(counts_of(ids[name], _rows(each)), variable))
+        total = sums[0] if len(sums) == 1 else tf.add_n(sums)
+        return tf.nn.bias_add(total, tf.convert_to_tensor(self._bias))
+
+    def _zeros(self, name: str, shape: tuple[int, ...]) -> Object:
+        return self.add_weight(name=name, shape=shape, initializer="zeros")  # type: ignore[attr-defined]
+
+
+def _rows(column: LinearColumn) -> int:
+    """Returns how many weights a column has for each sum."""
+    if isinstance(column, Numeric):
+        return math.prod(column.shape)
+    ids = ids_of(column)
+    assert ids is not None
+    return column_types.num_buckets(ids)

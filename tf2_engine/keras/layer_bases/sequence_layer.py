@@ -1,0 +1,119 @@
+"""The features that a recurrent network starts with: sequences, concatenated step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.keras import columns as column_types
+from tf2_engine.keras.columns import ModelColumn, SequenceNumeric, TableColumn
+from tf2_engine.keras.layer_bases.column_layers import (
+    EmbeddingColumnsLayer,
+    counts_of,
+    ids_of,
+    lengths_key,
+)
+from tf2_engine.preprocessing import Prepared
+from tf2_engine.types import Object, SparseTensor, Tensor
+
+
+class _Steps(NamedTuple):
+    """The values of a column: [batch, steps, width] float32, and its lengths, [batch] int64."""
+
+    values: Tensor
+    lengths: Tensor
+
+
+class SequenceFeaturesLayer(EmbeddingColumnsLayer):
+    """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
+
+    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
+    columns are raw, and computed on a host.
+
+    Args:
+        columns: one or several: `TableColumn`s with a `max_sequence_length`, `SequenceNumeric`s, or
+            `PlainEmbedding`s and `Indicator`s of a `preprocessing.Sequence`.
+    """
+
+    def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
+        """Returns [batch, steps, the sum of widths] float32 and lengths, [batch] int64.
+
+        The lengths are those of the first column; steps behind them are zeros, but of a
+        `SequenceNumeric` its default.
+
+        Raises:
+            InvalidInput: a column is none of a sequence, or the feature of a `SequenceNumeric` is
+                dense.
+            tf.errors.InvalidArgumentError: raw columns have other lengths than the first of them.
+        """
+        return self._concatenated(features)
+
+    @do_not_convert
+    def _concatenated(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
+        prepared = Prepared({}, None, {})
+        if self._preprocessing.columns:
+            prepared = self._preprocessing(features)
+        parts = [self._steps(each, features, prepared) for each in self._columns]
+        of_raw = [
+            part.lengths
+            for each, part in zip(self._columns, parts, strict=True)
+            if not isinstance(each, TableColumn)
+        ]
+        message = "The sequences of a batch have other lengths in one feature than in another."
+        checks = [tf.debugging.assert_equal(each, of_raw[0], message) for each in of_raw[1:]]
+        with tf.control_dependencies([each for each in checks if each is not None]):
+            values = [tf.identity(part.values) for part in parts]
+        return values[0] if len(values) == 1 else tf.concat(values, -1), parts[0].lengths
+
+    def _steps(
+        self, column: ModelColumn, features: Mapping[str, Object], prepared: Prepared
+    ) -> _Steps:
+        if isinstance(column, TableColumn):
+            return _Steps(features[column.key], features[lengths_key(column.key)])
+        if isinstance(column, SequenceNumeric):
+            return _numbers(column, features[column.key])
+        name, categorical = column_types.column_name(column), ids_of(column)
+        if categorical is None or not categorical.is_sequence:
+            raise errors.InvalidInput(
+                f"{name!r} is no column of a sequence. Give it to `DenseFeatures`, or make it of a "
+                "`preprocessing.Sequence`."
+            )
+        ids = _by_step(prepared.ids[name])
+        if isinstance(column, column_types.PlainEmbedding):
+            weights = (prepared.weights or {}).get(name)
+            values = self._looked_up(column, ids, None if weights is None else _by_step(weights))
+        else:
+            values = counts_of(ids, column_types.num_buckets(categorical))
+        return _Steps(values, prepared.lengths[name])
+
+
+def _by_step(sparse: SparseTensor) -> SparseTensor:
+    """Returns [batch, steps, values of a step]: of [batch, steps], each has one."""
+    if sparse.shape.rank != 2:
+        return sparse
+    shape = sparse.dense_shape
+    return tf.sparse.reshape(sparse, [shape[0], shape[1], 1])
+
+
+def _numbers(column: SequenceNumeric, values: Object) -> _Steps:
+    if not isinstance(values, tf.SparseTensor):
+        raise errors.InvalidInput(
+            f"Feature {column.key!r}: a SequenceNumeric takes a SparseTensor, which says how long "
+            f"sequences are; got {values!r}. Make it by tf.sparse.from_dense, or parse Examples."
+        )
+    if column.normalizer_fn is not None:
+        values = column.normalizer_fn(values)
+    width = math.prod(column.shape)
+    default = tf.cast(column.default_value, values.dtype)
+    dense = tf.sparse.to_dense(values, default_value=default)
+    numbers = tf.reshape(tf.cast(dense, tf.float32), [tf.shape(dense)[0], -1, width])
+    # Of [batch, all numbers] one after another, a step has `width` numbers.
+    per_step = width if values.shape.rank == 2 else 1
+    steps = values.indices[:, 1] // per_step + 1
+    ends = tf.math.unsorted_segment_max(steps, values.indices[:, 0], values.dense_shape[0])
+    return _Steps(numbers, tf.maximum(ends, 0))

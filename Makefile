@@ -112,7 +112,7 @@ full-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m '$(FULL)' compat_tests
 
 soak-%: $(ENVS)/tf%/.ready
-	$(ENVS)/tf$*/bin/python -m pytest -m soak compat_tests
+	$(ENVS)/tf$*/bin/python -m pytest -m 'soak and not elsewhere' compat_tests
 	$(MAKE) --no-print-directory sanitize sanitize-threads TF=$*
 
 # What tf.functions run does not count where TensorFlow rewrites them first (AutoGraph).

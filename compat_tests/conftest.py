@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "full: thorough; not in the quick tier",
         "soak: very long; in no other tier",
-        "elsewhere: tried on the other TensorFlow alone, but for the soak; set by conftest.py",
+        "elsewhere: tried on the other TensorFlow alone; set by conftest.py",
         "stock: compares with stock's TPUEstimator; collected where there is one",
         "whole: tried on both versions of TensorFlow, with all its parameters",
     ):
@@ -136,8 +136,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_elsewhere(item: pytest.Item) -> bool:
     """Returns whether a test is tried on the other version of TensorFlow alone."""
-    bound = any(map(item.get_closest_marker, ("stock", "whole", "soak")))
-    thorough = item.get_closest_marker("full") is not None
+    bound = any(map(item.get_closest_marker, ("stock", "whole")))
+    thorough = any(map(item.get_closest_marker, ("full", "soak")))
     if bound or not version_shares.is_shared(item.nodeid, thorough):
         return False
     parameters = item.callspec.params if hasattr(item, "callspec") else {}

@@ -38,7 +38,7 @@ def test_tests_that_share_an_engine_go_together() -> None:
             assert len({version_shares.is_tried_by(name, version, group) for name in names}) == 1
 
 
-def test_programs_run_on_both_versions_in_the_full_tier() -> None:
+def test_programs_run_on_both_versions_in_the_other_tiers() -> None:
     """Of thorough tests matrices are divided, and neither migrated programs nor the project's."""
     for folder in ("migrate", "project", "verify"):
         assert not version_shares.is_shared(f"compat_tests/{folder}/test_a.py::test_b", True)

@@ -2,7 +2,6 @@
 
 These are tests of what does not depend on the version, or of matrices so large that a half of their
 entries tells of a version what it has changed. What compares with stock is tried wherever stock is.
-The soak tries every test on both versions.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import pathlib
 import zlib
 
 THOROUGH = ("convert", "engine", "native", "serving", "tpu", "translation")
-"""Folders, below the suite's, whose tests are shared in the full tier, too: matrices."""
+"""Folders, below the suite's, whose tests are shared in the other tiers, too: matrices."""
 
 QUICK = (*THOROUGH, "migrate", "project", "verify/test_verify_power.py")
 """Folders and files whose quick tests are shared."""

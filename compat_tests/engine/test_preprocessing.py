@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimator_bridge.migrate.read_inputs import read_input
+from estimator_bridge.migrate.legacy_specs.read_inputs import read_input
 from tf2_engine import Adagrad, TPUEmbedding, errors
 from tf2_engine import preprocessing as pre
 

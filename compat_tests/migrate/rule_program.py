@@ -7,9 +7,9 @@ import textwrap
 from compat_tests.migrate import keras_rule_program
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import LISTED
-from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
+from estimator_bridge.migrate.syntax.modules import ALONE
 
 _PROGRAM = """\
 import tensorflow.compat.v1 as tf

@@ -7,8 +7,8 @@ import pytest
 from compat_tests.support import migrate_corpus
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS
-from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.selection import ALL
+from estimator_bridge.migrate.syntax.modules import ALONE
 
 SOURCE = migrate_corpus.programs()["two_optimizers"].source
 FIRST = ".minimize(loss, step, var_list=kernels)"

@@ -22,11 +22,12 @@ from compat_tests.project.test_docs import write_data
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import forms, sparse_core_rules
+from estimator_bridge.migrate import forms
 from estimator_bridge.migrate.blockers import Refused
-from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL
+from estimator_bridge.migrate.syntax.modules import ALONE
+from estimator_bridge.migrate.tf2 import sparse_core_rules
 from estimator_bridge.settings.catalogue import ROWS
 
 STEPS = 4

@@ -20,8 +20,9 @@ import pytest
 from compat_tests.support.examples import EXAMPLES, rewritten
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import Rewritten, adopt, migrate, tf2_rules
+from estimator_bridge.migrate import Rewritten, adopt, migrate
 from estimator_bridge.migrate.forms import LISTED
+from estimator_bridge.migrate.tf2 import tf2_rules
 from tf2_engine import training
 
 PROGRAM = '''\

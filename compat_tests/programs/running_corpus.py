@@ -15,8 +15,8 @@ import traceback
 
 from compat_tests.support import migrate_corpus
 from estimator_bridge.migrate.forms import FORMS
-from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.selection import ALL
+from estimator_bridge.migrate.syntax.modules import ALONE
 
 
 def main() -> None:

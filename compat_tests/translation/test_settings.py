@@ -13,7 +13,7 @@ from compat_tests.support import legacy_specs, setting_tables, translating
 from compat_tests.support.legacy_specs import OURS, needs_stock
 from estimator_bridge import audit
 from estimator_bridge.legacy import run_config
-from estimator_bridge.migrate.spec_to_tf2 import EFFECTS
+from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import EFFECTS
 from estimator_bridge.settings.catalogue import ROWS, RULES, readers
 from estimator_bridge.settings.legacy_spec import SPEC, Note
 from estimator_bridge.settings.row import LOOKUP, SEVERITIES, ChangeText, SettingRow

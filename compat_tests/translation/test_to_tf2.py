@@ -13,7 +13,7 @@ import tensorflow as tf
 from compat_tests.cases import config_protos
 from compat_tests.cases.legacy import Case, Column, Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, translating
-from estimator_bridge.migrate.spec_to_tf2 import EFFECTS
+from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import EFFECTS
 from tf2_engine import TPUEmbedding, specs
 
 emb = tf.tpu.experimental.embedding

@@ -107,7 +107,8 @@ def _staged_folder(
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
     """Writes the new folder to a place where it can be tried; returns the new sources."""
-    from estimator_bridge.migrate import package_names, packages
+    from estimator_bridge.migrate import packages
+    from estimator_bridge.migrate.syntax import package_names
 
     for each in packages.files_of(folder):
         copy = staged / each.relative_to(folder)

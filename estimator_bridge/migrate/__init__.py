@@ -13,9 +13,14 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from estimator_bridge.migrate.bridge_form import adopt
     from estimator_bridge.migrate.keras_form.form import migrate_to_keras
+    from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import (
+        Change,
+        Report,
+        TF2Embedding,
+        to_tf2,
+    )
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
-    from estimator_bridge.migrate.spec_to_tf2 import Change, Report, TF2Embedding, to_tf2
-    from estimator_bridge.migrate.tf2_form import migrate
+    from estimator_bridge.migrate.tf2.tf2_form import migrate
 
 
 __all__ = [

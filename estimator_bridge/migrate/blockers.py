@@ -10,8 +10,8 @@ import libcst as cst
 from libcst import matchers
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.removal import Removal
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.syntax.removal import Removal
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 

@@ -11,17 +11,7 @@ import libcst as cst
 from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate import import_statements, quoted_names, selection
-from estimator_bridge.migrate.import_statements import (
-    Aliases,
-    Imported,
-    ImportStatement,
-    is_import,
-    is_import_line,
-    is_preface,
-)
-from estimator_bridge.migrate.modules import ALONE, Modules
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of, comment_lines
+from estimator_bridge.migrate import selection
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection
 from estimator_bridge.migrate.stock_replacements import (
@@ -32,6 +22,17 @@ from estimator_bridge.migrate.stock_replacements import (
     place_of,
     refusal_of,
 )
+from estimator_bridge.migrate.syntax import import_statements, quoted_names
+from estimator_bridge.migrate.syntax.import_statements import (
+    Aliases,
+    Imported,
+    ImportStatement,
+    is_import,
+    is_import_line,
+    is_preface,
+)
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of, comment_lines
 from estimator_bridge.settings import quirks
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement

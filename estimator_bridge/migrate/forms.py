@@ -8,21 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import (
-    bridge_form,
-    keras_losses,
-    sparse_core_rules,
-    tf2_form,
-    tf2_rules,
-)
+from estimator_bridge.migrate import bridge_form, keras_losses
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import form as keras_form
 from estimator_bridge.migrate.keras_form import refusals
 from estimator_bridge.migrate.keras_form.package import migrate_package
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
-from estimator_bridge.migrate.modules import Modules
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Rule, Selection
+from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_form, tf2_rules
 
 Rewrite = Callable[[str, str, Selection, Modules], Rewritten]
 """Takes a source, its name for errors, the rules that are applied and the other modules."""

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import names, tf2_form
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import Form
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
-from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
+from estimator_bridge.migrate.syntax import names
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.tf2 import tf2_form
 
 _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"

@@ -9,12 +9,13 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import packages, sparse_core_rules, tf1_programs
+from estimator_bridge.migrate import packages, tf1_programs
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
-from estimator_bridge.migrate.modules import ALONE
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL
+from estimator_bridge.migrate.syntax.modules import ALONE
+from estimator_bridge.migrate.tf2 import sparse_core_rules
 from tf2_engine.types import Object
 
 

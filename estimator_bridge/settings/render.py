@@ -54,7 +54,7 @@ def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
 
 
 def change(note: Note, quirks: str, **fields: Object) -> dict[str, str] | None:
-    """Returns the fields of `migrate.spec_to_tf2.Change` for a note, or None if it has none.
+    """Returns the fields of `migrate.legacy_specs.spec_to_tf2.Change` for a note, or None.
 
     Args:
         **fields: of the texts: `kind`, the engine's optimizer; `rate`, the legacy learning rate;

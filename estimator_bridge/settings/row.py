@@ -84,7 +84,7 @@ class ChangeText(NamedTuple):
     """The texts on a setting's change by `to_tf2`; for the fields in them see `render.change`.
 
     Attributes:
-        effect: one of `migrate.spec_to_tf2.EFFECTS`.
+        effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
         now: what takes the setting's place; empty if nothing does.
         was: the value for readers, if not the value itself.
         setting: its name, if not the first that the row reads.

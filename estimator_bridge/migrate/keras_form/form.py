@@ -26,8 +26,8 @@ from estimator_bridge.migrate.keras_form.program_text import (
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
 from estimator_bridge.migrate.keras_form.straight import straightening
-from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}

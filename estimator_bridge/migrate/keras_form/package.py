@@ -14,9 +14,9 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     ModuleText,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.modules import Modules
-from estimator_bridge.migrate.parsed_program import check_source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 
 def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Rewritten]:

@@ -17,7 +17,7 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     rename_definitions,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.modules import Modules
+from estimator_bridge.migrate.syntax.modules import Modules
 
 _MARK = re.compile(r'^"@@module (\d+)@@"\n', re.MULTILINE)
 _FUTURE = "from __future__ import annotations\n"

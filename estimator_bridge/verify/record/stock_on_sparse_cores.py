@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from estimator_bridge.migrate.spec_to_tf2 import stock_optimizer
+from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import stock_optimizer
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.backends.interface import FeatureInput, PerCore, Rates, StepInputs

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form.program_text import global_names
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.modules import Modules
+from estimator_bridge.migrate.syntax.modules import Modules
 
 MARK = '"@@module {}@@"\n'
 _OWN = "__of_{}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from estimator_bridge.migrate import import_statements, names
-from estimator_bridge.migrate.import_statements import ImportStatement
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.tf2_edits import Tf2Edits
+from estimator_bridge.migrate.syntax import import_statements, names
+from estimator_bridge.migrate.syntax.import_statements import ImportStatement
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 
 _RULE = "import-stock"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from estimator_bridge.migrate import spec_to_keras_rs
+from estimator_bridge.migrate.legacy_specs import spec_to_keras_rs
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec

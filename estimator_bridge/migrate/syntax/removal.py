@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 from libcst import matchers, metadata
 
-from estimator_bridge.migrate.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 class Removal:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import spec_to_keras_rs, spec_to_sparse_cores
-from estimator_bridge.migrate.read_inputs import inputs_of_columns, inputs_of_ids
+from estimator_bridge.migrate.legacy_specs import spec_to_keras_rs, spec_to_sparse_cores
+from estimator_bridge.migrate.legacy_specs.read_inputs import inputs_of_columns, inputs_of_ids
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.detect import notes_of_spec

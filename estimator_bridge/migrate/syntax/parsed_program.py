@@ -11,7 +11,7 @@ from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 
 _IMPORT = metadata.QualifiedNameSource.IMPORT
 

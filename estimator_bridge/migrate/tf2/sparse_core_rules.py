@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from estimator_bridge.legacy import parameters
-from estimator_bridge.migrate.parsed_program import code_of
-from estimator_bridge.migrate.tf2_edits import Tf2Edits
-from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.migrate.syntax.parsed_program import code_of
+from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
+from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 from estimator_bridge.settings.catalogue import ROWS, readers
 from estimator_bridge.settings.detectors import is_set
 from estimator_bridge.translation import on_sparse_cores

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 import libcst as cst
 from libcst import matchers
 
-from estimator_bridge.migrate import import_statements
-from estimator_bridge.migrate.modules import ALONE
-from estimator_bridge.migrate.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax import import_statements
+from estimator_bridge.migrate.syntax.modules import ALONE
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 _LIBRARY = "tf2_engine.training."
 _INSTALL = "estimator_bridge.install"

@@ -8,24 +8,19 @@ import libcst as cst
 from libcst import matchers
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import (
-    names,
-    quoted_names,
-    sparse_core_rules,
-    stock_replacements,
-    tf2_imports,
-    tf2_rules,
-)
+from estimator_bridge.migrate import stock_replacements
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
-from estimator_bridge.migrate.edits import Edits
-from estimator_bridge.migrate.import_statements import ImportStatement
-from estimator_bridge.migrate.modules import ALONE, Modules
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
-from estimator_bridge.migrate.tf2_actions import Tf2Actions
-from estimator_bridge.migrate.tf2_edits import Tf2Edits
-from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.migrate.syntax import names, quoted_names
+from estimator_bridge.migrate.syntax.edits import Edits
+from estimator_bridge.migrate.syntax.import_statements import ImportStatement
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules
+from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
+from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
+from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 
 NO_TRAINING = "no-training"
 """The id of a rule of whole programs."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate.edits import Edits
-from estimator_bridge.migrate.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax.edits import Edits
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 
 def renamed(source: str, name: str, old: str, new: str) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from estimator_bridge.migrate import tf2_rules
-from estimator_bridge.migrate.edits import Edits, commented_out, lines_of
-from estimator_bridge.migrate.parsed_program import MARK, ParsedProgram
-from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import Line
+from estimator_bridge.migrate.syntax.edits import Edits, commented_out, lines_of
+from estimator_bridge.migrate.syntax.parsed_program import MARK, ParsedProgram
+from estimator_bridge.migrate.syntax.removal import Removal
+from estimator_bridge.migrate.tf2 import tf2_rules
 
 _WIDTH = 100
 """Of lines with reasons: what most guides to style allow."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import libcst as cst
 
-from estimator_bridge.migrate import names, tf2_rules
 from estimator_bridge.migrate.blockers import Blockers
-from estimator_bridge.migrate.comments import Comments
-from estimator_bridge.migrate.edits import Edits
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.removal import Removal
 from estimator_bridge.migrate.rewrite_report import Kind, Line
 from estimator_bridge.migrate.selection import Selection
-from estimator_bridge.migrate.tf2_rules import NameRule
+from estimator_bridge.migrate.syntax import names
+from estimator_bridge.migrate.syntax.edits import Edits
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.syntax.removal import Removal
+from estimator_bridge.migrate.tf2 import tf2_rules
+from estimator_bridge.migrate.tf2.comments import Comments
+from estimator_bridge.migrate.tf2.tf2_rules import NameRule
 
 
 class Tf2Edits:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from estimator_bridge.migrate.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
 
 
 class QuotedName(NamedTuple):

@@ -6,7 +6,7 @@ import re
 
 import libcst as cst
 
-from estimator_bridge.migrate.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
 
 Span = tuple[int, int]
 """The offsets of the first character and of the one behind the last."""

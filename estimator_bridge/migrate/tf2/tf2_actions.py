@@ -8,13 +8,13 @@ from typing import TypeAlias
 import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
-from estimator_bridge.migrate import tf2_rules
 from estimator_bridge.migrate.blockers import BRIDGE_FORM
-from estimator_bridge.migrate.comments import sentence
-from estimator_bridge.migrate.parsed_program import code_of
-from estimator_bridge.migrate.quoted_names import QuotedName
-from estimator_bridge.migrate.tf2_edits import Tf2Edits
-from estimator_bridge.migrate.tf2_rules import Action, NameRule
+from estimator_bridge.migrate.syntax.parsed_program import code_of
+from estimator_bridge.migrate.syntax.quoted_names import QuotedName
+from estimator_bridge.migrate.tf2 import tf2_rules
+from estimator_bridge.migrate.tf2.comments import sentence
+from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
+from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 from estimator_bridge.settings import quirks
 
 _TABLES = "embedding_config_spec"

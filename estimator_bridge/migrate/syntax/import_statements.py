@@ -12,8 +12,8 @@ from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import stock_replacements as stock
-from estimator_bridge.migrate.modules import ALONE, Modules
 from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
 IMPORT = matchers.Import() | matchers.ImportFrom()

@@ -1,0 +1,1 @@
+"""A legacy spec as the objects of TensorFlow 2."""

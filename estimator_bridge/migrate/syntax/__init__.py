@@ -1,0 +1,1 @@
+"""A program as text and tree, and edits of its text."""

@@ -142,11 +142,21 @@ def test_stock_is_what_its_program_is_migrated_to(tmp_path: pathlib.Path) -> Non
 FAULTS = {
     "gradients of tables": (
         """\
-from tf2_engine.training import model
-right = model._share
-model._share = lambda *args: 2 * right(*args)
+from tf2_engine.training import differentiation
+right = differentiation.Differentiated
+differentiation.Differentiated = lambda loss, share, *args: right(loss, 2 * share, *args)
 """,
         ["first in table tbl_word, gradient word, step 1", "gradient scale"],
+    ),
+    "gradients as tables take them": (
+        """\
+from tf2_engine.training.differentiation import Differentiations
+right = Differentiations.gradients
+def wrong(self, *args):
+    return {key: 2 * gradient for key, gradient in right(self, *args).items()}
+Differentiations.gradients = wrong
+""",
+        ["first in table tbl_word, slot accumulators", "step 1", "gradient scale"],
     ),
     "gradients of the model": (
         """\
@@ -189,6 +199,14 @@ saved_models._load = wrong
     ),
 }
 """By what is wrong, code that makes it so, and what verify says of it."""
+
+
+def test_each_fault_is_put_where_the_library_has_code() -> None:
+    """The functions that faults replace are there; the thorough tests run them."""
+    program = ["import tensorflow.compat.v1 as tf", *(wrong for wrong, _ in FAULTS.values())]
+    ran = subprocess.run([sys.executable, "-c", "\n".join(program)], capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.full

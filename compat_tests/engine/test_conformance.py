@@ -70,10 +70,10 @@ FULL_FACTORS = {
     "mode": MODES,
     "driver": DRIVERS,
 }
-"""What is combined with what in the thorough tiers; the rest takes turns, and so do cases."""
+"""Settings that the full tier and the soak combine; other settings and cases take turns."""
 TRACED_FACTORS = {**FULL_FACTORS, "mode": tuple(mode for mode in MODES if mode != "eager")}
-"""Of these the full tier has every three levels, and the soak every combination: a table takes
-seconds to trace where several hosts have a part of it, and a tenth of that eagerly."""
+"""Of these the full tier has every three levels, and the soak all other combinations: where several
+hosts have a part of a table it takes seconds to trace."""
 
 BATCH, LENGTH, STEPS = 3, 2, 3
 RATE = 0.125
@@ -165,7 +165,7 @@ def full() -> list[Combination]:
 
 
 def tiers() -> tuple[list[Combination], list[Combination]]:
-    """Returns what of every combination is in the full tier, and what in the soak."""
+    """Returns the combinations of the full tier, and those of the soak."""
     chosen = {tuple(row.values()) for row in covering(3, TRACED_FACTORS, REFUSED_HERE)}
     thorough: list[Combination] = []
     rest: list[Combination] = []
@@ -333,7 +333,7 @@ def test_steps_follow_the_reference_in_many_combinations(group: Group, place: in
 @pytest.mark.soak
 @pytest.mark.parametrize("group, place", together(REST, "kind"))
 def test_steps_follow_the_reference_in_every_combination(group: Group, place: int) -> None:
-    """They are in all the others."""
+    """They are in all other combinations."""
     check(group, place)
 
 

@@ -30,7 +30,7 @@ def is_tried_by(nodeid: str, version: str, group: str = "") -> bool:
     """Returns whether a shared test is tried on a version of TensorFlow, in every process alike.
 
     Args:
-        group: those whose tests share what takes the time, such as an engine; they go together.
+        group: the name of a group of tests that share an engine; one version tries all of them.
     """
     name = _in_suite(nodeid)
     drawn = f"{name.partition('[')[0]}[{group}]" if group else name

@@ -1,1 +1,1 @@
-"""The calls of an estimator and of what it is given, and those that replace them."""
+"""The calls by which a program makes and uses estimators, and the calls that replace them."""

@@ -1,1 +1,1 @@
-"""A program as text and tree: what it says, and edits of it."""
+"""The text and the syntax tree of a program, and edits of its text."""

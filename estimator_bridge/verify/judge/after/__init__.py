@@ -1,1 +1,1 @@
-"""The comparison of what follows a training: evaluations, predictions, exports."""
+"""Comparisons of evaluations, predictions and exports, which follow a training."""

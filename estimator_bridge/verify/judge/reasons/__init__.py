@@ -1,1 +1,1 @@
-"""The causes of a first difference, by what would have made these numbers."""
+"""Finds the causes of the first difference: changes that would give these numbers."""

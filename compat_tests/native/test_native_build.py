@@ -280,14 +280,15 @@ def test_the_setting_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_leaves_tables_to_tensorflow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a machine with a GPU the native ops are used only on request."""
+    """On a machine with a GPU the native ops are not used, and an error where they are required."""
     monkeypatch.delenv(loading.SETTING, raising=False)
     monkeypatch.setattr(loading, "on_gpu", lambda: True)
     loading._warn_once.cache_clear()  # a test before may have been told
     with caplog.at_level(logging.WARNING):
         assert loading.host_ops() is None
     assert "there is a GPU" in caplog.text
-    assert loading.host_ops(True) is loading.load().ops
+    with pytest.raises(errors.InvalidSpec, match="there is a GPU"):
+        loading.host_ops(True)
 
 
 def test_the_doctor_says_what_is_used(

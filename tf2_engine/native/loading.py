@@ -31,6 +31,11 @@ _OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)
 
 _VALUES = {"auto": None, "0": False, "1": True}
 
+_ON_GPU = (
+    "there is a GPU, and the native ops run on CPUs; to use them, make the engine and run its "
+    "steps in `with tf.device('/CPU:0')`"
+)
+
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 
@@ -51,10 +56,8 @@ def host_ops(native: bool | None = None) -> Object:
     wanted = _VALUES[setting()] if native is None else native
     if wanted is False:
         return None
-    if wanted is None and on_gpu():
-        loaded = Loaded(None, "there is a GPU, and the native ops run on CPUs")
-    else:
-        loaded = load()
+    # Asked first: who has a GPU and no compiler should not be sent for a compiler.
+    loaded = Loaded(None, _ON_GPU) if on_gpu() else load()
     if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
             f"The native host ops are required (native=True, or {SETTING}=1), but cannot be used: "

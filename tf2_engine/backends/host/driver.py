@@ -28,12 +28,6 @@ _Value = TypeVar("_Value")
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
-_NATIVE_ON_GPU = (
-    f"The native ops are required (native=True, or {loading.SETTING}=1), but tables are on a GPU, "
-    "for which there are none. Make the engine, and run its steps, in `with tf.device('/CPU:0')`, "
-    "or leave the choice open."
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
@@ -207,12 +201,10 @@ class HostDriver(StepDriver):
     def _kernels_for(self, plan: Plan) -> KernelSet:
         """Returns native kernels for the tables that they support, if they are allowed."""
         ops = loading.host_ops(self._native)
+        if loading.on_gpu():
+            return GpuKernels(plan, self._tables)
         names = {table.name for table in plan.tables if ops is not None and supports(table)}
         fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
-        if loading.on_gpu():
-            if names:
-                raise errors.InvalidSpec(_NATIVE_ON_GPU)
-            return GpuKernels(plan, self._tables)
         plain = TensorFlowKernels(plan, self._tables)
         if not names:
             return plain

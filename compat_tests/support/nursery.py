@@ -104,8 +104,10 @@ class Nursery:
         for task in self._tasks:
             task.kill()
         assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 def main() -> None:

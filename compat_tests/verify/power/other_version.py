@@ -44,8 +44,10 @@ class OtherVersion:
         traceback: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
     def record(
         self, program: str, of_program: Program, side: str, request: RecordingRequest

@@ -288,8 +288,11 @@ def test_a_fork_has_signals_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(1.0)
         assert (status, steps.stop_requested, steps.num_rescues) == (signal.SIGTERM, None, 0)
         signal.raise_signal(signal.SIGINT)
-        time.sleep(1.0)
-        assert (steps.stop_requested, steps.num_rescues > 0) == (signal.SIGINT, True)
+        began = time.monotonic()
+        while not steps.num_rescues:
+            assert time.monotonic() - began < 60, "a signal of the process itself rescues nothing"
+            time.sleep(0.05)
+        assert steps.stop_requested == signal.SIGINT
         steps.stop_requested = None
 
 

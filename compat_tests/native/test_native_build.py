@@ -310,6 +310,11 @@ def test_the_doctor_says_what_is_used(
     monkeypatch.setenv(loading.SETTING, "0")
     assert cli.main(["doctor"]) == 0
     assert "not used, because the setting says so" in capsys.readouterr().out
+    monkeypatch.setenv(loading.SETTING, "1")
+    with monkeypatch.context() as with_gpu:
+        with_gpu.setattr(loading, "on_gpu", lambda: True)
+        assert cli.main(["doctor"]) == 0
+    assert "not used, because there is a GPU" in capsys.readouterr().out
     monkeypatch.delenv(loading.SETTING)
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert cli.main(["doctor"]) == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -37,9 +39,10 @@ FOUND, NAMED = 0.95, 0.85
 
 
 @pytest.fixture(scope="module")
-def comparer(tmp_path_factory: pytest.TempPathFactory) -> Comparer:
+def comparer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparer]:
     """A comparer whose sides A serve all tests."""
-    return Comparer(tmp_path_factory.mktemp("power"))
+    with contextlib.closing(Comparer(tmp_path_factory.mktemp("power"))) as shared:
+        yield shared
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -71,9 +74,9 @@ def test_faults_are_found_and_named(size: int, tmp_path: pathlib.Path) -> None:
 )
 def test_no_honest_pair_differs(size: int, tmp_path: pathlib.Path) -> None:
     """Of all honest pairs at a batch size none differs."""
-    comparer = Comparer(tmp_path)
     pairs = [pair for pair in honest.pairs() if pair.a.program.batch_size == size]
-    judged = [measure.judge_pair(comparer, pair)[0] for pair in pairs]
+    with contextlib.closing(Comparer(tmp_path)) as comparer:
+        judged = [measure.judge_pair(comparer, pair)[0] for pair in pairs]
 
     assert [(one.title, one.why) for one in judged if one.is_alarm] == []
 
@@ -123,7 +126,8 @@ def visible_divergences(directory: pathlib.Path, batch_size: int, steps: int) ->
 
     model = dataclasses.replace(_PLAIN.model, loss=summed)
     program = dataclasses.replace(_PLAIN, model=model, batch_size=batch_size, steps=steps)
-    result = Comparer(directory).compare("plain", Run(program), Run(program, "bridge-native"))
+    with contextlib.closing(Comparer(directory)) as comparer:
+        result = comparer.compare("plain", Run(program), Run(program, "bridge-native"))
     assert result.equal, str(result)
     return {
         one.name: one.visible

@@ -96,12 +96,16 @@ class Comparer:
     """Compares sides B with recordings of sides A, each of which is made once.
 
     Args:
-        directory: where recordings go; those of sides B are removed.
+        directory: where recordings go; those of sides B are removed at once.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
         self._number = 0
+
+    def close(self) -> None:
+        """Removes the recordings of sides A: gigabytes, where batches are large."""
+        shutil.rmtree(self._directory / "a", ignore_errors=True)
 
     def compare(
         self, name: str, a: Recorded, b: Recorded, options: ComparisonOptions | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import pathlib
@@ -60,11 +61,11 @@ def _smallest(result: Result) -> str:
 def judge_all(
     directory: pathlib.Path, names: list[str], sizes: tuple[int, ...] = BATCH_SIZES
 ) -> Iterator[tuple[Judged, Result]]:
-    """Yields what verify says of faults, program by program, so that few recordings are kept."""
+    """Yields what verify says of faults, size by size; recordings of one size are kept."""
     for size in sizes:
-        comparer = Comparer(directory / str(size))
-        for name in sorted(names, key=lambda one: FAULTS[one].program):
-            yield judge(comparer, name, size)
+        with contextlib.closing(Comparer(directory / str(size))) as comparer:
+            for name in sorted(names, key=lambda one: FAULTS[one].program):
+                yield judge(comparer, name, size)
 
 
 class JudgedPair(NamedTuple):

@@ -276,7 +276,7 @@ def test_native_ops_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(loading, "on_gpu", lambda: True)
     monkeypatch.setattr(loading, "load", lambda: loading.Loaded(None, "there is no compiler"))
     embedding = engine(HostDriver(native=True))
-    with pytest.raises(errors.InvalidSpec, match=r"there is a GPU.*tf.device\('/CPU:0'\)"):
+    with pytest.raises(errors.InvalidSpec, match=r"tables are on a GPU.*tf.device\('/CPU:0'\)"):
         embedding.build_for([(BATCH,)] * (FEATURES))
     embedding = engine(HostDriver())
     embedding.build_for([(BATCH,)] * (FEATURES))

@@ -31,7 +31,7 @@ def test_shares_are_of_a_size() -> None:
 
 
 def test_tests_that_share_an_engine_go_together() -> None:
-    """One version tries all tests of a group, whatever each is called."""
+    """All tests of a group are tried on the same version."""
     names = [f"compat_tests/engine/test_x.py::test_y[{number}]" for number in range(50)]
     for version in ("2.15.1", "2.21.0"):
         for group in ("a", "b", "c", "d"):

@@ -63,7 +63,7 @@ def _native_ops() -> str:
 
     if loading.setting() == "0":
         return "not used, because the setting says so"
-    if loading.on_gpu():
+    if loading.setting() == "auto" and loading.on_gpu():
         return "not used, because there is a GPU"
     try:
         if (path := build.existing(loading.SOURCE)) is None:

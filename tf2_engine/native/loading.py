@@ -31,11 +31,6 @@ _OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)
 
 _VALUES = {"auto": None, "0": False, "1": True}
 
-_ON_GPU = (
-    "there is a GPU, and the native ops run on CPUs; to use them, make the engine and run its "
-    "steps in `with tf.device('/CPU:0')`"
-)
-
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 
@@ -53,11 +48,13 @@ def host_ops(native: bool | None = None) -> Object:
     None for `native` leaves it to the environment. Raises InvalidSpec if the ops are required and
     cannot be used, or if the setting has another value.
     """
-    wanted = _VALUES[setting()] if native is None else native
+    wanted = _wanted(native)
     if wanted is False:
         return None
-    # Asked first: who has a GPU and no compiler should not be sent for a compiler.
-    loaded = Loaded(None, _ON_GPU) if on_gpu() else load()
+    if wanted is None and on_gpu():
+        loaded = Loaded(None, "there is a GPU, and the native ops run on CPUs")
+    else:
+        loaded = load()
     if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
             f"The native host ops are required (native=True, or {SETTING}=1), but cannot be used: "
@@ -66,6 +63,14 @@ def host_ops(native: bool | None = None) -> Object:
     if loaded.ops is None:
         _warn_once(loaded.reason)
     return loaded.ops
+
+
+def are_required(native: bool | None = None) -> bool:
+    """Returns whether the ops are required, by `native` or, if it is None, by the environment.
+
+    Raises InvalidSpec if the setting has another value.
+    """
+    return _wanted(native) is True
 
 
 def load() -> Loaded:
@@ -95,6 +100,10 @@ def setting() -> str:
     if value not in _VALUES:
         raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")
     return value
+
+
+def _wanted(native: bool | None) -> bool | None:
+    return _VALUES[setting()] if native is None else native
 
 
 @functools.cache

@@ -61,7 +61,10 @@ def _smallest(result: Result) -> str:
 def judge_all(
     directory: pathlib.Path, names: list[str], sizes: tuple[int, ...] = BATCH_SIZES
 ) -> Iterator[tuple[Judged, Result]]:
-    """Yields what verify says of faults, size by size; recordings of one size are kept."""
+    """Yields the verdict and the result of each fault at each batch size.
+
+    The recordings of a size are removed before the next one.
+    """
     for size in sizes:
         with contextlib.closing(Comparer(directory / str(size))) as comparer:
             for name in sorted(names, key=lambda one: FAULTS[one].program):

@@ -28,6 +28,12 @@ _Value = TypeVar("_Value")
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
+_NATIVE_ON_GPU = (
+    f"The native ops are required (native=True, or {loading.SETTING}=1), but tables are on a GPU, "
+    "for which there are none. Make the engine, and run its steps, in `with tf.device('/CPU:0')`, "
+    "or leave the choice open."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
@@ -200,10 +206,13 @@ class HostDriver(StepDriver):
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         """Returns native kernels for the tables that they support, if they are allowed."""
+        on_gpu, supported = loading.on_gpu(), {one.name for one in plan.tables if supports(one)}
+        if on_gpu and supported and loading.are_required(self._native):
+            raise errors.InvalidSpec(_NATIVE_ON_GPU)  # also where they could not be compiled
         ops = loading.host_ops(self._native)
-        if loading.on_gpu():
+        if on_gpu:
             return GpuKernels(plan, self._tables)
-        names = {table.name for table in plan.tables if ops is not None and supports(table)}
+        names = set() if ops is None else supported
         fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
         plain = TensorFlowKernels(plan, self._tables)
         if not names:

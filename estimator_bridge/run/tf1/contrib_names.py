@@ -14,6 +14,11 @@ _HERE = "estimator_bridge.run.tf1.contrib"
 _V1 = "tensorflow:compat.v1"
 _DATA, _TRAIN, _TPU = f"{_V1}.data.experimental", f"{_V1}.train", f"{_V1}.estimator.tpu"
 _SUMMARY = "tf2_engine.tf_compat:summary_ops"
+_LAYERS = "layers layers.python.layers layers.python.layers"
+_RESOLVERS = (
+    "cluster_resolver cluster_resolver.python.training "
+    "cluster_resolver.python.training.cluster_resolver"
+)
 
 EXTRAS: Mapping[str, str] = {"tf_slim": "'estimator-bridge[slim]'"}
 """By package that is not required, what to install."""
@@ -47,14 +52,12 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "AsyncCheckpointSaverHook=CheckpointSaverHook",
     ),
     (
-        "cluster_resolver cluster_resolver.python.training.cluster_resolver "
-        "cluster_resolver.python.training.tpu_cluster_resolver cluster_resolver.python.training",
+        f"{_RESOLVERS} cluster_resolver.python.training.tpu_cluster_resolver",
         f"{_V1}.distribute.cluster_resolver",
         "TPUClusterResolver",
     ),
     (
-        "cluster_resolver cluster_resolver.python.training.cluster_resolver "
-        "cluster_resolver.python.training",
+        _RESOLVERS,
         f"{_V1}.distribute.cluster_resolver",
         "ClusterResolver SimpleClusterResolver TFConfigClusterResolver UnionResolver",
     ),
@@ -120,53 +123,41 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     ),
     ("framework", _V1, "CriticalSection argsort is_tensor sort"),
     (
-        "layers layers.python.layers layers.python.layers.layers",
+        f"{_LAYERS}.layers",
         ".layers:",
         "bias_add dropout flatten fully_connected linear one_hot_encoding relu relu6 softmax "
         "unit_norm",
     ),
     (
-        "layers layers.python.layers layers.python.layers.layers",
+        f"{_LAYERS}.layers",
         ".convolutions:",
         "conv1d conv2d conv2d_transpose conv3d conv3d_transpose convolution convolution1d=conv1d "
         "convolution2d=conv2d convolution2d_transpose=conv2d_transpose convolution3d=conv3d "
         "convolution3d_transpose=conv3d_transpose separable_conv2d "
         "separable_convolution2d=separable_conv2d",
     ),
+    (f"{_LAYERS}.layers", ".pooling:", "avg_pool2d avg_pool3d max_pool2d max_pool3d"),
+    (f"{_LAYERS}.layers", ".stacking:", "repeat stack"),
+    (f"{_LAYERS}.layers", ".normalization:", "batch_norm instance_norm layer_norm"),
+    (f"{_LAYERS}.layers", f"{_V1}.nn", "elu"),
     (
-        "layers layers.python.layers layers.python.layers.layers",
-        ".pooling:",
-        "avg_pool2d avg_pool3d max_pool2d max_pool3d",
-    ),
-    (
-        "layers layers.python.layers layers.python.layers.layers",
-        ".stacking:",
-        "repeat stack",
-    ),
-    (
-        "layers layers.python.layers layers.python.layers.layers",
-        ".normalization:",
-        "batch_norm instance_norm layer_norm",
-    ),
-    ("layers layers.python.layers layers.python.layers.layers", f"{_V1}.nn", "elu"),
-    (
-        "layers layers.python.layers layers.python.layers.initializers",
+        f"{_LAYERS}.initializers",
         ".initializers:",
         "variance_scaling_initializer xavier_initializer "
         "xavier_initializer_conv2d=xavier_initializer",
     ),
     (
-        "layers layers.python.layers layers.python.layers.regularizers",
+        f"{_LAYERS}.regularizers",
         ".regularizers:",
         "apply_regularization l1_l2_regularizer l1_regularizer l2_regularizer sum_regularizer",
     ),
     (
-        "layers layers.python.layers layers.python.layers.optimizers",
+        f"{_LAYERS}.optimizers",
         ".optimize_loss:",
         "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn optimize_loss",
     ),
     (
-        "layers layers.python.layers layers.python.layers.summaries",
+        f"{_LAYERS}.summaries",
         ".layer_summaries:",
         "summarize_activation summarize_activations summarize_biases summarize_collection "
         "summarize_tensor summarize_tensors summarize_variables summarize_weights",

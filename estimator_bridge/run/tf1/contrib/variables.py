@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -110,19 +111,9 @@ def get_variables(
     return variables
 
 
-def get_model_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the model variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.MODEL_VARIABLES)
-
-
-def get_local_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the local variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.LOCAL_VARIABLES)
-
-
-def get_trainable_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the trainable variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.TRAINABLE_VARIABLES)
+get_model_variables = functools.partial(get_variables, collection=_KEYS.MODEL_VARIABLES)
+get_local_variables = functools.partial(get_variables, collection=_KEYS.LOCAL_VARIABLES)
+get_trainable_variables = functools.partial(get_variables, collection=_KEYS.TRAINABLE_VARIABLES)
 
 
 def get_variables_by_suffix(suffix: str, scope: Object = None) -> list[Variable]:

@@ -271,6 +271,12 @@ _OLD_MODULES = {
 }
 
 
+def parents(path: str) -> list[str]:
+    """Returns the paths of the modules above one, from the outermost on."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
 def _modules() -> dict[str, dict[str, str]]:
     modules: dict[str, dict[str, str]] = {}
     for symbol in SYMBOLS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from estimator_bridge.run.stock_names import Names
+from estimator_bridge.run.stock_names import Names, parents
 
 _HERE = "estimator_bridge.run.tf1.contrib"
 _V1 = "tensorflow:compat.v1"
@@ -178,11 +178,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "estimator",
         f"{_V1}.estimator.experimental",
         "InMemoryEvaluatorHook make_early_stopping_hook make_stop_at_checkpoint_step_hook "
-        "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook",
-    ),
-    (
-        "estimator",
-        f"{_V1}.estimator.experimental",
+        "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook "
         "build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder "
         "linear_logit_fn_builder",
     ),
@@ -277,9 +273,8 @@ def _modules() -> dict[str, dict[str, str]]:
                 home_of_name = f"{home}{separator}{name_at_home or name}"
                 modules.setdefault(path, {})[name] = home_of_name
     for path in list(modules):
-        parts = path.split(".")
-        for end in range(1, len(parts)):
-            modules.setdefault(".".join(parts[:end]), {})
+        for parent in parents(path):
+            modules.setdefault(parent, {})
     return modules
 
 
@@ -308,9 +303,8 @@ def refusal(path: str) -> str:
 
 
 def _way_out(path: str) -> str:
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        reason = _REASONS.get(".".join(parts[:end]))
+    for each in (path, *reversed(parents(path))):
+        reason = _REASONS.get(each)
         if reason:
             return reason[0].upper() + reason[1:]
     return "Define it in the program, on names of tf.compat.v1"

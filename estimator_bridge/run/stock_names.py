@@ -54,7 +54,7 @@ _OUTPUT = "export.export_lib export.export_output"
 _TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
 _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
 _TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
-_PARAMETERS = "tpu.tpu_estimator tpu._tpu_estimator_embedding"
+_OF_EMBEDDINGS = "tpu.tpu_estimator tpu._tpu_estimator_embedding"
 _TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
 _REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
@@ -153,11 +153,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook"),
     ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
     ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
-    ("legacy.spec", "tpu.experimental", "tpu.tpu_estimator", "EmbeddingConfigSpec"),
-    ("legacy.spec", "tpu.experimental", "tpu._tpu_estimator_embedding", "EmbeddingConfigSpec"),
+    ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
     # Stock's modules import these, and programs import them from there.
-    ("legacy.parameters", None, _PARAMETERS, "AdagradParameters AdamParameters"),
-    ("legacy.parameters", None, _PARAMETERS, "StochasticGradientDescentParameters"),
+    ("legacy.parameters", None, _OF_EMBEDDINGS, "AdagradParameters AdamParameters"),
+    ("legacy.parameters", None, _OF_EMBEDDINGS, "StochasticGradientDescentParameters"),
     ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
     *(("legacy.parameters", None, _TPU_EMBEDDING, kind) for kind in sorted(OPTIMIZERS)),
 )

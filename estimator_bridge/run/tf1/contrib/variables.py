@@ -37,23 +37,12 @@ def variable(
     aggregation: Object = tf.VariableAggregation.NONE,
 ) -> Variable:
     """Makes a variable by `tf.get_variable`, or reuses one; `collections` are added to its own."""
-    wanted = dict.fromkeys([*(collections or (_KEYS.GLOBAL_VARIABLES,))])
-    getter = custom_getter or tf.get_variable
+    settings = dict(locals())
+    for other in ("name", "device", "custom_getter"):
+        del settings[other]
+    settings["collections"] = list(dict.fromkeys(collections or (_KEYS.GLOBAL_VARIABLES,)))
     with tf.device(device if isinstance(device, str) else None):
-        return getter(
-            name,
-            shape=shape,
-            dtype=dtype,
-            initializer=initializer,
-            regularizer=regularizer,
-            trainable=trainable,
-            collections=list(wanted),
-            caching_device=caching_device,
-            partitioner=partitioner,
-            use_resource=use_resource,
-            synchronization=synchronization,
-            aggregation=aggregation,
-        )
+        return (custom_getter or tf.get_variable)(name, **settings)
 
 
 @add_arg_scope

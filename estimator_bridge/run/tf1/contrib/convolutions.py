@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
 from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
-from estimator_bridge.run.tf1.contrib.layer_variables import layer_of
+from estimator_bridge.run.tf1.contrib.layer_variables import Activation, Sizes, layer_of
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
-
-Activation = Callable[[Tensor], Tensor]
-Sizes = int | Sequence[int]
 
 _CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 

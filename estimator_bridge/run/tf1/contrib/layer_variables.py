@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.run.tf1.contrib.variables import model_variable
 from tf2_engine.types import Object, Tensor, Variable
+
+Activation = Callable[[Tensor], Tensor]
+Sizes = int | Sequence[int]
 
 
 class Layer:

@@ -11,10 +11,12 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
 from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
-from estimator_bridge.run.tf1.contrib.layer_variables import collect_named_outputs, layer_of
+from estimator_bridge.run.tf1.contrib.layer_variables import (
+    Activation,
+    collect_named_outputs,
+    layer_of,
+)
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
-
-Activation = Callable[[Tensor], Tensor]
 
 
 @add_arg_scope

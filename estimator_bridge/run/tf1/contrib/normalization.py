@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
-from estimator_bridge.run.tf1.contrib.layer_variables import Layer, layer_of
+from estimator_bridge.run.tf1.contrib.layer_variables import Activation, Layer, layer_of
 from tf2_engine.types import Nest, Object, Tensor, TensorLike, Variable
-
-Activation = Callable[[Tensor], Tensor]
 
 
 @add_arg_scope

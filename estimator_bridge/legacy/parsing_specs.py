@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -13,50 +13,69 @@ from tf2_engine.types import DType, Object
 ParsingSpec = dict[str, Object]
 
 
-def _functions_of(columns: Object) -> tuple[Callable[..., ParsingSpec], Callable[..., ParsingSpec]]:
-    """Returns the functions for classifiers and for regressors.
+def classifier_parse_example_spec(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.int64,
+    label_default: Object = None,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Returns the spec for `tf.io.parse_example` of columns and a class label of shape [1].
 
     Args:
-        columns: the module that has the feature columns of their version of TensorFlow.
+        label_default: the label of Examples that lack one; None refuses those.
+        weight_column: a numeric column, or its key.
+
+    Raises:
+        InvalidSpec: label or weight is a feature, too, or the weight is not a numeric column.
     """
+    spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
-    def classifier_parse_example_spec(
-        feature_columns: Iterable[Object],
-        label_key: str,
-        label_dtype: DType = tf.int64,
-        label_default: Object = None,
-        weight_column: Object = None,
-    ) -> ParsingSpec:
-        """Returns the spec for `tf.io.parse_example` of columns and a class label of shape [1].
 
-        Args:
-            label_default: the label of Examples that lack one; None refuses those.
-            weight_column: a numeric column, or its key.
+def classifier_parse_example_spec_v2(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.int64,
+    label_default: Object = None,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Returns the result of `classifier_parse_example_spec` for columns of `tf.feature_column`."""
+    spec = tf.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
-        Raises:
-            InvalidSpec: label or weight is a feature, too, or the weight is not a numeric column.
-        """
-        spec = columns.make_parse_example_spec(feature_columns)
-        label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
-        return _with_label(spec, label_key, label, weight_column)
 
-    def regressor_parse_example_spec(
-        feature_columns: Iterable[Object],
-        label_key: str,
-        label_dtype: DType = tf.float32,
-        label_default: Object = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-    ) -> ParsingSpec:
-        """Returns the spec for `tf.io.parse_example` of columns and a label [label_dimension].
+def regressor_parse_example_spec(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.float32,
+    label_default: Object = None,
+    label_dimension: int = 1,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Returns the spec for `tf.io.parse_example` of columns and a label [label_dimension].
 
-        The other arguments, and errors, are those of `classifier_parse_example_spec`.
-        """
-        spec = columns.make_parse_example_spec(feature_columns)
-        label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
-        return _with_label(spec, label_key, label, weight_column)
+    The other arguments, and errors, are those of `classifier_parse_example_spec`.
+    """
+    spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
-    return classifier_parse_example_spec, regressor_parse_example_spec
+
+def regressor_parse_example_spec_v2(
+    feature_columns: Iterable[Object],
+    label_key: str,
+    label_dtype: DType = tf.float32,
+    label_default: Object = None,
+    label_dimension: int = 1,
+    weight_column: Object = None,
+) -> ParsingSpec:
+    """Returns the result of `regressor_parse_example_spec` for columns of `tf.feature_column`."""
+    spec = tf.feature_column.make_parse_example_spec(feature_columns)
+    label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
+    return _with_label(spec, label_key, label, weight_column)
 
 
 def _with_label(
@@ -82,9 +101,3 @@ def _check_no_feature(what: str, key: str, spec: ParsingSpec) -> None:
             f"The {what} {key!r} must not be a feature, too; features are "
             f"{', '.join(sorted(spec))}. Give it another key."
         )
-
-
-classifier_parse_example_spec, regressor_parse_example_spec = _functions_of(
-    tf.compat.v1.feature_column
-)
-classifier_parse_example_spec_v2, regressor_parse_example_spec_v2 = _functions_of(tf.feature_column)

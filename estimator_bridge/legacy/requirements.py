@@ -138,14 +138,9 @@ def takes_any_number(function: Callable[..., object]) -> bool:
     return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
 
 
-def is_estimator(thing: Object) -> bool:
-    """Returns whether an object is an estimator, stock's or ours."""
-    return not {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing))
-
-
 def check_estimator(owner: str, thing: Object) -> None:
-    """Raises WrongType, with owner and value, if an object is not an estimator."""
-    if not is_estimator(thing):
+    """Raises WrongType, with owner and value, if an object is no estimator, stock's or ours."""
+    if {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing)):
         raise errors.WrongType(
             f"`{owner}`: `estimator` must have type `tf.estimator.Estimator`, got {thing!r}."
         )

@@ -150,12 +150,11 @@ class RunConfig(base_run_config.RunConfig):
         **settings: Object,
     ) -> None:
         super().__init__(**settings)
-        for name, value, attribute in (
-            ("tpu_config", tpu_config, "iterations_per_loop"),
-            ("cluster", cluster, "cluster_spec"),
+        for name, value, attribute, kind in (
+            ("tpu_config", tpu_config, "iterations_per_loop", "a TPUConfig"),
+            ("cluster", cluster, "cluster_spec", "a cluster resolver"),
         ):
             if value is not None and not hasattr(value, attribute):
-                kind = "a TPUConfig" if name == "tpu_config" else "a cluster resolver"
                 raise errors.WrongSetting(f"`RunConfig`: `{name}` must be {kind}, got {value!r}.")
         if master is not None and cluster is not None:
             raise errors.InvalidSpec(

@@ -72,11 +72,16 @@ def checked_hooks(
     hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
 ) -> tuple[Object, ...]:
     """Returns SessionRunHooks as a tuple; `kind` is their class as stock's message has it."""
-    hooks = tuple(hooks or ())
-    for hook in hooks:
-        if not isinstance(hook, tf.compat.v1.train.SessionRunHook):
-            raise errors.WrongType(f"All hooks must be {kind} instances, got {hook!r}.")
-    return hooks
+    return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
+
+
+def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
+    """Returns objects of one class as a tuple; the message on another one begins so."""
+    things = tuple(things or ())
+    for each in things:
+        if not isinstance(each, kind):
+            raise errors.WrongType(f"{message} instances, got {each!r}.")
+    return things
 
 
 def checked_scaffold(scaffold: Object) -> Object:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.exporters import Exporter
-from estimator_bridge.legacy.spec_checks import checked_hooks
+from estimator_bridge.legacy.spec_checks import checked_all, checked_hooks
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
@@ -20,6 +20,7 @@ Hooks: TypeAlias = Object
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
 _HOOK = "`SessionRunHook`"
+_LISTENERS = "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener`"
 _ABOVE_ZERO = requirements.POSITIVE._replace(text="Must specify {name} > 0")
 _AT_LEAST_ZERO = requirements.NOT_NEGATIVE._replace(text="Must specify {name} >= 0")
 _TRAIN = {
@@ -57,7 +58,7 @@ class TrainSpec(NamedTuple):
 
     def _checked(self) -> TrainSpec:
         requirements.check_settings("TrainSpec", self._asdict(), _TRAIN)
-        listeners = _checked_listeners(self.saving_listeners)
+        listeners = checked_all(self.saving_listeners, Listener, _LISTENERS)
         return self._replace(hooks=checked_hooks(self.hooks, _HOOK), saving_listeners=listeners)
 
 
@@ -102,17 +103,6 @@ def is_train_spec(thing: Object) -> bool:
 def is_eval_spec(thing: Object) -> bool:
     """Returns whether an object is an `EvalSpec`, stock's or ours."""
     return isinstance(thing, tuple) and hasattr(thing, "throttle_secs")
-
-
-def _checked_listeners(listeners: Iterable[Listener] | None) -> tuple[Listener, ...]:
-    checked = tuple(listeners or ())
-    for listener in checked:
-        if not isinstance(listener, tf.compat.v1.train.CheckpointSaverListener):
-            raise errors.WrongType(
-                "`TrainSpec`: All saving_listeners must be `CheckpointSaverListener` instances, "
-                f"got {listener!r}."
-            )
-    return checked
 
 
 def _is_exporter(thing: Object) -> bool:

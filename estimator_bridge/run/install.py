@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import importlib.util
 import operator
@@ -95,8 +94,8 @@ def has_stock() -> bool:
 
 def public_module(path: str) -> ModuleType:
     """Returns a public module of TensorFlow; many are attributes that cannot be imported."""
-    first, *rest = path.split(".")
-    return functools.reduce(getattr, rest, importlib.import_module(first))
+    module: ModuleType = load(path.replace(".", ":", 1))
+    return module
 
 
 def _install_namespaces() -> None:
@@ -120,7 +119,9 @@ def _install_modules(replace: bool) -> None:
     for path in sorted(sys.modules):
         if replace and _is_below_root(path):
             _change(sys.modules, path, _ABSENT)
-    packages = {parent for path in modules for parent in _parents(path) if _is_below_root(parent)}
+    packages = {
+        parent for path in modules for parent in stock_names.parents(path) if _is_below_root(parent)
+    }
     # Sorted, a package comes before its modules.
     for path in sorted({*modules, *packages}):
         names = modules.get(path, {})
@@ -214,14 +215,9 @@ def _make_importable(path: str) -> None:
 
     It would load the file a second time, and replace the attribute by that.
     """
-    for name in (*_parents(path), path):
+    for name in (*stock_names.parents(path), path):
         if name not in sys.modules:
             _change(sys.modules, name, public_module(name))
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split(".")
-    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _is_below_root(path: str) -> bool:

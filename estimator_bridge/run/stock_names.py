@@ -48,33 +48,34 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
-_COMBINED = "canned.dnn_linear_combined"
 _EXPORT = "export.export export.export_lib"
 _HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
 _TPU_CONFIG = "tpu.tpu_config tensorflow.python.tpu.tpu_config"
 _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
 _TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
-_PARAMETERS = "tpu.tpu_estimator tpu._tpu_estimator_embedding"
+_OF_EMBEDDINGS = "tpu.tpu_estimator tpu._tpu_estimator_embedding"
 _TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
 _REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
 
+_FAMILIES = {
+    "Baseline": "canned.baseline",
+    "DNN": "canned.dnn",
+    "DNNLinearCombined": "canned.dnn_linear_combined",
+    "Linear": "canned.linear",
+}
+_TASKS = ("Classifier", "Estimator", "Regressor")
+
 # Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
 _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
-    ("canned.baseline", "", "canned.baseline", "BaselineClassifier BaselineEstimator"),
-    ("canned.baseline", "", "canned.baseline", "BaselineRegressor"),
-    ("canned.baseline", None, "canned.baseline", "BaselineClassifierV2 BaselineEstimatorV2"),
-    ("canned.baseline", None, "canned.baseline", "BaselineRegressorV2"),
-    ("canned.dnn", "", "canned.dnn", "DNNClassifier DNNEstimator DNNRegressor"),
-    ("canned.dnn", None, "canned.dnn", "DNNClassifierV2 DNNEstimatorV2 DNNRegressorV2"),
+    # The classes of version 1, and those of version 2, which that has by the same names.
+    *(
+        (module, namespace, module, " ".join(f"{family}{task}{version}" for task in _TASKS))
+        for family, module in _FAMILIES.items()
+        for namespace, version in (("", ""), (None, "V2"))
+    ),
     ("canned.dnn", "experimental", "canned.dnn", "dnn_logit_fn_builder"),
-    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedClassifier"),
-    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedEstimator"),
-    ("canned.dnn_linear_combined", "", _COMBINED, "DNNLinearCombinedRegressor"),
-    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedClassifierV2"),
-    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedEstimatorV2"),
-    ("canned.dnn_linear_combined", None, _COMBINED, "DNNLinearCombinedRegressorV2"),
     ("canned.heads.binary_class", "", "head.binary_class_head", "BinaryClassHead"),
     ("canned.heads.head", "", "head.base_head", "Head"),
     ("canned.heads.multi_class", "", "head.multi_class_head", "MultiClassHead"),
@@ -85,9 +86,6 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.keras_models.converting", None, "keras_lib", "model_to_estimator"),
     ("canned.kmeans", "experimental", "", "KMeans"),
     ("canned.kmeans", None, "canned.kmeans", "KMeansClustering"),
-    ("canned.linear", "", "canned.linear", "LinearClassifier LinearEstimator LinearRegressor"),
-    ("canned.linear", None, "canned.linear", "LinearClassifierV2 LinearEstimatorV2"),
-    ("canned.linear", None, "canned.linear", "LinearRegressorV2"),
     ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
     ("canned.logit_functions", "experimental", "model_fn", "call_logit_fn"),
     ("canned.metric_adding", "", "extenders", "add_metrics"),
@@ -155,11 +153,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook"),
     ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
     ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
-    ("legacy.spec", "tpu.experimental", "tpu.tpu_estimator", "EmbeddingConfigSpec"),
-    ("legacy.spec", "tpu.experimental", "tpu._tpu_estimator_embedding", "EmbeddingConfigSpec"),
+    ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
     # Stock's modules import these, and programs import them from there.
-    ("legacy.parameters", None, _PARAMETERS, "AdagradParameters AdamParameters"),
-    ("legacy.parameters", None, _PARAMETERS, "StochasticGradientDescentParameters"),
+    ("legacy.parameters", None, _OF_EMBEDDINGS, "AdagradParameters AdamParameters"),
+    ("legacy.parameters", None, _OF_EMBEDDINGS, "StochasticGradientDescentParameters"),
     ("legacy.table_config", None, _TPU_EMBEDDING, "FeatureConfig TableConfig"),
     *(("legacy.parameters", None, _TPU_EMBEDDING, kind) for kind in sorted(OPTIMIZERS)),
 )
@@ -167,14 +164,9 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
 # What `tf.compat.v2.estimator` has by a name for which `tf.compat.v1.estimator` has something else.
 _IN_V2: Mapping[str, str] = {
     **{
-        f"{family}{task}": f"canned.{module}:{family}{task}V2"
-        for family, module in (
-            ("Baseline", "baseline"),
-            ("DNN", "dnn"),
-            ("DNNLinearCombined", "dnn_linear_combined"),
-            ("Linear", "linear"),
-        )
-        for task in ("Classifier", "Estimator", "Regressor")
+        f"{family}{task}": f"{module}:{family}{task}V2"
+        for family, module in _FAMILIES.items()
+        for task in _TASKS
     },
     "Estimator": "runtime.estimator.estimator_v2:EstimatorV2",
     "classifier_parse_example_spec": "legacy.parsing_specs:classifier_parse_example_spec_v2",
@@ -276,6 +268,12 @@ _OLD_MODULES = {
     *("estimator", "estimator_lib", "export.export", "export.export_lib", "export.export_output"),
     *("exporter", "model_fn", "run_config", "training"),
 }
+
+
+def parents(path: str) -> list[str]:
+    """Returns the paths of the modules above one, from the outermost on."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _modules() -> dict[str, dict[str, str]]:

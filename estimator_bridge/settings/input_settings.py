@@ -5,47 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
+from estimator_bridge.settings import row_kinds as kinds
 from estimator_bridge.settings.detectors import always, dense_ids, equals, is_set
 from estimator_bridge.settings.legacy_spec import Place
 from estimator_bridge.settings.row import SettingRow
-from estimator_bridge.settings.row_kinds import (
-    by_hand,
-    differs,
-    dropped,
-    fields,
-    form,
-    numbers,
-    other,
-    plain,
-    raises,
-    surprising,
-)
 
 INPUTS: Mapping[str, SettingRow] = {
-    "feature_columns": fields(
+    "feature_columns": kinds.fields(
         "EmbeddingConfigSpec: feature_columns tensor_core_feature_columns",
         "tables and features",
         "FeatureConfigs and `preprocessing`",
         cpu="ordinary columns, which look up by themselves",
     ),
-    "column_of_unknown_kind": plain(
+    "column_of_unknown_kind": kinds.plain(
         cpu="works",
         tpu="works",
         tf2="its ids cannot be made without it",
-        change=by_hand("", "{value}", was="columns", setting="feature_columns"),
+        change=kinds.by_hand("", "{value}", was="columns", setting="feature_columns"),
     ),
-    "column_transforms_on_cpu_only": surprising(
+    "column_transforms_on_cpu_only": kinds.surprising(
         cpu="the column hashes, looks up or replaces its input",
         tpu="the ids of the input_fn are looked up as they are; strings are an error",
         tf2="feature columns are not used",
         way_out="make ids in the input_fn; in TensorFlow 2 use to_tf2().preprocessing",
-        sparse_core=other("ids are ids", "make ids in the input_fn, or by to_tf2().preprocessing"),
+        sparse_core=kinds.other(
+            "ids are ids", "make ids in the input_fn, or by to_tf2().preprocessing"
+        ),
         shown="its column {value}",
         warnings={
             on.LOOKUP: "{where}its column {value} with use_tpu=False only; with use_tpu=True the "
             "ids of the input_fn are looked up as they are."
         },
-        change=numbers(
+        change=kinds.numbers(
             "preprocessing",
             "On a TPU the legacy column leaves values as they are; `preprocessing` transforms them "
             "as off a TPU. Hand it what comes before your own transformation, or hand the ids to "
@@ -54,13 +45,13 @@ INPUTS: Mapping[str, SettingRow] = {
             setting="categorical_column",
         ),
     ),
-    "weighted_feature": surprising(
+    "weighted_feature": kinds.surprising(
         cpu="dense and sparse weights work; weights of 0 and less drop the id unless summed",
         tpu="dense weights are an error, and with dense ids of rank 2 the weights are dropped in "
         "silence",
         tf2="weights go beside the ids; off a TPU stock refuses them for dense ids and sequences",
         way_out="make ids and weights sparse in the input_fn",
-        sparse_core=raises(
+        sparse_core=kinds.raises(
             "ValueError unless weights are sparse or ragged as their ids are; ids of weight 0 "
             "count as touched",
             "make ids and weights sparse or ragged",
@@ -68,13 +59,13 @@ INPUTS: Mapping[str, SettingRow] = {
         reads={"FeatureConfig.weight_key": is_set},
         calls=("weighted_categorical_column",),
         shown="weights {value!r}",
-        change=form(
+        change=kinds.form(
             "weights of `enqueue`",
             "TensorFlow 2 takes weights beside ids, not among the features; `preprocessing` "
             "returns both.",
         ),
     ),
-    "dense_ids": surprising(
+    "dense_ids": kinds.surprising(
         cpu="-1 is left out",
         tpu="id 0 is left out where there is a combiner; with ids of rank 1 the samples behind it "
         "shift",
@@ -88,7 +79,7 @@ INPUTS: Mapping[str, SettingRow] = {
             "documented": "the same of rank 2, with a warning; of rank 1 ids as they are, with a "
             "warning",
         },
-        sparse_core=raises(
+        sparse_core=kinds.raises(
             "dense ids are one per sample; more are an error, and every id counts",
             "make ids sparse or ragged, sorted by sample, without -1 and without the id 0 of "
             "padding",
@@ -104,12 +95,12 @@ INPUTS: Mapping[str, SettingRow] = {
             'quirks="documented".',
         },
     ),
-    "padding_of_dense_ids": plain(
+    "padding_of_dense_ids": kinds.plain(
         cpu="-1 and ''",
         tpu="0 where there is a combiner",
         tf2="-1 and '' of `preprocessing`; none of the engine",
         detect=always("features"),
-        change=numbers(
+        change=kinds.numbers(
             "-1 is left out",
             "Stock drops id 0 of dense tensors on a TPU; `preprocessing` drops -1 and '', as "
             "feature columns do off a TPU.",
@@ -117,12 +108,12 @@ INPUTS: Mapping[str, SettingRow] = {
             setting="dense ids",
         ),
     ),
-    "sequence": differs(
+    "sequence": kinds.differs(
         cpu="as long as the longest sequence of the batch, nothing is cut",
         tpu="cut or filled up to max_sequence_length; lengths are a feature of their own",
         tf2="cut or filled up; no lengths; SparseCores ignore max_sequence_length",
         way_out="do not rely on the width; lengths are in to_tf2().preprocessing",
-        sparse_core=dropped(
+        sparse_core=kinds.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
             "make ids ragged with a row for each position, [batch · T] with one id or none, and "
             "output_shape=[batch, T]; cut and count in the program",
@@ -131,7 +122,7 @@ INPUTS: Mapping[str, SettingRow] = {
             "FeatureConfig.max_sequence_length": is_set,
             "shared_embedding_columns.max_sequence_lengths": is_set,
         },
-        change=form(
+        change=kinds.form(
             "FeatureConfig.max_sequence_length",
             "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
         ),
@@ -139,25 +130,25 @@ INPUTS: Mapping[str, SettingRow] = {
         cause="With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. "
         "Cut longer ones in the input_fn.",
     ),
-    "tensor_core_column": surprising(
+    "tensor_core_column": kinds.surprising(
         cpu="an ordinary embedding column",
         tpu="an ordinary variable, looked up by a product; the shape is kept on the class, so "
         "columns of different shapes share the last one",
         tf2="no such column",
         way_out="use a Keras Embedding",
-        sparse_core=other("no such column", "use a Keras Embedding"),
+        sparse_core=kinds.other("no such column", "use a Keras Embedding"),
         reads={"embedding_column.embedding_lookup_device": equals("tpu_tensor_core")},
         detect=lambda legacy: [
             (Place("feature", column.key), "tpu_tensor_core")
             for column in legacy.tensor_core_columns
         ],
         shown="",
-        change=by_hand(
+        change=kinds.by_hand(
             "tf.keras.layers.Embedding",
             "Its table is an ordinary variable of the model, which the model's optimizer trains.",
         ),
     ),
-    "deprecated_column": differs(
+    "deprecated_column": kinds.differs(
         cpu="works",
         tpu="works, but hashed, bucketized and crossed input is refused",
         tf2="feature columns are not used",
@@ -168,12 +159,12 @@ INPUTS: Mapping[str, SettingRow] = {
             "tf.compat.v1.tpu.experimental.embedding_column."
         },
     ),
-    "ids_out_of_range": surprising(
+    "ids_out_of_range": kinds.surprising(
         cpu="an id below 0 is left out, one beyond the table is an error",
         tpu="unspecified: any row, or none",
         tf2="unspecified on a TPU",
         way_out="the bridge and tf2_engine name table, feature and id, or drop the id on request",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "an id beyond the table looks up, and trains, padding or a row of another table; ids "
             "are cut to 32 bits",
             "check ids in the input_fn; the software SparseCore and the host driver name them",

@@ -5,30 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
+from estimator_bridge.settings import row_kinds as kinds
 from estimator_bridge.settings.detectors import always, equals, no_input_per_host
 from estimator_bridge.settings.row import SettingRow
-from estimator_bridge.settings.row_kinds import (
-    DEVICE_ONLY,
-    differs,
-    fields,
-    other,
-    plain,
-    refused,
-    surprising,
-)
 
 RUNS: Mapping[str, SettingRow] = {
-    "predict": surprising(
+    "predict": kinds.surprising(
         cpu="works",
         tpu="broken: features are never looked up",
         tf2="a lookup without training",
         way_out="the bridge's predict works",
-        sparse_core=other("a lookup without training"),
+        sparse_core=kinds.other("a lookup without training"),
         bridge="works, with one core and without a TPU too",
         why="nothing stands in its way here",
         detect=always("TPUEstimator.predict"),
     ),
-    "export_to_tpu": plain(
+    "export_to_tpu": kinds.plain(
         cpu="no graph for TPUs is exported",
         tpu="a graph for TPUs is exported as well; by the bridge it is not",
         tf2="a SavedModel of TensorFlow's own ops",
@@ -38,7 +30,7 @@ RUNS: Mapping[str, SettingRow] = {
             'graph with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
         },
     ),
-    "iterations_per_loop": fields(
+    "iterations_per_loop": kinds.fields(
         "TPUConfig: iterations_per_loop",
         "hooks are called once per so many steps; of a time such as '60m' the number of steps is "
         "estimated",
@@ -46,16 +38,16 @@ RUNS: Mapping[str, SettingRow] = {
         bridge="the same; a loop of a time ends by the clock",
         why="the time is what was asked for",
     ),
-    "host_call": fields(
+    "host_call": kinds.fields(
         "TPUConfig: experimental_host_call_every_n_steps",
         "steps from one host call to the next inside of a loop",
         "summaries are written anywhere",
     ),
-    "num_shards": plain(
-        cpu=DEVICE_ONLY,
+    "num_shards": kinds.plain(
+        cpu=kinds.DEVICE_ONLY,
         tpu="the number of cores; the bridge emulates them",
         tf2="the replicas of a TPUStrategy",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "the replicas of a TPUStrategy; their SparseCores together must be a power of two",
             "use 1, 2, 4, 8, ... cores",
         ),
@@ -65,47 +57,47 @@ RUNS: Mapping[str, SettingRow] = {
         "another number, and batch statistics are of other samples. Set TPUConfig.num_shards "
         "alike; stock runs one core on the software TPU.",
     ),
-    "one_core": refused(
+    "one_core": kinds.refused(
         cpu="works",
         tpu="num_shards=1 with embeddings is an error",
         tf2="works",
         way_out="the bridge takes one core",
-        sparse_core=other("works"),
+        sparse_core=kinds.other("works"),
         reads={"TPUConfig.num_shards": equals(1)},
     ),
-    "model_parallelism": fields(
+    "model_parallelism": kinds.fields(
         "TPUConfig: num_cores_per_replica input_partition_dims",
         "several cores share a replica; the bridge runs each replica whole, with a warning",
         "the `device_assignment` of a TPUStrategy",
-        sparse_core=other("each core is a replica of its own; tables are on all cores"),
+        sparse_core=kinds.other("each core is a replica of its own; tables are on all cores"),
     ),
-    "input_per_host": refused(
+    "input_per_host": kinds.refused(
         cpu="works",
         tpu="with embeddings only PER_HOST_V1 and PER_HOST_V2",
         tf2="one dataset per host, or per replica",
         way_out="set per_host_input_for_training to PER_HOST_V2",
-        sparse_core=other("one dataset per host, or per replica"),
+        sparse_core=kinds.other("one dataset per host, or per replica"),
         reads={"TPUConfig.per_host_input_for_training": no_input_per_host},
     ),
-    "feeding_of_devices": fields(
+    "feeding_of_devices": kinds.fields(
         "TPUConfig: eval_training_input_configuration initial_infeed_sleep_secs tpu_job_name "
         "experimental_feed_hook experimental_allow_per_host_v2_parallel_get_next",
         "how hosts feed their TPUs; the bridge has none to feed, and does without",
         "tf.data and the strategy feed them",
     ),
-    "sparse_core": differs(
+    "sparse_core": kinds.differs(
         cpu="ignored",
         tpu="honoured by embedding hardware of the first generation (TPU v2 and v3)",
         tf2="TPUs with SparseCores (v5p, v6e, TPU7x) refuse or ignore it",
         way_out="audit --target says which; the host driver of tf2_engine has it",
     ),
-    "canned_estimator": differs(
+    "canned_estimator": kinds.differs(
         cpu="works up to TensorFlow 2.15",
         tpu="no embeddings on a TPU",
         tf2="gone",
         way_out="run it with estimator-bridge, which has all but boosted trees",
     ),
-    "canned_loss": surprising(
+    "canned_loss": kinds.surprising(
         cpu="tf.compat.v1.estimator: the sum over the batch; tf.estimator: the mean",
         tpu="the same",
         tf2="Keras takes the mean",
@@ -113,37 +105,37 @@ RUNS: Mapping[str, SettingRow] = {
         "is smaller by the batch size",
         shown="{value}",
     ),
-    "canned_rate": surprising(
+    "canned_rate": kinds.surprising(
         cpu="tf.compat.v1.estimator: 0.05; tf.estimator: that of Keras, 0.001 for most",
         tpu="the same",
         tf2="Keras's own",
         way_out="give the optimizer as an object, with its rate",
         shown="{value}",
     ),
-    "canned_optimizer": refused(
+    "canned_optimizer": kinds.refused(
         cpu="an error from TensorFlow 2.11 on: these optimizers do not train in graphs",
         tpu="the same",
         tf2="works in Keras",
         way_out="take it from tf.keras.optimizers.legacy",
         shown="{value}",
     ),
-    "parts_of_unknown_order": surprising(
+    "parts_of_unknown_order": kinds.surprising(
         cpu="restored as if by div",
         tpu="div and mod write the same file, with the rows in another order",
         tf2="rows are in the order of the ids",
         way_out="tell convert how it was written: --spec, or --from_partition and --from_hosts",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "the checkpoint says where rows are",
             "tell convert how the old one was written",
         ),
         shown="{value} parts",
     ),
-    "no_slots": differs(
+    "no_slots": kinds.differs(
         cpu="slots have the names of the model's optimizer",
         tpu="slots of the device have names of their own",
         tf2="slots belong to the table",
         way_out="slots start anew if they are not found; say the optimizer with --optimizer",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "slots belong to the stack; where the layout differs stock's restore resets them in "
             "silence",
             "convert with --to sparsecore and --like",

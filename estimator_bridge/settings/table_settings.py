@@ -5,46 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from estimator_bridge.settings import row as on
+from estimator_bridge.settings import row_kinds as kinds
 from estimator_bridge.settings.detectors import equals, is_set
 from estimator_bridge.settings.legacy_spec import NOTHING, SPEC
 from estimator_bridge.settings.row import SettingRow
-from estimator_bridge.settings.row_kinds import (
-    DEVICE_ONLY,
-    by_hand,
-    differs,
-    fields,
-    gone,
-    numbers,
-    other,
-    ours,
-    raises,
-    refused,
-    surprising,
-)
 
 TABLES: Mapping[str, SettingRow] = {
-    "table_size": fields(
+    "table_size": kinds.fields(
         "TableConfig: vocabulary_size dimension initializer",
         "shape and first values of a table",
         "`vocabulary_size`, `dim` and `initializer` of a TableConfig",
         cpu="shape and first values of a variable",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "padded to 8 columns, and 8 rows per SparseCore; an initializer is called for each "
             "core with the padded shape, so that a seeded one gives each core the same values",
             "load a converted checkpoint, or wrap the initializer by stock's shard_initializer",
         ),
     ),
-    "combiner": fields(
+    "combiner": kinds.fields(
         "TableConfig: combiner", "how the rows of a sample become one", "the same", cpu="the same"
     ),
-    "combiner_none": surprising(
+    "combiner_none": kinds.surprising(
         cpu=on.NotAsWritten(
             "the mean of a sample's rows",
             "None is the mean with use_tpu=False, the sum with use_tpu=True",
         ),
         tpu="the sum of a sample's rows; dense ids are one per sample",
         tf2="refused: 'sum', 'mean' or 'sqrtn'",
-        sparse_core=raises("'sum', 'mean' or 'sqrtn'", "write the combiner that is meant"),
+        sparse_core=kinds.raises("'sum', 'mean' or 'sqrtn'", "write the combiner that is meant"),
         way_out="write the combiner that is meant; to_tf2 takes 'sum'",
         bridge="the same, by `use_tpu`, with a warning",
         why="each is what some program was trained with",
@@ -56,7 +44,7 @@ TABLES: Mapping[str, SettingRow] = {
             on.EXPORT: "{where}combiner=None; the exported model takes the mean of a sample's "
             "embeddings, as stock's does, where training added them.",
         },
-        change=numbers(
+        change=kinds.numbers(
             "'sum'",
             "TensorFlow 2 has no None. A TPU adds the rows of a sample then; off a TPU stock takes "
             "their mean.",
@@ -65,34 +53,34 @@ TABLES: Mapping[str, SettingRow] = {
         cause="combiner=None is the mean with use_tpu=False and the sum with use_tpu=True; that "
         "is so of {tables}. Write the combiner out.",
     ),
-    "hot_id_replication": differs(
-        cpu=DEVICE_ONLY,
+    "hot_id_replication": kinds.differs(
+        cpu=kinds.DEVICE_ONLY,
         tpu="frequent rows are kept on every core; no number changes",
         tf2="no such setting in a TableConfig",
         way_out="leave it out, or hand tf2_engine an EngineSpec",
-        sparse_core=gone("there is none, and no number changes"),
+        sparse_core=kinds.gone("there is none, and no number changes"),
         reads={"TableConfig.hot_id_replication": equals(True)},
         shown="",
-        change=ours("engine_spec", "A TableConfig cannot say it; it changes no number."),
+        change=kinds.ours("engine_spec", "A TableConfig cannot say it; it changes no number."),
     ),
-    "partition_strategy": fields(
+    "partition_strategy": kinds.fields(
         "EmbeddingConfigSpec: partition_strategy",
         "div: a host holds consecutive rows",
         "the same",
         cpu="div: the rows of a variable are in their own order",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "always mod over SparseCores, rotated by table and padded",
             "convert checkpoints with --to sparsecore",
         ),
     ),
-    "mod_partitioning": refused(
+    "mod_partitioning": kinds.refused(
         cpu="refused; so is eval_on_tpu=False",
         tpu="rows lie in checkpoints in an order that depends on the number of hosts; evaluation "
         "on CPUs and exports read the wrong rows",
         tf2="stock's TPUEmbedding knows div alone",
         way_out="convert checkpoints with --from_partition mod; the bridge works with mod "
         "everywhere",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "always mod over SparseCores, rotated by table and padded; a layout of checkpoints "
             "that depends on cores and SparseCores, not on hosts",
             "convert checkpoints with --to sparsecore",
@@ -106,13 +94,13 @@ TABLES: Mapping[str, SettingRow] = {
             on.LISTED_OFF_TPU: "partition_strategy='mod', which is a layout of checkpoints alone "
             "(rows are in their own order here, as in those of a single host)",
         },
-        change=ours(
+        change=kinds.ours(
             "engine_spec",
             "Stock's TPUEmbedding knows 'div' alone, and a feature_config cannot say it. Which "
             "host holds a row changes no number; `convert` reorders old checkpoints.",
         ),
     ),
-    "config_dicts": surprising(
+    "config_dicts": kinds.surprising(
         cpu="nothing is looked up: model_fn is handed raw ids",
         tpu="looked up",
         tf2="FeatureConfigs, looked up everywhere",
@@ -131,24 +119,24 @@ TABLES: Mapping[str, SettingRow] = {
             "settings have no effect: {settings}."
         },
     ),
-    "gradient_multiplier": differs(
+    "gradient_multiplier": kinds.differs(
         tpu="multiplies the gradients of all activations, not the loss",
         tf2="no such setting",
         way_out="multiply the gradients before apply_gradients",
-        sparse_core=other("no such setting", "multiply the gradients of activations"),
+        sparse_core=kinds.other("no such setting", "multiply the gradients of activations"),
         reads={"EmbeddingConfigSpec.experimental_gradient_multiplier_fn": is_set},
-        change=by_hand(
+        change=kinds.by_hand(
             "gradient_multiplier()",
             "No TPUEmbedding has it: multiply the gradients of all activations before "
             "`apply_gradients`.",
         ),
     ),
-    "pipelining": surprising(
-        cpu=DEVICE_ONLY,
+    "pipelining": kinds.surprising(
+        cpu=kinds.DEVICE_ONLY,
         tpu="activations of a step do not see the update of the step before it",
         tf2="the same, off by default",
         way_out="expect other numbers than without; the bridge has the same staleness",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "the same staleness, but only inside of a loop that is compiled, and not while "
             "summaries are recorded",
             "put the training loop into a tf.function with tf.range",
@@ -159,14 +147,16 @@ TABLES: Mapping[str, SettingRow] = {
         "they were after step {seen}, without the update between. So does "
         "pipeline_execution_with_tensor_core.",
     ),
-    "profile_data_directory": differs(
-        cpu=DEVICE_ONLY,
+    "profile_data_directory": kinds.differs(
+        cpu=kinds.DEVICE_ONLY,
         tpu="the device writes lookup statistics there",
         tf2="no such setting",
         way_out="hand tf2_engine an EngineSpec",
-        sparse_core=gone("there is none, and no number changes"),
+        sparse_core=kinds.gone("there is none, and no number changes"),
         reads={"EmbeddingConfigSpec.profile_data_directory": is_set},
         shown="{value}",
-        change=ours("engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."),
+        change=kinds.ours(
+            "engine_spec", "Stock's TPUEmbedding of TensorFlow 2 has no such setting."
+        ),
     ),
 }

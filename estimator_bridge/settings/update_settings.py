@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from estimator_bridge.settings import legacy_spec
 from estimator_bridge.settings import row as on
+from estimator_bridge.settings import row_kinds as kinds
 from estimator_bridge.settings.detectors import (
     in_optimizers,
     is_not_zero,
@@ -16,30 +17,12 @@ from estimator_bridge.settings.detectors import (
 )
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.settings.row import Ignored, SettingRow
-from estimator_bridge.settings.row_kinds import (
-    OF_OPTIMIZER,
-    by_hand,
-    differs,
-    dropped,
-    fields,
-    form,
-    ignored,
-    left_out,
-    limits,
-    numbers,
-    other,
-    ours,
-    plain,
-    raises,
-    refused,
-    surprising,
-)
 
 LOST = tuple(name for name, row in OPTIMIZERS.items() if not row.on_sparse_cores)
 """Optimizers that `tf.tpu.experimental.embedding` has no class for."""
 
 UPDATES: Mapping[str, SettingRow] = {
-    "clipping_limit": ignored(
+    "clipping_limit": kinds.ignored(
         tpu=Ignored("ignored, although documented", "stock reads it nowhere"),
         tf2="no such setting",
         way_out="set clip_weight_min and clip_weight_max of the optimizer, or quirks='documented', "
@@ -61,26 +44,26 @@ UPDATES: Mapping[str, SettingRow] = {
             "{value}] as documented, in tables whose optimizer sets no `clip_weight_min` or "
             '`clip_weight_max`; stock ignores it (quirks="stock").',
         },
-        change=numbers(
+        change=kinds.numbers(
             "clip_weight_min, clip_weight_max",
             'Documented, but stock ignores it; quirks="stock" does so, too.',
         ),
-        change_of_stock=left_out(
+        change_of_stock=kinds.left_out(
             'Documented, but stock ignores it; quirks="documented" honours it.'
         ),
     ),
-    "optimization_parameters": differs(
+    "optimization_parameters": kinds.differs(
         tpu="the device applies them, without the model's optimizer",
         tf2="the optimizer of each TableConfig; stock's TPUEmbedding trains on a TPU only, "
         "tf2_engine anywhere",
         way_out="do not compare numbers of use_tpu=False and True; the bridge has the device's "
         "rules on any machine",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "the optimizer of a table: SGD, Adagrad, AdagradMomentum, Adam or FTRL; which tables "
             "share a stack, and so a layout, depends on it",
         ),
         reads={"EmbeddingConfigSpec.optimization_parameters": is_set},
-        change=form(
+        change=kinds.form(
             "TableConfig.optimizer",
             "Every table has its optimizer, with every setting written out: defaults differ.",
         ),
@@ -88,23 +71,23 @@ UPDATES: Mapping[str, SettingRow] = {
         cause="Side {side} runs with use_tpu=False: the model's own optimizer trains its tables, "
         "and `optimization_parameters` has no effect. Tables agree at the start alone.",
     ),
-    "table_optimizer": plain(
+    "table_optimizer": kinds.plain(
         tpu="takes the place of the spec's optimizer for this table",
         tf2="the optimizer of the TableConfig",
         reads={"TableConfig.optimization_parameters": is_set},
     ),
-    "optimizer_of_engine": plain(
+    "optimizer_of_engine": kinds.plain(
         tpu="the device applies it",
         tf2="stock has no such optimizer, or it refuses a setting; tf2_engine has it",
-        change=ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
-        sparse_core=raises(
+        change=kinds.ours("tf2_engine.{kind}", "{reason}.", setting="optimization_parameters"),
+        sparse_core=kinds.raises(
             "ValueError, when the first gradients are applied",
             "use one of the five, or the host driver",
         ),
     ),
-    "hyperparameters": plain(
+    "hyperparameters": kinds.plain(
         tpu="the device's rule has it",
-        tf2=f"{OF_OPTIMIZER}, with another default here and there",
+        tf2=f"{kinds.OF_OPTIMIZER}, with another default here and there",
         reads={
             "*Parameters.learning_rate": None,
             **{
@@ -114,12 +97,12 @@ UPDATES: Mapping[str, SettingRow] = {
             },
         },
     ),
-    "adam_without_correction": surprising(
+    "adam_without_correction": kinds.surprising(
         tpu="no bias correction, epsilon (1e-8) inside of the root, only rows of the batch move",
         tf2="the same rule, but its epsilon is 1e-7 unless written out; Keras's Adam corrects the "
         "bias",
         way_out="carry every setting explicitly, as to_tf2 does",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "the same rule, always lazy; epsilon is 1e-7 unless written out",
             "write every setting out",
         ),
@@ -130,33 +113,36 @@ UPDATES: Mapping[str, SettingRow] = {
         ),
         shown="epsilon={value}",
     ),
-    "lazy_adam": fields(
-        "AdamParameters: lazy_adam", "the device's rule has it", OF_OPTIMIZER, cpu=on.NOT_ON_CPU
+    "lazy_adam": kinds.fields(
+        "AdamParameters: lazy_adam",
+        "the device's rule has it",
+        kinds.OF_OPTIMIZER,
+        cpu=on.NOT_ON_CPU,
     ),
-    "adam_not_lazy": plain(
+    "adam_not_lazy": kinds.plain(
         tpu="all rows of a table move in every step, those of the batch with a gradient",
-        tf2=OF_OPTIMIZER,
-        sparse_core=dropped(
+        tf2=kinds.OF_OPTIMIZER,
+        sparse_core=kinds.dropped(
             "ignored: only rows of the batch move", "expect other numbers, or use the host driver"
         ),
         reads={"AdamParameters.lazy_adam": is_off},
         finding="sparse_core",
     ),
-    "ftrl_zero_accumulator": refused(
+    "ftrl_zero_accumulator": kinds.refused(
         tpu="accumulators may start at 0",
         tf2="stock's FTRL refuses an initial accumulator of 0",
         way_out="use tf2_engine.FTRL",
-        sparse_core=raises(
+        sparse_core=kinds.raises(
             "FTRL refuses an initial accumulator of 0",
             "start at a small positive number, and convert the slots",
         ),
         reads={"FtrlParameters.initial_accumulator_value": is_zero},
     ),
-    "optimizer_lost": refused(
+    "optimizer_lost": kinds.refused(
         tpu="the device applies it",
         tf2="tf.tpu.experimental.embedding has no such class",
         way_out="use the one of tf2_engine",
-        sparse_core=raises(
+        sparse_core=kinds.raises(
             "there is no such class, and the device has no rule for it",
             "change the optimizer, or stay with the host driver of tf2_engine",
         ),
@@ -165,18 +151,18 @@ UPDATES: Mapping[str, SettingRow] = {
             lambda it: legacy_spec.SourceText(it.kind) if it.kind in LOST else None
         ),
     ),
-    "no_gradient_accumulation": surprising(
+    "no_gradient_accumulation": kinds.surprising(
         tpu="each core's sum is applied by itself, the owner of the row first, so the numbers "
         "depend on the number of cores",
         tf2="the same; SparseCores ignore it",
         way_out="keep the number of cores (TPUConfig.num_shards), or accumulate",
-        sparse_core=dropped(
+        sparse_core=kinds.dropped(
             "ignored: always one update of a row per global batch",
             "expect other numbers, with SGD up to rounding the same; accumulate from the start",
         ),
         reads={"*Parameters.use_gradient_accumulation": is_off},
     ),
-    "learning_rate_zero": ignored(
+    "learning_rate_zero": kinds.ignored(
         tpu=Ignored("0.0 counts as unset: the optimizer's rate is used", "0.0 counts as unset"),
         tf2="a rate of 0.0 is 0.0",
         way_out="leave it out, or freeze the table by a learning_rate_fn that returns 0",
@@ -187,23 +173,23 @@ UPDATES: Mapping[str, SettingRow] = {
             on.TRAINING: "{where}`learning_rate`={value} counts as unset, as in stock; the rate of "
             "the optimizer is used."
         },
-        change=form("{rate}, the optimizer's", "Stock takes 0 for unset."),
+        change=kinds.form("{rate}, the optimizer's", "Stock takes 0 for unset."),
     ),
-    "table_learning_rate": plain(
+    "table_learning_rate": kinds.plain(
         tpu="takes the place of the optimizer's rate for this table",
         tf2="optimizers alone have rates",
         reads={"TableConfig.learning_rate": is_not_zero},
-        change=form(
+        change=kinds.form(
             "{kind}.learning_rate",
             "TensorFlow 2 has rates in optimizers only, so the table has one of its own.",
         ),
     ),
-    "learning_rate_fn": surprising(
+    "learning_rate_fn": kinds.surprising(
         tpu="called with the global step, which is read in no fixed order to its increment; tags "
         "of several functions are in the order of a set, which differs from run to run",
         tf2="a callable without arguments; who calls it counts the step",
         way_out="the bridge reads the step before it is counted, and orders tags by first use",
-        sparse_core=other(
+        sparse_core=kinds.other(
             "a callable without arguments, called while the step is traced; tables share a stack "
             "only if they have the same callable",
             "make one callable of each function",
@@ -212,16 +198,16 @@ UPDATES: Mapping[str, SettingRow] = {
         why="training is to be repeatable, and a configuration the same in every process; of the "
         "step that stock reads, a race is all that could be shown",
         reads={"TableConfig.learning_rate_fn": is_set},
-        change=by_hand(
+        change=kinds.by_hand(
             "{kind}.learning_rate, a callable without arguments",
             "TensorFlow 2 calls it without the step; it reads `step`, which you count up.",
         ),
     ),
-    "weight_decay_zero": ignored(
+    "weight_decay_zero": kinds.ignored(
         tpu=Ignored(
             "0.0 counts as unset, and so does its multiplication by the rate", "0.0 counts as unset"
         ),
-        sparse_core=raises("NotImplementedError for any value, 0.0 too", "leave it out"),
+        sparse_core=kinds.raises("NotImplementedError for any value, 0.0 too", "leave it out"),
         tf2="0.0 is no decay",
         way_out="leave it out",
         bridge="the same, with a warning",
@@ -231,12 +217,12 @@ UPDATES: Mapping[str, SettingRow] = {
             on.TRAINING: "{where}`{kind}`: `weight_decay_factor`={value} counts as unset, as in "
             "stock."
         },
-        change=left_out("Stock takes 0 for unset."),
+        change=kinds.left_out("Stock takes 0 for unset."),
     ),
-    "weight_decay_multiplied": plain(
+    "weight_decay_multiplied": kinds.plain(
         tpu="the decay is multiplied by the current rate; without a decay it has no effect",
-        tf2=OF_OPTIMIZER,
-        sparse_core=raises("NotImplementedError for any value, False too", "leave it out"),
+        tf2=kinds.OF_OPTIMIZER,
+        sparse_core=kinds.raises("NotImplementedError for any value, False too", "leave it out"),
         reads={"*Parameters.multiply_weight_decay_factor_by_learning_rate": None},
         detect=in_optimizers(multiplier_without_decay),
         shown="{setting}={value} alone",
@@ -246,27 +232,27 @@ UPDATES: Mapping[str, SettingRow] = {
             "effect without a `weight_decay_factor`."
         },
     ),
-    "weight_decay": plain(
+    "weight_decay": kinds.plain(
         tpu="decoupled decay of the rows of a batch",
-        tf2=OF_OPTIMIZER,
-        sparse_core=raises(
+        tf2=kinds.OF_OPTIMIZER,
+        sparse_core=kinds.raises(
             "NotImplementedError", "train without decay, or with the host driver of tf2_engine"
         ),
         reads={"*Parameters.weight_decay_factor": is_not_zero},
         finding="sparse_core",
     ),
-    "weight_limits": limits(
+    "weight_limits": kinds.limits(
         "clip_weight",
         "limits of a weight after its update",
-        dropped(
+        kinds.dropped(
             "ignored: weights go where the update takes them",
             "leave the limits out and compare with `verify`; the host driver has them",
         ),
     ),
-    "gradient_limits": limits(
+    "gradient_limits": kinds.limits(
         "clip_gradient",
         "limits of an accumulated gradient",
-        dropped(
+        kinds.dropped(
             "ignored: the sum of a row exists inside of the device's op alone",
             "clip the gradients of activations, which is not the same; the host driver has them",
         ),

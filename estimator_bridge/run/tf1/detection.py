@@ -83,7 +83,7 @@ def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
     aliases: set[str] = set()
     rebound: set[str] = set()
     for node in ast.walk(tree):
-        for name, alias in _imports(node):
+        for name, alias in imports(node):
             if f"{name}.".startswith(f"{_CONTRIB}."):
                 yield Use(name, path, getattr(node, "lineno", 0))
             (aliases if name == "tensorflow" else rebound).add(alias)
@@ -96,7 +96,7 @@ def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
             yield Use(".".join(names), path, getattr(node, "lineno", 0))
 
 
-def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Yields the modules or names that a statement imports, and the names that it gives them."""
     if isinstance(node, ast.Import):
         for alias in node.names:
@@ -138,22 +138,15 @@ def _is_of_tf1(names: list[str]) -> bool:
 def _imported_files(tree: ast.AST, path: str, folders: list[str]) -> Iterator[str]:
     """Yields the files of modules that a module imports, as far as they lie in the folders."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from _files(alias.name, folders)
-        elif isinstance(node, ast.ImportFrom):
-            base, where = node.module or "", folders
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        modules, where = [alias.name for alias in node.names], folders
+        if isinstance(node, ast.ImportFrom):
+            if node.module:
+                modules = [node.module, *(f"{node.module}.{name}" for name in modules)]
             if node.level:
                 where = [str(pathlib.Path(path).parents[node.level - 1])]
-            yield from _files(base, where)
-            for alias in node.names:
-                yield from _files(f"{base}.{alias.name}".removeprefix("."), where)
-
-
-def _files(module: str, folders: list[str]) -> Iterator[str]:
-    path = file_of(module, folders) if module else None
-    if path is not None:
-        yield path
+        yield from filter(None, (file_of(module, where) for module in modules))
 
 
 def _public_path(module: ModuleType) -> str | None:

@@ -98,9 +98,11 @@ class TF1View(ModuleType):
     def _find(self, path: str) -> ModuleType:
         if f"{path}.".startswith(f"{_CONTRIB}."):
             below = path.removeprefix(_CONTRIB).removeprefix(".")
-            if below in contrib_names.MODULES:
-                return self._contrib(below)
-            raise errors.UnsupportedImport(contrib_names.refusal(below), name=path)
+            if below not in contrib_names.MODULES:
+                raise errors.UnsupportedImport(contrib_names.refusal(below), name=path)
+            whole = contrib_names.WHOLE.get(below)
+            module: ModuleType = _load(whole, below) if whole else ContribModule(below, self)
+            return module
         names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
         if names[0] not in (*_PACKAGES, "compat"):
             # Public modules are those of version 1; many are attributes that cannot be imported.
@@ -109,13 +111,6 @@ class TF1View(ModuleType):
             if isinstance(target, ModuleType):
                 return target
         return importlib.import_module(path)
-
-    def _contrib(self, below: str) -> ModuleType:
-        whole = contrib_names.WHOLE.get(below)
-        if whole is not None:
-            module: ModuleType = _load(whole, below)
-            return module
-        return ContribModule(below, self)
 
 
 class _Compat(ModuleType):

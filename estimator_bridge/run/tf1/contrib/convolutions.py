@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
 from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
-from estimator_bridge.run.tf1.contrib.layer_variables import finished, layer_variable
+from estimator_bridge.run.tf1.contrib.layer_variables import Activation, Sizes, layer_of
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
 
-Activation = Callable[[Tensor], Tensor]
-Sizes = int | Sequence[int]
-
 _CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
-
-
-class _Ending(NamedTuple):
-    """The ops after a convolution: a normalizer or biases, and the activation."""
-
-    activation_fn: Activation | None
-    normalizer_fn: Callable[..., Tensor] | None
-    normalizer_params: Mapping[str, Object] | None
-    biases_initializer: Object
-    biases_regularizer: Object
-    outputs_collections: str | None
-
-    def apply(
-        self, outputs: Tensor, channels: int, data_format: str, variable: Object, scope: Object
-    ) -> Tensor:
-        """Returns the outputs of the layer."""
-        if self.normalizer_fn is not None:
-            outputs = self.normalizer_fn(outputs, **(self.normalizer_params or {}))
-        elif self.biases_initializer is not None:
-            biases = variable(
-                "biases",
-                [channels],
-                initializer=self.biases_initializer,
-                regularizer=self.biases_regularizer,
-            )
-            kind = "NCHW" if data_format.startswith("NC") else "NHWC"
-            outputs = tf.nn.bias_add(outputs, biases, data_format=kind)
-        return finished(outputs, self.activation_fn, self.outputs_collections, scope)
 
 
 @add_arg_scope
@@ -83,55 +50,19 @@ def convolution(
     Raises:
         InvalidInput: the inputs have another rank, or their channels are not known.
     """
-    with tf.variable_scope(scope, "Conv", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        dims, kind, channels = _layout(inputs, data_format, conv_dims)
-        variable = functools.partial(
-            layer_variable,
-            dtype=inputs.dtype.base_dtype,
-            trainable=trainable,
-            variables_collections=variables_collections,
-        )
-        weights = variable(
-            "weights",
-            [*_sizes(kernel_size, dims), channels, num_outputs],
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-        )
+    with layer_of(locals(), "Conv") as layer:
+        dims, kind, channels = _layout(layer.inputs, data_format, conv_dims)
+        shape = [*_sizes(kernel_size, dims), channels, num_outputs]
+        weights = layer.variable("weights", shape, weights_initializer, weights_regularizer)
         outputs = tf.nn.convolution(
-            inputs,
+            layer.inputs,
             weights,
             padding=padding,
             strides=_sizes(stride, dims),
             dilation_rate=_sizes(rate, dims),
             data_format=kind,
         )
-        ending = _Ending(
-            activation_fn,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            outputs_collections,
-        )
-        return ending.apply(outputs, num_outputs, kind, variable, opened)
-
-
-def _of_dims(dims: int, name: str) -> Callable[..., Tensor]:
-    """Returns `convolution` for inputs of one rank, with scopes of its own."""
-    layer = functools.partial(convolution, conv_dims=dims)
-
-    def of_dims(*args: Object, **settings: Object) -> Tensor:
-        return layer(*args, **settings)
-
-    of_dims.__name__ = of_dims.__qualname__ = name
-    of_dims.__doc__ = f"Convolves in {dims} dimension(s); see `convolution`."
-    return add_arg_scope(of_dims)
-
-
-conv1d = _of_dims(1, "conv1d")
-conv2d = _of_dims(2, "conv2d")
-conv3d = _of_dims(3, "conv3d")
+        return layer.with_biases(outputs, num_outputs, kind)
 
 
 def _transposed(
@@ -154,29 +85,19 @@ def _transposed(
     trainable: bool = True,
     scope: Object = None,
     *,
-    dims: int,
+    conv_dims: int,
 ) -> Tensor:
     """Applies the gradient of a convolution, which makes images larger.
 
     The variables are `Conv2d_transpose/weights`, [height, width, out, in], and `biases`; in three
     dimensions `Conv3d_transpose`, [depth, height, width, out, in].
     """
-    with tf.variable_scope(scope, f"Conv{dims}d_transpose", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        _, kind, channels = _layout(inputs, data_format, dims)
-        variable = functools.partial(
-            layer_variable,
-            dtype=inputs.dtype.base_dtype,
-            trainable=trainable,
-            variables_collections=variables_collections,
-        )
+    with layer_of(locals(), f"Conv{conv_dims}d_transpose") as layer:
+        inputs = layer.inputs
+        dims, kind, channels = _layout(inputs, data_format, conv_dims)
         kernel, strides = _sizes(kernel_size, dims), _sizes(stride, dims)
-        weights = variable(
-            "weights",
-            [*kernel, num_outputs, channels],
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-        )
+        shape = [*kernel, num_outputs, channels]
+        weights = layer.variable("weights", shape, weights_initializer, weights_regularizer)
         first = 1 if kind.endswith("C") else 2
         static, dynamic = inputs.shape.as_list(), tf.shape(inputs)
         shape = [size or dynamic[axis] for axis, size in enumerate(static)]
@@ -189,28 +110,25 @@ def _transposed(
         outputs = transpose(
             inputs, weights, shape, strides, padding=padding.upper(), data_format=kind
         )
-        ending = _Ending(
-            activation_fn,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            outputs_collections,
-        )
-        return ending.apply(outputs, num_outputs, kind, variable, opened)
+        return layer.with_biases(outputs, num_outputs, kind)
 
 
-def _transposed_of_dims(dims: int, name: str) -> Callable[..., Tensor]:
+def _of_dims(layer: Callable[..., Tensor], name: str, dims: int) -> Callable[..., Tensor]:
+    """Returns a layer for inputs of one rank, with scopes of its own."""
+
     def of_dims(*args: Object, **settings: Object) -> Tensor:
-        return _transposed(*args, **settings, dims=dims)
+        return layer(*args, **{"conv_dims": dims, **settings})
 
     of_dims.__name__ = of_dims.__qualname__ = name
-    of_dims.__doc__ = f"Applies the gradient of a convolution in {dims} dimensions."
+    of_dims.__doc__ = layer.__doc__
     return add_arg_scope(of_dims)
 
 
-conv2d_transpose = _transposed_of_dims(2, "conv2d_transpose")
-conv3d_transpose = _transposed_of_dims(3, "conv3d_transpose")
+conv1d = _of_dims(convolution, "conv1d", 1)
+conv2d = _of_dims(convolution, "conv2d", 2)
+conv3d = _of_dims(convolution, "conv3d", 3)
+conv2d_transpose = _of_dims(_transposed, "conv2d_transpose", 2)
+conv3d_transpose = _of_dims(_transposed, "conv3d_transpose", 3)
 
 
 @add_arg_scope
@@ -245,25 +163,16 @@ def separable_conv2d(
         num_outputs: None leaves the mixing out.
         depth_multiplier: channels that each channel becomes.
     """
-    with tf.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        _, kind, channels = _layout(inputs, data_format, 2)
-        variable = functools.partial(
-            layer_variable,
-            dtype=inputs.dtype.base_dtype,
-            regularizer=weights_regularizer,
-            trainable=trainable,
-            variables_collections=variables_collections,
-        )
-        depthwise = variable(
-            "depthwise_weights",
-            [*_sizes(kernel_size, 2), channels, depth_multiplier],
-            initializer=weights_initializer,
+    with layer_of(locals(), "SeparableConv2d") as layer:
+        _, kind, channels = _layout(layer.inputs, data_format, 2)
+        shape = [*_sizes(kernel_size, 2), channels, depth_multiplier]
+        depthwise = layer.variable(
+            "depthwise_weights", shape, weights_initializer, weights_regularizer
         )
         strides = _sizes(stride, 2)
         last = kind.endswith("C")
         outputs = tf.nn.depthwise_conv2d(
-            inputs,
+            layer.inputs,
             depthwise,
             [1, *strides, 1] if last else [1, 1, *strides],
             padding,
@@ -272,22 +181,15 @@ def separable_conv2d(
         )
         width = channels * depth_multiplier
         if num_outputs is not None:
-            pointwise = variable(
+            pointwise = layer.variable(
                 "pointwise_weights",
                 [1, 1, width, num_outputs],
-                initializer=pointwise_initializer or weights_initializer,
+                pointwise_initializer or weights_initializer,
+                weights_regularizer,
             )
             outputs = tf.nn.conv2d(outputs, pointwise, 1, "VALID", data_format=kind)
             width = num_outputs
-        ending = _Ending(
-            activation_fn,
-            normalizer_fn,
-            normalizer_params,
-            biases_initializer,
-            biases_regularizer,
-            outputs_collections,
-        )
-        return ending.apply(outputs, width, kind, variable, opened)
+        return layer.with_biases(outputs, width, kind)
 
 
 def _layout(inputs: Tensor, data_format: str | None, conv_dims: int | None) -> tuple[int, str, int]:

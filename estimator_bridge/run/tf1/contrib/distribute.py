@@ -1,4 +1,4 @@
-"""Distribution strategies with the arguments that they had."""
+"""A distribution strategy with the arguments that it had."""
 
 from __future__ import annotations
 
@@ -23,8 +23,3 @@ def MirroredStrategy(  # noqa: N802 - TensorFlow's name
     elif devices is None and count == 0:
         devices = ["/cpu:0"]
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=cross_device_ops)
-
-
-def OneDeviceStrategy(device: str) -> Strategy:  # noqa: N802
-    """Returns a OneDeviceStrategy."""
-    return tf.distribute.OneDeviceStrategy(device)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import tensorflow.compat.v1 as tf
 
@@ -143,22 +144,32 @@ class RealColumn:
         return tf.reshape(tf.cast(values, tf.float32), [-1, self.dimension])
 
 
+class _DerivedColumn:
+    """A dense column that is computed from another one, its `source`."""
+
+    source: Object
+    _KIND: ClassVar[str]
+    _SUFFIX: ClassVar[str]
+
+    @property
+    def column_name(self) -> str:
+        """The name of scopes."""
+        return f"{self.source.column_name}_{self._SUFFIX}"
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """See `SparseColumn.order`."""
+        return self._KIND, *self.source.order
+
+
 @dataclasses.dataclass(frozen=True)
-class BucketizedColumn:
+class BucketizedColumn(_DerivedColumn):
     """A column of numbers by the bucket in which each lies, one-hot."""
 
     source: RealColumn
     boundaries: tuple[float, ...]
 
-    @property
-    def column_name(self) -> str:
-        """The name of scopes."""
-        return f"{self.source.name}_bucketized"
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
-        return "Bucketized", *self.source.order
+    _KIND, _SUFFIX = "Bucketized", "bucketized"
 
     def dense(self, features: Features) -> Tensor:
         """Returns [batch, dimension * buckets] float32."""
@@ -169,20 +180,12 @@ class BucketizedColumn:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneHotColumn:
+class OneHotColumn(_DerivedColumn):
     """A column of ids as numbers of how often each is in a sample."""
 
     source: SparseColumn
 
-    @property
-    def column_name(self) -> str:
-        """The name of scopes."""
-        return f"{self.source.column_name}_one_hot"
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
-        return "OneHot", *self.source.order
+    _KIND, _SUFFIX = "OneHot", "one_hot"
 
     def dense(self, features: Features) -> Tensor:
         """Returns [batch, length] float32; weights count."""
@@ -195,7 +198,7 @@ class OneHotColumn:
 
 
 @dataclasses.dataclass(frozen=True)
-class EmbeddingColumn:
+class EmbeddingColumn(_DerivedColumn):
     """A column of ids as the combined rows of a table, `<name>_embedding/weights`."""
 
     source: SparseColumn | CrossedColumn
@@ -205,15 +208,7 @@ class EmbeddingColumn:
     max_norm: float | None
     trainable: bool
 
-    @property
-    def column_name(self) -> str:
-        """The name of scopes."""
-        return f"{self.source.column_name}_embedding"
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
-        return "Embedding", *self.source.order
+    _KIND, _SUFFIX = "Embedding", "embedding"
 
     def dense(self, features: Features) -> Tensor:
         """Returns [batch, dimension] float32; zeros for a sample without an id."""

@@ -37,8 +37,6 @@ class HParams:
         InvalidInput: a name is taken, a value does not fit the type, or a list is empty.
     """
 
-    _RESERVED = ("hparam_def",)
-
     def __init__(self, model_structure: Object = None, **kwargs: Value) -> None:
         kwargs.pop("hparam_def", None)
         self._types: dict[str, tuple[type, bool]] = {}

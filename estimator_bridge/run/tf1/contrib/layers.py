@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -11,13 +12,11 @@ from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
 from estimator_bridge.run.tf1.contrib.initializers import xavier_initializer
 from estimator_bridge.run.tf1.contrib.layer_variables import (
+    Activation,
     collect_named_outputs,
-    finished,
-    layer_variable,
+    layer_of,
 )
 from tf2_engine.types import Nest, Object, Tensor, TensorLike
-
-Activation = Callable[[Tensor], Tensor]
 
 
 @add_arg_scope
@@ -53,41 +52,21 @@ def fully_connected(
         raise errors.InvalidInput(
             f"fully_connected: `num_outputs` must be an int, got {num_outputs!r}."
         )
-    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        rank = inputs.shape.rank
-        size = None if not rank else inputs.shape.as_list()[-1]
+    with layer_of(locals(), "fully_connected") as layer:
+        rank = layer.inputs.shape.rank
+        size = None if not rank else layer.inputs.shape.as_list()[-1]
         if size is None:
             raise errors.InvalidInput(
-                f"fully_connected: the last size of the inputs must be known, got {inputs.shape}."
+                "fully_connected: the last size of the inputs must be known, got "
+                f"{layer.inputs.shape}."
             )
-        variable = functools.partial(
-            layer_variable,
-            dtype=inputs.dtype.base_dtype,
-            trainable=trainable,
-            variables_collections=variables_collections,
-        )
-        weights = variable(
-            "weights",
-            [size, int(num_outputs)],
-            initializer=weights_initializer,
-            regularizer=weights_regularizer,
-        )
+        shape = [size, int(num_outputs)]
+        weights = layer.variable("weights", shape, weights_initializer, weights_regularizer)
         if rank == 2:
-            outputs = tf.matmul(inputs, weights)
+            outputs = tf.matmul(layer.inputs, weights)
         else:
-            outputs = tf.tensordot(inputs, weights, [[rank - 1], [0]])
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        elif biases_initializer is not None:
-            biases = variable(
-                "biases",
-                [int(num_outputs)],
-                initializer=biases_initializer,
-                regularizer=biases_regularizer,
-            )
-            outputs = tf.nn.bias_add(outputs, biases)
-        return finished(outputs, activation_fn, outputs_collections, opened)
+            outputs = tf.tensordot(layer.inputs, weights, [[rank - 1], [0]])
+        return layer.with_biases(outputs, int(num_outputs))
 
 
 linear = functools.partial(fully_connected, activation_fn=None)
@@ -109,20 +88,11 @@ def bias_add(
     scope: Object = None,
 ) -> Tensor:
     """Adds a bias to each channel; the variable is `BiasAdd/biases`."""
-    with tf.variable_scope(scope, "BiasAdd", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        channels = inputs.shape.as_list()[1 if data_format.startswith("NC") else -1]
-        biases = layer_variable(
-            "biases",
-            [channels],
-            inputs.dtype.base_dtype,
-            initializer,
-            regularizer,
-            trainable,
-            variables_collections,
-        )
-        outputs = tf.nn.bias_add(inputs, biases, data_format=data_format)
-        return finished(outputs, activation_fn, outputs_collections, opened)
+    with layer_of(locals(), "BiasAdd") as layer:
+        sizes = layer.inputs.shape.as_list()
+        channels = sizes[1 if data_format.startswith("NC") else -1]
+        biases = layer.variable("biases", [channels], initializer, regularizer)
+        return layer.finished(tf.nn.bias_add(layer.inputs, biases, data_format=data_format))
 
 
 @add_arg_scope
@@ -151,7 +121,7 @@ def dropout(
             outputs = tf.cond(is_training, dropped, lambda: tf.identity(inputs))
         else:
             outputs = dropped() if known else tf.identity(inputs)
-        return finished(outputs, None, outputs_collections, opened)
+        return collect_named_outputs(outputs_collections, opened.original_name_scope, outputs)
 
 
 @add_arg_scope
@@ -162,7 +132,7 @@ def flatten(
     with tf.name_scope(scope, "Flatten", [inputs]) as name:
         inputs = tf.convert_to_tensor(inputs)
         sizes = inputs.shape.as_list()[1:]
-        size = -1 if None in sizes else _product(sizes)
+        size = -1 if None in sizes else math.prod(sizes)
         batch = inputs.shape.as_list()[0]
         if batch is None and size == -1:
             batch = tf.shape(inputs)[0]
@@ -202,7 +172,3 @@ def unit_norm(
         inputs = tf.convert_to_tensor(inputs)
         squares = tf.reduce_sum(tf.square(inputs), dim, keepdims=True)
         return tf.div(inputs, tf.sqrt(epsilon + squares))
-
-
-def _product(sizes: Sequence[int]) -> int:
-    return functools.reduce(lambda a, b: a * b, sizes, 1)

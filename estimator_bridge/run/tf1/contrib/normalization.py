@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
-from estimator_bridge.run.tf1.contrib.layer_variables import finished, layer_variable
+from estimator_bridge.run.tf1.contrib.layer_variables import Activation, Layer, layer_of
 from tf2_engine.types import Nest, Object, Tensor, TensorLike, Variable
-
-Activation = Callable[[Tensor], Tensor]
 
 
 @add_arg_scope
@@ -44,9 +43,8 @@ def layer_norm(
         InvalidInput: the rank is not known, or has no such axis; or the size of an axis that beta
             and gamma have is not known.
     """
-    with tf.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        rank, dtype = inputs.shape.rank, inputs.dtype.base_dtype
+    with layer_of(locals(), "LayerNorm") as layer:
+        inputs, rank = layer.inputs, layer.inputs.shape.rank
         if rank is None:
             raise errors.InvalidInput(f"layer_norm: Inputs {inputs.name} has undefined rank.")
         if begin_norm_axis < 0:
@@ -62,20 +60,12 @@ def layer_norm(
                 f"layer_norm: Inputs {inputs.name}: shape(inputs)[{begin_params_axis}:] is not "
                 f"fully defined: {inputs.shape}."
             )
-
-        def parameter(name: str, initializer: Object) -> Variable:
-            return layer_variable(
-                name, shape, dtype, initializer, None, trainable, variables_collections
-            )
-
-        beta = parameter("beta", tf.zeros_initializer()) if center else None
-        gamma = parameter("gamma", tf.ones_initializer()) if scale else None
-        mean, variance = tf.nn.moments(inputs, list(range(begin_norm_axis, rank)), keep_dims=True)
+        beta = layer.variable("beta", shape, tf.zeros_initializer()) if center else None
+        gamma = layer.variable("gamma", shape, tf.ones_initializer()) if scale else None
+        axes = list(range(begin_norm_axis, rank))
         # float16 has no 1e-12.
-        epsilon = 1e-3 if dtype == tf.float16 else 1e-12
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        outputs.set_shape(inputs.shape)
-        return finished(outputs, activation_fn, outputs_collections, opened)
+        epsilon = 1e-3 if layer.dtype == tf.float16 else 1e-12
+        return _by_own_moments(layer, axes, beta, gamma, epsilon)
 
 
 @add_arg_scope
@@ -104,9 +94,8 @@ def instance_norm(
     Raises:
         InvalidInput: the rank is not known, or the number of channels.
     """
-    with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        rank, dtype = inputs.shape.rank, inputs.dtype.base_dtype
+    with layer_of(locals(), "InstanceNorm") as layer:
+        inputs, rank = layer.inputs, layer.inputs.shape.rank
         axis = 1 if data_format.startswith("NC") else (rank or 0) - 1
         if rank is None or inputs.shape[axis] is None:
             raise errors.InvalidInput(
@@ -118,18 +107,23 @@ def instance_norm(
 
         def parameter(name: str, default: Object) -> Tensor:
             initializer = (param_initializers or {}).get(name, default)
-            variable = layer_variable(
-                name, [channels], dtype, initializer, None, trainable, variables_collections
-            )
-            return tf.reshape(variable, shape)
+            return tf.reshape(layer.variable(name, [channels], initializer), shape)
 
         beta = parameter("beta", tf.zeros_initializer()) if center else None
         gamma = parameter("gamma", tf.ones_initializer()) if scale else None
         axes = [each for each in range(1, rank) if each != axis]
-        mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        outputs.set_shape(inputs.shape)
-        return finished(outputs, activation_fn, outputs_collections, opened)
+        return _by_own_moments(layer, axes, beta, gamma, epsilon)
+
+
+def _by_own_moments(
+    layer: Layer, axes: Sequence[int], beta: Tensor | None, gamma: Tensor | None, epsilon: float
+) -> Tensor:
+    """Returns the outputs of a layer that normalizes by mean and variance over some axes."""
+    inputs = layer.inputs
+    mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
+    outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
+    outputs.set_shape(inputs.shape)
+    return layer.finished(outputs)
 
 
 @add_arg_scope
@@ -189,9 +183,8 @@ def batch_norm(
         raise errors.InvalidInput(
             f"batch_norm: `data_format`={data_format!r}; data_format has to be either NCHW or NHWC."
         )
-    with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as opened:
-        inputs = tf.convert_to_tensor(inputs)
-        rank = inputs.shape.rank
+    with layer_of(locals(), "BatchNorm") as layer:
+        inputs, rank = layer.inputs, layer.inputs.shape.rank
         axis = 1 if data_format == "NCHW" else -1
         channels = None if rank is None else inputs.shape.as_list()[axis]
         if channels is None:
@@ -201,15 +194,8 @@ def batch_norm(
         initializers, regularizers = param_initializers or {}, param_regularizers or {}
 
         def parameter(name: str, default: Object, learned: bool = True) -> Variable:
-            return layer_variable(
-                name,
-                [channels],
-                tf.float32,
-                initializers.get(name, default),
-                regularizers.get(name),
-                trainable and learned,
-                variables_collections,
-            )
+            initializer, regularizer = initializers.get(name, default), regularizers.get(name)
+            return layer.variable(name, [channels], initializer, regularizer, tf.float32, learned)
 
         zeros, ones = tf.zeros_initializer(), tf.ones_initializer()
         beta = parameter("beta", zeros) if center else tf.zeros([channels])
@@ -218,27 +204,22 @@ def batch_norm(
             parameter("moving_mean", zeros, learned=False),
             parameter("moving_variance", ones, learned=False),
         )
-        normalize = _fused if fused in (None, True) and rank in (2, 4) else _by_moments
-
-        def outputs_and_statistics(training: bool) -> list[Tensor]:
-            return normalize(inputs, gamma, beta, averages, epsilon, data_format, training)
-
+        function = _fused if fused in (None, True) and rank in (2, 4) else _by_moments
+        normalize = functools.partial(function, inputs, gamma, beta, averages, epsilon, data_format)
         known = tf.get_static_value(tf.convert_to_tensor(is_training))
         if known is None:
             outputs, *statistics = tf.cond(
-                is_training,
-                lambda: outputs_and_statistics(True),
-                lambda: outputs_and_statistics(False),
+                is_training, lambda: normalize(True), lambda: normalize(False)
             )
             # Without training the statistics are the averages, which stay as they are.
             rate = tf.where(is_training, 1.0 - decay, 0.0)
         else:
-            outputs, *statistics = outputs_and_statistics(bool(known))
+            outputs, *statistics = normalize(bool(known))
             rate = 1.0 - decay
         if known is None or known:
             outputs = _with_updates(outputs, averages, statistics, rate, updates_collections)
         outputs.set_shape(inputs.shape)
-        return finished(outputs, activation_fn, outputs_collections, opened)
+        return layer.finished(outputs)
 
 
 def _with_updates(

@@ -139,10 +139,7 @@ def adaptive_clipping_fn(
                 tf.summary.scalar("global_norm/adaptive_max_gradient_norm", limit)
         # Larger gradients than the limit get its norm; smaller ones stay.
         factor = tf.where(norm < limit, tf.ones_like(norm), limit / norm)
-        return [
-            (None if each is None else _times(each, factor), variable)
-            for each, variable in gradients
-        ]
+        return _changed(gradients, lambda each, _: _times(each, factor))
 
     return clip
 
@@ -205,28 +202,31 @@ def _optimizer(optimizer: Object, rate: Tensor | None) -> Object:
     return constructed
 
 
+def _changed(gradients: Gradients, change: Callable[[Object, Variable], Object]) -> Gradients:
+    """Returns the pairs after a change of each gradient; a variable without one has none."""
+    return [
+        (None if each is None else change(each, variable), variable) for each, variable in gradients
+    ]
+
+
 def _with_noise(gradients: Gradients, scale: float) -> Gradients:
-    noisy: Gradients = []
-    for gradient, variable in gradients:
-        if gradient is not None:
-            shape = (
-                gradient.dense_shape if isinstance(gradient, tf.IndexedSlices) else gradient.shape
-            )
-            gradient = gradient + tf.truncated_normal(shape) * scale
-        noisy.append((gradient, variable))
-    return noisy
+    def noisy(gradient: Object, _: Variable) -> Tensor:
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        shape = gradient.dense_shape if is_sparse else gradient.shape
+        return gradient + tf.truncated_normal(shape) * scale
+
+    return _changed(gradients, noisy)
 
 
 def _multiplied(gradients: Gradients, factors: Mapping[Object, float]) -> Gradients:
-    multiplied: Gradients = []
-    for gradient, variable in gradients:
+    by_name = {getattr(key, "name", key): factor for key, factor in factors.items()}
+
+    def multiplied(gradient: Object, variable: Variable) -> Object:
         reference = variable.experimental_ref() if hasattr(variable, "experimental_ref") else None
-        by_name = {getattr(key, "name", key): factor for key, factor in factors.items()}
         factor = by_name.get(variable.name, by_name.get(variable.op.name, by_name.get(reference)))
-        if gradient is not None and factor is not None:
-            gradient = _times(gradient, tf.cast(factor, gradient.dtype))
-        multiplied.append((gradient, variable))
-    return multiplied
+        return gradient if factor is None else _times(gradient, tf.cast(factor, gradient.dtype))
+
+    return _changed(gradients, multiplied)
 
 
 def _times(gradient: Object, factor: Tensor) -> Object:

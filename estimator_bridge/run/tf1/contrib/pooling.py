@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.run.tf1.contrib.arg_scopes import add_arg_scope
-from estimator_bridge.run.tf1.contrib.layer_variables import collect_named_outputs
+from estimator_bridge.run.tf1.contrib.layer_variables import Sizes, collect_named_outputs
 from tf2_engine.types import Tensor, TensorLike
-
-Sizes = int | Sequence[int]
 
 
 def _of_dims(

@@ -19,29 +19,31 @@ def repeat(
     Args:
         scope: a keyword argument, in the place of "Repeat" and of the layer's name below it.
     """
-    scope = kwargs.pop("scope", None)
-    with tf.variable_scope(scope, "Repeat", [inputs]):
-        name = scope or _name_of(layer, "repeat")
-        outputs = tf.convert_to_tensor(inputs)
-        for number in range(1, repetitions + 1):
-            outputs = layer(outputs, *args, scope=f"{name}_{number}", **kwargs)
-        return outputs
+    return _in_turn("Repeat", inputs, layer, [args] * repetitions, **kwargs)
 
 
 def stack(
     inputs: TensorLike, layer: Layer, stack_args: Sequence[Object], **kwargs: Object
 ) -> Tensor:
     """Applies a layer once for each of `stack_args`, which are its arguments."""
-    scope = kwargs.pop("scope", None)
-    with tf.variable_scope(scope, "Stack", [inputs]):
-        name = scope or _name_of(layer, "stack")
-        outputs = tf.convert_to_tensor(inputs)
-        for number, layer_args in enumerate(stack_args, 1):
-            args = layer_args if isinstance(layer_args, (list, tuple)) else [layer_args]
-            outputs = layer(outputs, *args, scope=f"{name}_{number}", **kwargs)
-        return outputs
+    args = [each if isinstance(each, (list, tuple)) else [each] for each in stack_args]
+    return _in_turn("Stack", inputs, layer, args, **kwargs)
 
 
-def _name_of(layer: Object, default: str) -> str:
+def _in_turn(
+    default_scope: str,
+    inputs: TensorLike,
+    layer: Layer,
+    args: Sequence[Sequence[Object]],
+    /,
+    scope: str | None = None,
+    **kwargs: Object,
+) -> Tensor:
+    """Applies a layer once for each of some lists of arguments, in scopes with a number."""
     function = getattr(layer, "func", layer)  # That of a partial.
-    return str(getattr(function, "__name__", default))
+    name = scope or getattr(function, "__name__", default_scope.lower())
+    with tf.variable_scope(scope, default_scope, [inputs]):
+        outputs = tf.convert_to_tensor(inputs)
+        for number, args_of_layer in enumerate(args, 1):
+            outputs = layer(outputs, *args_of_layer, scope=f"{name}_{number}", **kwargs)
+        return outputs

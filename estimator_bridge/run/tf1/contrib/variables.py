@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -36,23 +37,12 @@ def variable(
     aggregation: Object = tf.VariableAggregation.NONE,
 ) -> Variable:
     """Makes a variable by `tf.get_variable`, or reuses one; `collections` are added to its own."""
-    wanted = dict.fromkeys([*(collections or (_KEYS.GLOBAL_VARIABLES,))])
-    getter = custom_getter or tf.get_variable
+    settings = dict(locals())
+    for other in ("name", "device", "custom_getter"):
+        del settings[other]
+    settings["collections"] = list(dict.fromkeys(collections or (_KEYS.GLOBAL_VARIABLES,)))
     with tf.device(device if isinstance(device, str) else None):
-        return getter(
-            name,
-            shape=shape,
-            dtype=dtype,
-            initializer=initializer,
-            regularizer=regularizer,
-            trainable=trainable,
-            collections=list(wanted),
-            caching_device=caching_device,
-            partitioner=partitioner,
-            use_resource=use_resource,
-            synchronization=synchronization,
-            aggregation=aggregation,
-        )
+        return (custom_getter or tf.get_variable)(name, **settings)
 
 
 @add_arg_scope
@@ -110,19 +100,9 @@ def get_variables(
     return variables
 
 
-def get_model_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the model variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.MODEL_VARIABLES)
-
-
-def get_local_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the local variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.LOCAL_VARIABLES)
-
-
-def get_trainable_variables(scope: Object = None, suffix: str | None = None) -> list[Variable]:
-    """Returns the trainable variables below a scope."""
-    return get_variables(scope, suffix, _KEYS.TRAINABLE_VARIABLES)
+get_model_variables = functools.partial(get_variables, collection=_KEYS.MODEL_VARIABLES)
+get_local_variables = functools.partial(get_variables, collection=_KEYS.LOCAL_VARIABLES)
+get_trainable_variables = functools.partial(get_variables, collection=_KEYS.TRAINABLE_VARIABLES)
 
 
 def get_variables_by_suffix(suffix: str, scope: Object = None) -> list[Variable]:

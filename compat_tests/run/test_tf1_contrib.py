@@ -507,6 +507,26 @@ def test_scopes_set_arguments_of_layers(view: Any) -> None:
         framework.arg_scope([len], a=1).__enter__()
 
 
+def test_a_layer_lists_its_arguments_that_a_scope_may_set(view: Any) -> None:
+    """Those with a default, also of a layer that is another one for inputs of one rank."""
+    framework, layers = view.contrib.framework, view.contrib.layers
+    functions = [getattr(layers, name) for name in dir(layers)]
+    scoped = [each for each in functions if framework.has_arg_scope(each)]
+
+    assert layers.conv2d_transpose in scoped
+    for layer in scoped:
+        names = framework.arg_scoped_arguments(layer)
+        assert {"scope", "inputs"} & {*names} == {"scope"}, layer.__name__
+    of_conv2d = {*framework.arg_scoped_arguments(layers.conv2d)}
+    assert {"stride", "padding", "activation_fn", "weights_regularizer", "trainable"} <= of_conv2d
+
+    @framework.add_arg_scope
+    def without_defaults(a: int, b: int) -> None:
+        """Takes two numbers."""
+
+    assert framework.arg_scoped_arguments(without_defaults) == ("a", "b")
+
+
 def test_stacks_number_their_layers(view: Any) -> None:
     """`repeat` and `stack` name the scopes of layers as TensorFlow 1.15 does."""
     layers = view.contrib.layers

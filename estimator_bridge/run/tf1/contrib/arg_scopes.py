@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -32,9 +33,10 @@ def add_arg_scope(function: _Function) -> _Function:
 
     key = str(function)
     vars(scoped)["_key_op"] = key
-    code = getattr(function, "__code__", None)
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
-    _arguments[key] = names[-len(getattr(function, "__defaults__", None) or ()) :]
+    parameters = inspect.signature(function).parameters.values()
+    names = tuple(each.name for each in parameters if each.default is not each.empty)
+    # As stock has it: of a function without defaults all.
+    _arguments[key] = names or tuple(each.name for each in parameters)
     result: Object = scoped
     return result
 

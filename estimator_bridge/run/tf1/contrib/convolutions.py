@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import tensorflow.compat.v1 as tf
@@ -116,11 +117,11 @@ def _transposed(
 def _of_dims(layer: Callable[..., Tensor], name: str, dims: int) -> Callable[..., Tensor]:
     """Returns a layer for inputs of one rank, with scopes of its own."""
 
+    @functools.wraps(layer)
     def of_dims(*args: Object, **settings: Object) -> Tensor:
         return layer(*args, **{"conv_dims": dims, **settings})
 
     of_dims.__name__ = of_dims.__qualname__ = name
-    of_dims.__doc__ = layer.__doc__
     return add_arg_scope(of_dims)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
 from tf2_engine import log
-from tf2_engine.types import Object, Op
+from tf2_engine.types import Object
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
 _END = "estimator_bridge/end"  # the name of the queue by which every other task hears of the chief
@@ -84,6 +83,9 @@ class Cluster:
         """Whether the chief is a "master", which evaluates, too."""
         return TaskType.MASTER in self.tasks
 
+    def __hash__(self) -> int:  # a dict has none
+        return hash((self.task_type, self.task_id))
+
     def __str__(self) -> str:
         counts = ", ".join(f"{len(tasks)} {job}" for job, tasks in self.tasks.items())
         return f"{counts}; this is {self.task_type} {self.task_id}"
@@ -91,7 +93,7 @@ class Cluster:
     def target(self) -> str:
         """Returns the address of this task for sessions; starts its server, if none runs."""
         with _STARTING:  # by one of the threads that speak to other tasks
-            return str(_server(self.key).target)
+            return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
         """Lets every other task end when this process does, also after an error.
@@ -100,7 +102,7 @@ class Cluster:
             workers_train: whether workers have steps of their own, which parameter servers serve
                 to their end.
         """
-        _tell_all_at_exit(self.key, workers_train)
+        _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
         """Serves until the chief ends."""
@@ -221,16 +223,6 @@ class Cluster:
     def _device(self, job: str, index: int) -> str:
         return f"/job:{job}/task:{index}/device:CPU:0"
 
-    @property
-    def key(self) -> str:
-        """The cluster and the place in it, as text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-    @classmethod
-    def of_key(cls, key: str) -> Cluster:
-        """Returns the cluster that has a key."""
-        return cls(**json.loads(key))
-
 
 def cluster_of(config: RunConfig) -> Cluster | None:
     """Returns the cluster of a config; None without parameter servers, or for an evaluator."""
@@ -252,9 +244,8 @@ def _queue(device: str, name: str) -> Object:
 
 
 @functools.cache
-def _server(key: str) -> Object:
+def _server(cluster: Cluster) -> Object:
     """Starts the server of a task; it runs until the process ends."""
-    cluster = Cluster.of_key(key)
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),
@@ -271,5 +262,5 @@ def _server(key: str) -> Object:
 
 
 @functools.cache
-def _tell_all_at_exit(key: str, workers_train: bool) -> Op:
-    atexit.register(Cluster.of_key(key).tell_all, workers_train=workers_train)
+def _tell_all_at_exit(cluster: Cluster, workers_train: bool) -> None:
+    atexit.register(cluster.tell_all, workers_train=workers_train)

@@ -74,11 +74,7 @@ class WorkerEnd:
         self._thread.join(LEAVING_SECS)
 
 
+@functools.cache
 def end_of(cluster: Cluster) -> WorkerEnd:
     """Returns the end of this process as a worker; there is one, however often it trains."""
-    return _end_of(cluster.key)
-
-
-@functools.cache
-def _end_of(key: str) -> WorkerEnd:
-    return WorkerEnd(Cluster.of_key(key))
+    return WorkerEnd(cluster)

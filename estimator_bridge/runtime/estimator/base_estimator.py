@@ -356,13 +356,13 @@ class Estimator:
     ) -> ModelSpec:
         return self._call(self._model_fn, mode, items, features=features, labels=labels)
 
-    def _client(self, mode: str) -> clients.Client | None:
-        """Returns how sessions of a mode use the cluster; None for those of this process alone."""
-        if self._cluster is None:
-            return None
-        if self._is_in_graph():
-            return clients.InGraph(self._cluster) if self._runs_on_engine(mode) else None
-        return clients.BetweenGraph(self._cluster) if mode == ModeKeys.TRAIN else None
+    def _client(self, mode: str) -> clients.Client:
+        """Returns how sessions of a mode use the cluster, if they are not of this process alone."""
+        if self._cluster is not None and self._is_in_graph() and self._runs_on_engine(mode):
+            return clients.InGraph(self._cluster)
+        if self._cluster is not None and not self._is_in_graph() and mode == ModeKeys.TRAIN:
+            return clients.BetweenGraph(self._cluster)
+        return clients.Client()
 
     def _is_in_graph(self) -> bool:
         """Returns whether the chief of a cluster is its only client, as with use_tpu=True."""
@@ -393,13 +393,12 @@ class Estimator:
                 "program, and the parameter servers hold the variables.",
                 client.cluster,
             )
-            client.announce()
-        return None if client is None else client.end
+            clients.announce(client.cluster)
+        return client.end
 
     def _wait_for_turn(self, seconds: float) -> None:
         """Waits in a worker that trains, whose server runs meanwhile, or until the chief ends."""
-        client = self._client(ModeKeys.TRAIN)
-        end = None if client is None else client.end
+        end = self._client(ModeKeys.TRAIN).end
         if end is not None and seconds > 0:
             log.info("This worker begins to train in %g seconds.", seconds)
             end.wait(seconds)

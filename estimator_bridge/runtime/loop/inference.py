@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,6 +16,7 @@ from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
+from estimator_bridge.runtime.step.placing import DeviceFunction
 from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op
@@ -57,7 +58,7 @@ def evaluate(
         step = _with_metrics_initialized(step)
         hooks = [ReadingHook(reading), final, *stop]
         with (
-            watching(job.watched),
+            watching(job.client.watched),
             _session(job, step, job.config.evaluation_master, hooks) as session,
         ):
             while not session.should_stop():
@@ -80,7 +81,7 @@ def predict(
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
         with (
-            watching(job.watched),
+            watching(job.client.watched),
             _session(job, step, job.config.master, [ReadingHook(reading)]) as session,
         ):
             while not session.should_stop():
@@ -100,9 +101,9 @@ def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
     return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
 
 
-def _device_fn(job: EstimatorJob) -> Callable[[tf.Operation], str] | None:
+def _device_fn(job: EstimatorJob) -> DeviceFunction | None:
     # As in stock the config's own is for training alone; a cluster has one for every graph.
-    return None if job.client is None else job.device_fn()
+    return None if job.client.cluster is None else job.device_fn()
 
 
 def _session(

@@ -147,8 +147,8 @@ def train(
         if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
-        step = stop.count(step, job.own_device())
-        all_hooks = job.session_hooks
+        step = stop.count(step, job.client.device)
+        all_hooks = [*job.client.hooks, *job.hooks]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stop)]
@@ -161,7 +161,7 @@ def train(
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
         with (
-            watching(job.watched),
+            watching(job.client.watched),
             _session(job, step, [stop, RememberFetchesHook(), *all_hooks]) as session,
         ):
             while not session.should_stop():
@@ -176,9 +176,8 @@ def train(
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
     """Opens the session of a training, which initializes, restores and saves in a chief alone."""
     config = job.config
-    end = None if job.client is None else job.client.end
-    if end is not None:
-        return worker_session(job, step, hooks, end)
+    if job.client.end is not None:
+        return worker_session(job, step, hooks, job.client.end)
     return tf.train.MonitoredTrainingSession(
         master=job.master(config.master),
         is_chief=config.is_chief,
@@ -186,7 +185,7 @@ def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Objec
         scaffold=step.scaffold,
         hooks=hooks,
         save_checkpoint_secs=0,  # the hook of `_with_savers` saves
-        save_summaries_steps=config.save_summary_steps if job.writes_summaries() else 0,
+        save_summaries_steps=config.save_summary_steps if job.client.writes_summaries else 0,
         config=job.session_config(),
         max_wait_secs=config.session_creation_timeout_secs,
         log_step_count_steps=0,  # the hooks of `_progress` report
@@ -236,7 +235,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
         return []
     reports = schedule.report_interval or {"every_n_iter": config.log_step_count_steps}
     in_loops = schedule.loop is not None
-    writes = config.save_summary_steps and job.writes_summaries()
+    writes = config.save_summary_steps and job.client.writes_summaries
     directory = config.model_dir if writes else None
     with tf.control_dependencies([step.train_op] if in_loops else []):
         number = tf.train.get_global_step()

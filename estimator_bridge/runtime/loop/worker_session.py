@@ -23,7 +23,7 @@ def worker_session(
     """Opens the session of a worker; ChiefHasEnded if the chief ends before there is one."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
-    if job.client is not None and job.client.writes_summaries and config.save_summary_steps:
+    if job.client.writes_summaries and config.save_summary_steps:
         added.append(
             tf.train.SummarySaverHook(
                 save_steps=config.save_summary_steps,

@@ -243,17 +243,6 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._session.close()
 
 
-class ReadingHook(tf.train.SessionRunHook):
-    """Has the steps of an evaluation or prediction ended by the end of their session."""
-
-    def __init__(self, steps: interruptions.ReadingSteps) -> None:
-        self._steps = steps
-
-    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Notes the session."""
-        self._steps.canceller = session.close
-
-
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopHook]:
     """Yields a hook that stops a training on SIGTERM or Ctrl-C; see `interruptions.held_back`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,12 +16,12 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
+from estimator_bridge.runtime.loop.session_hooks import NewSessionHook, StepHook
 from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
-from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
+from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
 from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import log, tf_compat
@@ -160,9 +160,10 @@ def train(
         loss = None
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
+        remembering = NewSessionHook(tf_compat.remember_fetches)
         with (
             watching(job.client.watched),
-            _session(job, step, [stop, RememberFetchesHook(), *all_hooks]) as session,
+            _session(job, step, [stop, remembering, *all_hooks]) as session,
         ):
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
@@ -216,9 +217,11 @@ def _with_savers(
             "CheckpointInputPipelineHook needs it, too. Set save_checkpoints_steps or "
             "save_checkpoints_secs in the RunConfig."
         )
-    if step.before_save is not None:
+    update_tables = step.before_save
+    if update_tables is not None:
+        updates = BeforeSave(lambda session, _: update_tables(session))
         for saver in savers:
-            tf_compat.add_saving_listener(saver, _UpdateTables(step.before_save))
+            tf_compat.add_saving_listener(saver, updates)
     for listener in saving_listeners:
         tf_compat.add_saving_listener(savers[0], listener)
     own_hooks = [*added_savers, *step.chief_hooks]
@@ -245,17 +248,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
     return [tf.train.LoggingTensorHook(shown, **reports), rates]
 
 
-class _UpdateTables(tf.train.CheckpointSaverListener):
-    """Brings the variables of tables up to date before a checkpoint is written."""
-
-    def __init__(self, update: Callable[[Session], None]) -> None:
-        self._update = update
-
-    def before_save(self, session: Session, global_step_value: int) -> None:
-        self._update(session)
-
-
-class _StepRateHook(tf.train.SessionRunHook):
+class _StepRateHook(StepHook):
     """Logs global_step/sec and examples/sec, and writes them as events if there is a directory."""
 
     def __init__(
@@ -264,18 +257,15 @@ class _StepRateHook(tf.train.SessionRunHook):
         self._batch_size, self._directory, self._timer = batch_size, directory, timer
 
     def begin(self) -> None:
-        self._step = tf.train.get_global_step()
+        super().begin()
         directory = self._directory
         self._writer = tf.summary.FileWriterCache.get(directory) if directory else None
-
-    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        return tf.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         if not self._timer.should_trigger_for_step(run_values.results + 1):
             return
         # Read again: the value that was fetched may be of before or after the step.
-        step = run_context.session.run(self._step)
+        step = run_context.session.run(self.fetched)
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 
 from estimator_bridge import progress_line
 from estimator_bridge.cli import output
@@ -27,33 +28,24 @@ def execute(options: argparse.Namespace) -> None:
 def _findings() -> dict[str, str]:
     import tensorflow as tf
 
-    from tf2_engine.native import loading
+    from tf2_engine.native import build, cache, loading
 
     gpus = len(tf.config.get_visible_devices("GPU"))
     return {
         "TensorFlow": f"{tf.version.VERSION}, {gpus} GPU(s)",
-        "cache": _cache(),
+        "cache": _or_why_not(lambda: f"{cache.folder()} (${cache.VARIABLE} overrides)"),
         "setting": f"${loading.SETTING}={loading.setting()}",
-        "compiler": _compiler(),
+        "compiler": _or_why_not(lambda: shlex.join(build.compiler())),
         "native ops": _native_ops(),
         "software TPU": _software_tpu(),
     }
 
 
-def _cache() -> str:
-    from tf2_engine.native import cache
-
-    try:
-        return f"{cache.folder()} (${cache.VARIABLE} overrides)"
-    except cache.CannotBuild as error:
-        return f"none: {error}"
-
-
-def _compiler() -> str:
+def _or_why_not(find: Callable[[], str]) -> str:
     from tf2_engine.native import build
 
     try:
-        return shlex.join(build.compiler())
+        return find()
     except build.CannotBuild as error:
         return f"none: {error}"
 

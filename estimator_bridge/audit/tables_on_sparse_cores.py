@@ -63,17 +63,18 @@ def layouts_of_spec(
     """Returns the layout of each table of a spec, as TPUEmbeddingV2 computes it."""
     # The features of the migrated program are a dict, whose first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
-    samples = (batch_size or 0) // sparse_cores.cores
+    samples = {}
+    if first is not None:
+        of_core = (batch_size or 0) // sparse_cores.cores
+        samples[first.table] = of_core * (first.max_sequence_length or 1)
     tables = [
         StackableTable(
             known.name,
             *known.shape,
             group=known.group,
-            samples=samples * (first.max_sequence_length or 1),
-            features=1,
+            samples=samples.get(known.name, 0),
+            features=int(known.name in samples),
         )
-        if first is not None and first.table == known.name
-        else StackableTable(known.name, *known.shape, group=known.group)
         for known in tables_of_spec(spec)
         if known.shape is not None
     ]

@@ -32,7 +32,7 @@ def cluster() -> tasks.Cluster:
 
 def say(cluster: tasks.Cluster, *of_servers: Software) -> None:
     """Replaces what the parameter servers have said."""
-    say_texts(cluster, *(software.to_json() for software in of_servers))
+    say_texts(cluster, *(json.dumps(software._asdict()) for software in of_servers))
 
 
 def say_texts(cluster: tasks.Cluster, *of_servers: str) -> None:
@@ -93,7 +93,7 @@ def test_a_version_that_says_other_things_is_refused(
 ) -> None:
     """What it does not say is unknown; what it says besides is not read."""
     monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
-    say_texts(cluster, json.dumps({"tensorflow": "3.0", "later": 1}), OWN.to_json())
+    say_texts(cluster, json.dumps({"tensorflow": "3.0", "later": 1}), json.dumps(OWN._asdict()))
     with pytest.raises(errors.InvalidInput, match=r"ps 0 at .*3\.0 and estimator-bridge unknown"):
         task_software.native_devices(cluster)
 
@@ -118,7 +118,7 @@ def test_a_task_of_another_cluster_is_refused(
     ]
     for change, shown in other_clusters:
         other = TaskReport(OWN, {**cluster.tasks, **change}).to_json()
-        say_texts(cluster, OWN.to_json(), other)
+        say_texts(cluster, json.dumps(OWN._asdict()), other)
         with pytest.raises(errors.InvalidInput, match=rf"ps 1 at 127\S+ has another .*: {shown}"):
             task_software.native_devices(cluster)
 
@@ -140,14 +140,14 @@ def test_a_task_that_trains_by_itself_is_refused(
     """Unless it serves soon: a program may train without a TPU first, and then with one."""
     monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
     trains = TaskReport(OWN, cluster.tasks, trains=True).to_json()
-    say_texts(cluster, OWN.to_json(), trains)
+    say_texts(cluster, json.dumps(OWN._asdict()), trains)
     timer = threading.Timer(1.0, lambda: say(cluster, OWN, OWN))
     timer.start()
     assert cluster.servers[1] in task_software.native_devices(cluster)
     timer.join()
 
     monkeypatch.setattr(task_software, "_SECONDS_OF_SILENCE", 0.0)
-    say_texts(cluster, OWN.to_json(), trains)
+    say_texts(cluster, json.dumps(OWN._asdict()), trains)
     with pytest.raises(
         errors.InvalidInput, match=r"ps 1 at 127\S+ trains by itself, without use_tpu"
     ):
@@ -199,7 +199,7 @@ def test_a_process_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     here = task_software.of_this_process()
     assert here[:2] == (tf.version.VERSION, estimator_bridge.__version__)
     assert not here.has_native_ops
-    assert Software.from_json(here.to_json()) == here
+    assert TaskReport.from_json(json.dumps(here._asdict())) == TaskReport(here)
 
 
 def test_host_ops_are_known_by_their_type() -> None:

@@ -37,16 +37,6 @@ class Software(NamedTuple):
     native_sources: str
     has_native_ops: bool
 
-    @classmethod
-    def from_json(cls, text: str) -> Software:
-        """Reads the software that a task reports; a field that its version lacks is "unknown"."""
-        answer = json.loads(text)
-        return cls(*(answer.get(field, "unknown") for field in cls._fields))
-
-    def to_json(self) -> str:
-        """Returns the report of a task, as JSON."""
-        return json.dumps(self._asdict())
-
     def versions(self) -> str:
         """Returns the versions as words of a sentence."""
         return (
@@ -69,9 +59,10 @@ class TaskReport(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
-        """Reads the report of a task."""
+        """Reads the report of a task; a version that its own lacks is "unknown"."""
         answer = json.loads(text)
-        return cls(Software.from_json(text), answer.get("tasks"), answer.get("trains"))
+        software = Software(*(answer.get(field, "unknown") for field in Software._fields))
+        return cls(software, answer.get("tasks"), answer.get("trains"))
 
     def to_json(self) -> str:
         """Returns the report of a task, as JSON."""

@@ -23,6 +23,7 @@ _Item = TypeVar("_Item")
 Listener: TypeAlias = tf.train.CheckpointSaverListener
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
+_SETTINGS = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}
 _IN_ONE_GRAPH = (
     tf.distribute.MirroredStrategy,
     tf.compat.v2.distribute.MirroredStrategy,
@@ -66,26 +67,23 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
             "`RunConfig`: `experimental_distribute.remote_cluster`="
             f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
         )
-    read = {
-        ModeKeys.TRAIN: _read("train_distribute", config, experimental),
-        ModeKeys.EVAL: _read("eval_distribute", config, experimental),
-    }
-    for mode, (name, strategy) in read.items():
+    strategies = {mode: _read(name, config) for mode, name in _SETTINGS.items()}
+    for mode, name in _SETTINGS.items():
+        strategy = strategies[mode]
         if between_graph and _is_of_servers(strategy):
-            read[mode] = name, None
+            strategies[mode] = None
         elif not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
             raise errors.InvalidInput(
                 f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
                 "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
                 "set TPUConfig.num_shards for several cores."
             )
-    return {mode: strategy for mode, (_, strategy) in read.items()} | {ModeKeys.PREDICT: None}
+    return strategies | {ModeKeys.PREDICT: None}
 
 
 def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
     """Returns which part of the input is this task's; None without a ParameterServerStrategy."""
-    experimental: Object = getattr(config, "experimental_distribute", None)
-    if not _is_of_servers(_read("train_distribute", config, experimental)[1]):
+    if not _is_of_servers(_read(_SETTINGS[ModeKeys.TRAIN], config)):
         return None
     return tf.distribute.InputContext(
         num_input_pipelines=config.num_worker_replicas,
@@ -100,15 +98,16 @@ def _is_of_servers(strategy: Object) -> bool:
     return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
 
 
-def _read(name: str, config: RunConfig, experimental: Object) -> tuple[str, Strategy | None]:
-    """Returns the name of a setting, and the strategy in it or in `experimental_distribute`."""
+def _read(name: str, config: RunConfig) -> Strategy | None:
+    """Returns the strategy in a setting or in `experimental_distribute`."""
+    experimental: Object = getattr(config, "experimental_distribute", None)
     strategy, other = getattr(config, name, None), getattr(experimental, name, None)
     if strategy is not None and other is not None:
         raise errors.InvalidInput(
             f"`RunConfig`: both `{name}` and `experimental_distribute.{name}` are given; "
             "give one of them."
         )
-    return name, strategy or other
+    return strategy or other
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:

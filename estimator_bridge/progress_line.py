@@ -132,7 +132,7 @@ def working(text: str, expected: float) -> Iterator[None]:
 
     Args:
         text: what is done.
-        expected: about how many seconds it takes.
+        expected: about how many seconds it takes; to import TensorFlow alone takes a few.
     """
     if not is_terminal():
         yield

@@ -9,9 +9,6 @@ from collections.abc import Callable
 from estimator_bridge import progress_line
 from estimator_bridge.cli import output
 
-_SECONDS = 5.0
-"""About how long it takes, most of it to import TensorFlow."""
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds no argument."""
@@ -19,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints one line per finding."""
-    with progress_line.working("importing TensorFlow", _SECONDS):
+    with progress_line.working("importing TensorFlow", expected=5.0):
         findings = _findings()
     for name, finding in findings.items():
         output.show(f"{name + ':':14s}{finding}")

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.rewrite_report import Rewritten
     from estimator_bridge.migrate.undo import Output
 
-_SECONDS = 20.0
-"""About how long --check-run takes, which imports TensorFlow and traces a model."""
 _RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -159,7 +157,7 @@ def _tried(
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
-        with progress_line.working("making one step of each training", _SECONDS):
+        with progress_line.working("making one step of each training", expected=20.0):
             one_step.check(new, arguments)
     return _verified(new, old, form, arguments) if options.verify else 0
 

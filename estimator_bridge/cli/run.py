@@ -160,8 +160,8 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     from estimator_bridge.runtime.estimator import core_counts, host_counts
     from estimator_bridge.runtime.step import devices
 
-    core_counts.set_default_cores(options.cores)
-    host_counts.set_default_hosts(options.input_hosts)
+    core_counts.CORES.of_run = options.cores
+    host_counts.HOSTS.of_run = options.input_hosts
     devices.DEFAULTS.arithmetic = options.arithmetic
     devices.DEFAULTS.layout = options.layout
     devices.DEFAULTS.wire = options.wire

@@ -58,8 +58,7 @@ def watch(options: argparse.Namespace) -> int:
 def _report(report: WatchReport, options: argparse.Namespace) -> int:
     output.show(report)
     if options.json:
-        text = output.as_json(report.as_dict(), indent=1)
-        pathlib.Path(options.json).write_text(text + "\n", encoding="utf-8")
+        output.write_json(options.json, report.as_dict())
     if report.violations:
         return 1
     return 0 if report.holds else 2

@@ -124,8 +124,8 @@ def audit_run(
             cores=target.cores or shards,
             batch_size=target.batch_size or settings.get("train_batch_size"),
         )
-        notes_there = [*notes, tables_on_sparse_cores.note_of_machine(shards)]
-        on_target = _on_target(reached.get("train"), spec, notes_there, target)
+        machine = Note("num_shards", Place("TPUConfig"), SourceText(f"num_shards={shards}"))
+        on_target = _on_target(reached.get("train"), spec, [*notes, machine], target)
     return dataclasses.replace(
         audit, findings=findings_of(notes), remarks=remarks, on_sparse_cores=on_target
     )

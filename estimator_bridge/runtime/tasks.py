@@ -73,16 +73,6 @@ class Cluster:
         """Whether this process is the chief."""
         return self.task_type in _CHIEFS
 
-    @property
-    def is_server(self) -> bool:
-        """Whether this process is a parameter server."""
-        return self.task_type == TaskType.PS
-
-    @property
-    def has_master(self) -> bool:
-        """Whether the chief is a "master", which evaluates, too."""
-        return TaskType.MASTER in self.tasks
-
     def __hash__(self) -> int:  # a dict has none
         return hash((self.task_type, self.task_id))
 
@@ -146,7 +136,7 @@ class Cluster:
 
     def say_workers_train(self) -> None:
         """Lets workers that only serve warn of it, as soon as they can be reached."""
-        for device in self._devices(TaskType.WORKER):
+        for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
@@ -160,7 +150,7 @@ class Cluster:
 
     def tell_all(self, *, workers_train: bool) -> None:
         """Lets every other task end. One that cannot be reached is left as it is."""
-        workers = self._devices(TaskType.WORKER)
+        workers = self.other_workers
         if not workers_train:
             self._tell([*workers, *self.servers])
             return

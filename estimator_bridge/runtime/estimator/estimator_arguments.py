@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -14,13 +14,11 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import argument_names
-from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn
+from estimator_bridge.runtime.program_types import InputFn, ModelFn
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
 _Item = TypeVar("_Item")
-
-Listener: TypeAlias = tf.train.CheckpointSaverListener
 
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
 _SETTINGS = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}
@@ -115,19 +113,8 @@ def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
-def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
-    """Returns hooks as a list; raises WrongType if one is none."""
-    return _checked_list(hooks, tf.train.SessionRunHook, "Each hook must be a SessionRunHook")
-
-
-def checked_listeners(listeners: Sequence[Listener] | None) -> list[Listener]:
-    """Returns listeners as a list; raises WrongType if one is none."""
-    kind = tf.train.CheckpointSaverListener
-    text = "`saving_listeners` must be a list of CheckpointSaverListener"
-    return _checked_list(listeners, kind, text)
-
-
-def _checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
+def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
+    """Returns items as a list; raises WrongType, with the text, if one is not of a kind."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"{text}, got {item!r}.")

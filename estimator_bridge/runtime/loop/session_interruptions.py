@@ -8,12 +8,11 @@ its train_op.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -137,6 +136,8 @@ class Saving:
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     """Stops a training after the step that runs, once `stop_requested` is set; it is the first.
 
+    `interruptions.held_back` sets it on SIGTERM or Ctrl-C.
+
     Attributes:
         stop_requested: the signal that asked for it, or None.
     """
@@ -241,11 +242,3 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         """Ends the step that runs."""
         if self._session is not None:
             self._session.close()
-
-
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopHook]:
-    """Yields a hook that stops a training on SIGTERM or Ctrl-C; see `interruptions.held_back`."""
-    hook = StopHook()
-    with interruptions.held_back(hook):
-        yield hook

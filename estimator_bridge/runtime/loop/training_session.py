@@ -17,14 +17,14 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
 from estimator_bridge.runtime.loop.session_hooks import NewSessionHook, StepHook
-from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
+from estimator_bridge.runtime.loop.session_interruptions import StopHook
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
 from estimator_bridge.runtime.watchdog import watching
-from tf2_engine import log, tf_compat
+from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Object, Op, Session, Tensor
 
 _LOSS = "loss"
@@ -136,9 +136,9 @@ def train(
     Returns the loss of the last step, None if there was none; raises InvalidInput if there are
     listeners, but no checkpoint is ever written.
     """
-    config = job.config
+    config, stop = job.config, StopHook()
     with (
-        stop_on_signals() as stop,
+        interruptions.held_back(stop),
         new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)

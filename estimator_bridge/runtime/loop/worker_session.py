@@ -63,7 +63,7 @@ class _WorkerSessions(tf.train.SessionCreator):
             except tf.errors.DeadlineExceededError:
                 if time.monotonic() > latest:
                     raise
-            if self._end.wait(_POLL_SECS):
+            if self._end.come.wait(_POLL_SECS):
                 raise ChiefHasEnded
 
 
@@ -75,7 +75,7 @@ class _StopWithChief(tf.train.SessionRunHook):
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Stops, if that is due."""
-        if self._end.has_come:
+        if self._end.come.is_set():
             log.info("The chief has ended; the training of this worker stops.")
             run_context.request_stop()
 

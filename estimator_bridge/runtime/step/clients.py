@@ -98,7 +98,7 @@ class BetweenGraph(Client):
     def writes_summaries(self) -> bool:
         """Whether this is the chief; beside a master, which evaluates, it is the first worker."""
         cluster = self.cluster
-        if cluster.has_master and TaskType.WORKER in cluster.tasks:
+        if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
             return (cluster.task_type, cluster.task_id) == (TaskType.WORKER, 0)
         return cluster.is_chief
 

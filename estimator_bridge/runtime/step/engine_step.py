@@ -15,13 +15,9 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.input import feeding
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_batch, split_features
-from estimator_bridge.runtime.input.feeding import (
-    CoreLayout,
-    SessionStartHook,
-    read_per_core,
-    tell_of_queues,
-)
+from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook
 from estimator_bridge.runtime.input.hosts import NotifyOfPython
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
@@ -58,14 +54,14 @@ def build_engine_step(
 ) -> ModelStep:
     """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
-        batches, hooks = read_per_core(
+        batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
         )
-        tell_of_queues()
+        feeding.tell_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
     at_once = dataclasses.replace(settings.cores, count=1)
-    ((features, _),), hooks = read_per_core(input_fn, at_once, settings.legacy)
+    ((features, _),), hooks = feeding.read_per_core(input_fn, at_once, settings.legacy)
     size = settings.predict_batch_size
     features, num_samples = pad_batch(features, size)
     batches = [(part, None) for part in split_batch(features, settings.cores.count)]

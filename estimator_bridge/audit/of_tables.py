@@ -85,8 +85,7 @@ def audit_run(
     of TensorFlow 1 the process is without what TensorFlow 2 changed.
 
     Args:
-        tf1: whether the program sees TensorFlow 1; None finds out from its source.
-        tell: called with a sentence if that was found, or if it would have been needed.
+        tf1, tell: as those of an `AuditedProgram`.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator.

@@ -26,6 +26,19 @@ def no_progress(phase: str, done: int, total: int) -> None:
     """Reports nothing."""
 
 
+class Phase:
+    """Counts the units of a phase that are done, up to their total, and reports them."""
+
+    def __init__(self, progress: Progress, name: str, total: int) -> None:
+        self._progress, self._name, self._total = progress, name, total
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        """Counts units, and reports."""
+        self._done = min(self._done + count, self._total)
+        self._progress(self._name, self._done, self._total)
+
+
 class ProgressLine:
     """Writes one line per phase on a terminal, over and over, and elsewhere nothing.
 
@@ -119,7 +132,7 @@ def working(text: str, expected: float) -> Iterator[None]:
 
     Args:
         text: what is done.
-        expected: about how many seconds it takes.
+        expected: about how many seconds it takes; to import TensorFlow alone takes a few.
     """
     if not is_terminal():
         yield

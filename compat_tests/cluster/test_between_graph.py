@@ -72,7 +72,7 @@ def test_variables_are_on_the_servers_and_the_rest_is_here(
         step = training.build()
         names = [variable.op.name for variable in v1.global_variables()]
         counters = len(graph.get_operations())
-        Progress(step.train_op, training.own_device()).count()
+        Progress(step.train_op, training.client.device).count()
     places = {name: task_of(graph.get_operation_by_name(name)) for name in names}
     assert names[:3] == ["global_step", "first", "second"]
     servers = ["/job:ps/task:0", "/job:ps/task:1", "/job:ps/task:0"]
@@ -91,7 +91,7 @@ def test_evaluations_are_of_this_process(
     """Evaluation and prediction read checkpoints, and ask no other task."""
     set_task(monkeypatch, "chief", 0)
     job = make(tmp_path, "tpu")._job(mode, input_fn, None, None)
-    assert (job.client, job.master("grpc://a:1")) == (None, "")
+    assert (job.client.cluster, job.master("grpc://a:1")) == (None, "")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,6 @@ def test_the_layout_of_a_spec_by_mod_is_its_own(
     with pytest.raises(errors.InvalidInput, match="`layout` must be 'div' or 'octaves', got 'ring"):
         estimator(tmp_path, layout="rings")
     # The choice of `run --layout` is that of an estimator that says none.
-    monkeypatch.setattr(devices, "_default_layout", "div")
-    devices.set_default_layout("octaves")
+    monkeypatch.setattr(devices.DEFAULTS, "layout", "octaves")
     assert devices.layout_of(None, "div") == "octaves"
     assert devices.layout_of("div", "mod") == "mod"

@@ -13,11 +13,11 @@ import estimator_bridge
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import errors
 from estimator_bridge.runtime import task_software, tasks
-from estimator_bridge.runtime.task_software import Software, TaskReport
+from estimator_bridge.runtime.task_software import TaskReport
 from tf2_engine import log
 from tf2_engine.native import loading
 
-OWN = Software(tf.version.VERSION, "1.0", "5eed", True)
+OWN = TaskReport(tf.version.VERSION, "1.0", "5eed", True)
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +30,12 @@ def cluster() -> tasks.Cluster:
     return tasks.Cluster(spec, "chief", 0)
 
 
-def say(cluster: tasks.Cluster, *of_servers: Software) -> None:
+def say(cluster: tasks.Cluster, *of_servers: TaskReport) -> None:
     """Replaces what the parameter servers have said."""
-    say_texts(cluster, *(software.to_json() for software in of_servers))
+    say_texts(
+        cluster,
+        *(json.dumps(dict(zip(OWN._fields[:4], report, strict=False))) for report in of_servers),
+    )
 
 
 def say_texts(cluster: tasks.Cluster, *of_servers: str) -> None:
@@ -74,7 +77,7 @@ def test_tasks_with_native_ops_are_known(
     ],
 )
 def test_a_task_of_another_version_is_refused(
-    other: Software,
+    other: TaskReport,
     shown: str,
     chief_has_native_ops: bool,
     cluster: tasks.Cluster,
@@ -106,8 +109,8 @@ def test_a_task_of_another_cluster_is_refused(
     Whatever a task has otherwise in its TF_CONFIG, a step would wait for it without an end.
     """
     monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
-    with_evaluator = TaskReport(OWN, {**cluster.tasks, "evaluator": ["z:1"]}).to_json()
-    say_texts(cluster, TaskReport(OWN, cluster.tasks).to_json(), with_evaluator)
+    with_evaluator = OWN._replace(tasks={**cluster.tasks, "evaluator": ["z:1"]}).to_json()
+    say_texts(cluster, OWN._replace(tasks=cluster.tasks).to_json(), with_evaluator)
     assert task_software.native_devices(cluster)
 
     other_clusters: list[tuple[dict[str, Any], str]] = [
@@ -117,7 +120,7 @@ def test_a_task_of_another_cluster_is_refused(
         ({"chief": ["a:1"]}, r"\{'chief': \['a:1'\]\}"),
     ]
     for change, shown in other_clusters:
-        other = TaskReport(OWN, {**cluster.tasks, **change}).to_json()
+        other = OWN._replace(tasks={**cluster.tasks, **change}).to_json()
         say_texts(cluster, OWN.to_json(), other)
         with pytest.raises(errors.InvalidInput, match=rf"ps 1 at 127\S+ has another .*: {shown}"):
             task_software.native_devices(cluster)
@@ -139,7 +142,7 @@ def test_a_task_that_trains_by_itself_is_refused(
 ) -> None:
     """Unless it serves soon: a program may train without a TPU first, and then with one."""
     monkeypatch.setattr(task_software, "of_this_process", lambda: OWN)
-    trains = TaskReport(OWN, cluster.tasks, trains=True).to_json()
+    trains = OWN._replace(tasks=cluster.tasks, trains=True).to_json()
     say_texts(cluster, OWN.to_json(), trains)
     timer = threading.Timer(1.0, lambda: say(cluster, OWN, OWN))
     timer.start()
@@ -162,8 +165,8 @@ def test_the_log_names_tasks_that_are_waited_for(
     monkeypatch.setattr(log, "info", lambda text, *values: lines.append(text % values))
     monkeypatch.setattr(task_software, "_SECONDS_OF_SILENCE", 0.2)
     others = cluster.others()
-    answers: dict[str, TaskReport | Exception] = {others[0][2]: TaskReport(OWN)}
-    timer = threading.Timer(0.5, lambda: answers.update({others[1][2]: TaskReport(OWN)}))
+    answers: dict[str, TaskReport | Exception] = {others[0][2]: OWN}
+    timer = threading.Timer(0.5, lambda: answers.update({others[1][2]: OWN}))
     timer.start()
     task_software._wait_for(others, answers)
     timer.join()
@@ -199,7 +202,7 @@ def test_a_process_knows_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     here = task_software.of_this_process()
     assert here[:2] == (tf.version.VERSION, estimator_bridge.__version__)
     assert not here.has_native_ops
-    assert Software.from_json(here.to_json()) == here
+    assert TaskReport.from_json(here.to_json()) == here
 
 
 def test_host_ops_are_known_by_their_type() -> None:

@@ -29,8 +29,8 @@ WORKERS = ("/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0")
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Sets the number of hosts."""
     monkeypatch.delenv(host_counts.VARIABLE, raising=False)
-    yield host_counts.set_default_hosts
-    host_counts.set_default_hosts(None)
+    yield lambda count: setattr(host_counts.HOSTS, "of_run", count)
+    host_counts.HOSTS.of_run = None
 
 
 def params_of_calls(

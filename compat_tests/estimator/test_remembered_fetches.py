@@ -15,7 +15,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import estimator
-from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
+from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
 from tf2_engine import tf_compat
 
 
@@ -335,7 +335,7 @@ def test_estimators_work_out_their_fetches_once(tmp_path: Any) -> None:
 def test_the_hook_prepares_each_session() -> None:
     """One that is created anew, too."""
     with tf.Graph().as_default():
-        one, hook = tf.constant(1.0), RememberFetchesHook()
+        one, hook = tf.constant(1.0), NewSessionHook(tf_compat.remember_fetches)
         for _ in range(2):
             with tf.train.MonitoredSession(hooks=[hook]) as session:
                 session.run(one)

@@ -28,8 +28,8 @@ BATCH, SIZE = 4, 3
 def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Sets the cores that there are where a program does not say."""
     monkeypatch.delenv(core_counts.VARIABLE, raising=False)
-    yield core_counts.set_default_cores
-    core_counts.set_default_cores(None)
+    yield lambda count: setattr(core_counts.CORES, "of_run", count)
+    core_counts.CORES.of_run = None
 
 
 class Model:

@@ -174,12 +174,12 @@ def test_help_names_the_model(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_choices_are_those_of_the_model() -> None:
     """`plan --help` lists all layouts and forms without importing the model."""
-    from estimator_bridge.cli import plan
+    from estimator_bridge.cli import plan, run
     from estimator_bridge.planner.traffic import WIRES
     from tf2_engine.placement import LAYOUTS
 
     assert plan._LAYOUTS == LAYOUTS
-    assert plan._WIRES == WIRES
+    assert run.WIRES == WIRES
 
 
 SPEC = """

@@ -17,9 +17,9 @@ from estimator_bridge.runtime.estimator import core_counts
 def resolver() -> Iterator[Any]:
     """A resolver as programs under `run --cores 2` get it."""
     install.install(replace=True)
-    core_counts.set_default_cores(2)
+    core_counts.CORES.of_run = 2
     yield tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
-    core_counts.set_default_cores(None)
+    core_counts.CORES.of_run = None
     install.uninstall()
 
 

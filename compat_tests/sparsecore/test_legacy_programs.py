@@ -30,7 +30,7 @@ SPARSE_CORES = {"arithmetic": "sparsecore"}
 def restored() -> Iterator[None]:
     """The default of the process is as it was after a test."""
     yield
-    devices.set_default_arithmetic("tpu")
+    devices.DEFAULTS.arithmetic = "tpu"
 
 
 def trained(
@@ -133,7 +133,7 @@ def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
     driver = HostDriver(arithmetic="sparsecore")
     assert devices.engine_of(driver, "sparsecore") is driver
     assert devices.engine_of(None, None) == devices.HOST
-    devices.set_default_arithmetic("sparsecore")
+    devices.DEFAULTS.arithmetic = "sparsecore"
     assert devices.arithmetic_of(devices.engine_of(None, None)) == "sparsecore"
     assert devices.engine_of(None, "tpu") == devices.HOST
     assert not issubclass(SparseCoreDriver, HostDriver)

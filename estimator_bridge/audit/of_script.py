@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.audit.canned_calls import canned_notes
-from estimator_bridge.audit.of_sparse_cores import Target, audit_notes
+from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
@@ -58,7 +58,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         remarks.insert(0, "canned models have no tables of a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
-    on_target = None if target is None else audit_notes(notes, target)
+    on_target = None if target is None else SparseCoreAudit(target, effects_of(notes))
     # Whether it migrates takes TensorFlow, to know its names: seconds.
     has_estimator = _makes_estimators(tree)
     migration, missing = _migration(source, target) if has_estimator else ((), [])

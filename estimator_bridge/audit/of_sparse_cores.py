@@ -142,11 +142,6 @@ class SparseCoreAudit:
             yield f"  all stacks: {readable(each)} per SparseCore, {readable(of_core)} per core"
 
 
-def audit_notes(notes: Iterable[Note], target: Target) -> SparseCoreAudit:
-    """Returns the audit of the settings of which there are notes, and nothing about tables."""
-    return SparseCoreAudit(target, effects_of(notes))
-
-
 def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
     """Returns arguments of `SparseCoreLimits` with a quarter more than is needed."""
 

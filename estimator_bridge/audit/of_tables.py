@@ -9,21 +9,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from estimator_bridge import convert
+from estimator_bridge.audit import tables_on_sparse_cores
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target
 from estimator_bridge.audit.program import AuditedProgram
 from estimator_bridge.audit.report import Audit, AuditedTable, findings_of
-from estimator_bridge.audit.tables_on_sparse_cores import (
-    audit_tables,
-    layouts_of_spec,
-    note_of_machine,
-)
-from estimator_bridge.settings import render
+from estimator_bridge.settings import detect, render
 from estimator_bridge.settings.catalogue import ROWS
-from estimator_bridge.settings.detect import (
-    notes_of_all_settings,
-    notes_of_settings,
-    notes_of_spec,
-)
 from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable, Note, Place, SourceText
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import read_spec
@@ -52,14 +43,15 @@ def audit_spec(
     tables = tuple(_size(table, legacy) for table in legacy.tables)
     on_target = None
     if target is not None:
-        on_target = audit_tables(spec, legacy, notes_of_all_settings(legacy), target)
+        notes = detect.notes_of_all_settings(legacy)
+        on_target = tables_on_sparse_cores.audit_tables(spec, legacy, notes, target)
     findings = findings_of(_notes(legacy))
     return Audit(subject, tables, tuple(hosts), findings, on_sparse_cores=on_target)
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
     """Yields the notes of a spec, and again those that matter on TPUs with SparseCores."""
-    for note in notes_of_spec(legacy):
+    for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
             yield Note("sparse_core", note.where, SourceText(render.shown(note)))
@@ -93,8 +85,7 @@ def audit_run(
     of TensorFlow 1 the process is without what TensorFlow 2 changed.
 
     Args:
-        tf1: whether the program sees TensorFlow 1; None finds out from its source.
-        tell: called with a sentence if that was found, or if it would have been needed.
+        tf1, tell: as those of an `AuditedProgram`.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator.
@@ -107,7 +98,7 @@ def audit_run(
     notes = [] if spec is None else [*_notes(read_spec(spec))]
     config = getattr(settings.get("config"), "tpu_config", None)
     if config is not None:
-        notes += notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
+        notes += detect.notes_of_settings("TPUConfig", config._asdict(), Place("TPUConfig"))
     if (
         spec is not None
         and spec.partition_strategy == "mod"
@@ -132,8 +123,8 @@ def audit_run(
             cores=target.cores or shards,
             batch_size=target.batch_size or settings.get("train_batch_size"),
         )
-        notes_there = [*notes, note_of_machine(shards)]
-        on_target = _on_target(reached.get("train"), spec, notes_there, target)
+        machine = Note("num_shards", Place("TPUConfig"), SourceText(f"num_shards={shards}"))
+        on_target = _on_target(reached.get("train"), spec, [*notes, machine], target)
     return dataclasses.replace(
         audit, findings=findings_of(notes), remarks=remarks, on_sparse_cores=on_target
     )
@@ -143,10 +134,13 @@ def _on_target(
     training: Mapping[str, Object] | None, spec: Object, notes: Sequence[Note], target: Target
 ) -> SparseCoreAudit:
     legacy = read_spec(spec)
-    audited = audit_tables(spec, legacy, [*notes_of_all_settings(legacy), *notes], target)
+    notes = [*detect.notes_of_all_settings(legacy), *notes]
+    audited = tables_on_sparse_cores.audit_tables(spec, legacy, notes, target)
     if training is None or audited.sparse_cores is None:
         return audited
-    layouts = layouts_of_spec(spec, legacy, audited.sparse_cores, target.batch_size)
+    layouts = tables_on_sparse_cores.layouts_of_spec(
+        spec, legacy, audited.sparse_cores, target.batch_size
+    )
     from estimator_bridge.audit.sampling import sample
 
     try:

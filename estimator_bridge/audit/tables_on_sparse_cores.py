@@ -6,17 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, StackSize, Target, effects_of
 from estimator_bridge.checkpoint_files.variable_names import tables_of_spec
-from estimator_bridge.settings.legacy_spec import LegacySpec, Note, Place, SourceText
+from estimator_bridge.settings.legacy_spec import LegacySpec, Note
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from tf2_engine import errors
-from tf2_engine.sparsecore_layout import (
-    SPARSE_CORES_PER_DEVICE,
-    SparseCores,
-    StackableTable,
-    TableLayout,
-    stacks_of,
-    table_layouts,
-)
+from tf2_engine import errors, sparsecore_layout
+from tf2_engine.sparsecore_layout import SparseCores, TableLayout
 from tf2_engine.sparsecore_limits import next_batch
 from tf2_engine.types import Object
 
@@ -30,7 +23,7 @@ def audit_tables(
     """
     cores = target.cores or 1
     remarks, notes = [], list(notes)
-    per_device = SPARSE_CORES_PER_DEVICE[target.kind]
+    per_device = sparsecore_layout.SPARSE_CORES_PER_DEVICE[target.kind]
     try:
         sparse_cores = SparseCores(cores, per_device)
     except errors.InvalidSpec as error:
@@ -48,7 +41,7 @@ def audit_tables(
             of_stack[0].padded_dim,
             slots[of_stack[0].table],
         )
-        for name, of_stack in stacks_of(layouts.values()).items()
+        for name, of_stack in sparsecore_layout.stacks_of(layouts.values()).items()
     )
     if target.batch_size is None:
         remarks.append("the batch size is unknown: give --batch_size, or --run the program")
@@ -63,21 +56,22 @@ def layouts_of_spec(
     """Returns the layout of each table of a spec, as TPUEmbeddingV2 computes it."""
     # The features of the migrated program are a dict, whose first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
-    samples = (batch_size or 0) // sparse_cores.cores
+    samples = {}
+    if first is not None:
+        of_core = (batch_size or 0) // sparse_cores.cores
+        samples[first.table] = of_core * (first.max_sequence_length or 1)
     tables = [
-        StackableTable(
+        sparsecore_layout.StackableTable(
             known.name,
             *known.shape,
             group=known.group,
-            samples=samples * (first.max_sequence_length or 1),
-            features=1,
+            samples=samples.get(known.name, 0),
+            features=int(known.name in samples),
         )
-        if first is not None and first.table == known.name
-        else StackableTable(known.name, *known.shape, group=known.group)
         for known in tables_of_spec(spec)
         if known.shape is not None
     ]
-    return table_layouts(tables, sparse_cores)
+    return sparsecore_layout.table_layouts(tables, sparse_cores)
 
 
 def _batch_remarks(legacy: LegacySpec, batch_size: int, sparse_cores: SparseCores) -> Iterator[str]:
@@ -93,8 +87,3 @@ def _batch_remarks(legacy: LegacySpec, batch_size: int, sparse_cores: SparseCore
                 f"divide among its {per_core} SparseCores; the next number that does is "
                 f"{next_batch(cells, per_core)}"
             )
-
-
-def note_of_machine(num_shards: int) -> Note:
-    """Returns the note of a program's number of cores."""
-    return Note("num_shards", Place("TPUConfig"), SourceText(f"num_shards={num_shards}"))

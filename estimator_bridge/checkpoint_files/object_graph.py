@@ -47,8 +47,8 @@ class Objects(NamedTuple):
 
     def children(self, parent: Path) -> dict[str, str]:
         """Returns the keys of the variables right below a path, by name."""
-        below = (path for path in self.keys if path and path[:-1] == parent)
-        return {path[-1]: self.keys[path] for path in below}
+        items = self.keys.items()
+        return {path[-1]: key for path, key in items if path and path[:-1] == parent}
 
 
 def read(data: bytes, where: str) -> Objects:

@@ -50,15 +50,12 @@ def tables_of_spec(spec: Object) -> list[KnownTable]:
     return [_known(*named, legacy) for named in _named_tables(spec, legacy)]
 
 
-def shapes_of_spec(spec: Object) -> dict[str, tuple[int, int]]:
-    """Returns the shape of each table of a spec by the name of its variable, without a scope."""
-    named = _named_tables(spec, read_spec(spec))
-    return {own_name: (table.vocabulary_size, table.dimension) for table, own_name, _ in named}
-
-
-def variables_of_spec(spec: Object) -> dict[str, str]:
-    """Returns the name of the variable of each table of a spec, without a scope, by table name."""
-    return {table.name: own_name for table, own_name, _ in _named_tables(spec, read_spec(spec))}
+def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
+    """Returns the name, without a scope, and the shape of each table's variable, by table name."""
+    return {
+        table.name: (own_name, (table.vocabulary_size, table.dimension))
+        for table, own_name, _ in _named_tables(spec, read_spec(spec))
+    }
 
 
 def optimizer_kind(name: str) -> str:

@@ -19,11 +19,6 @@ from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
 
-_SECONDS = 10.0
-"""About how long --run takes, which imports TensorFlow and does what the program does first."""
-_SECONDS_OF_SOURCE = 5.0
-"""About how long a script takes to read, for all that `migrate` would do with it."""
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -75,13 +70,13 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     of_source = None if options.run else target
     if options.script:
         try:
-            with progress_line.working(f"reading {options.script}", _SECONDS_OF_SOURCE):
+            with progress_line.working(f"reading {options.script}", expected=5.0):
                 of_script = audit.audit_script(options.script, of_source)
         except (SyntaxError, ValueError) as error:
             raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
         yield of_script
     if options.run:
-        running = progress_line.working(f"running {options.script}", _SECONDS)
+        running = progress_line.working(f"running {options.script}", expected=10.0)
         with program_arguments.failures_of(options.script), running:
             of_run = audit.audit_run(
                 *(options.script, options.arguments, options.hosts, target, options.tf1),

@@ -7,9 +7,6 @@ import argparse
 from estimator_bridge import progress_line
 from estimator_bridge.cli import output
 
-_SECONDS = 15.0
-"""About how long it takes to compile them."""
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -22,7 +19,7 @@ def execute(options: argparse.Namespace) -> int:
     from tf2_engine.native import build, loading
 
     try:
-        with progress_line.working("compiling the native ops", _SECONDS):
+        with progress_line.working("compiling the native ops", expected=15.0):
             build.library(loading.SOURCE, again=options.force)
     except build.CannotBuild as error:
         output.tell(f"{error}.")

@@ -18,9 +18,6 @@ from estimator_bridge.cli import output, program_arguments
 if TYPE_CHECKING:
     from tf2_engine.types import Object
 
-_SECONDS = 5.0
-"""About how long the module of a spec takes to import, TensorFlow included."""
-
 HELP = (
     "the program's EmbeddingConfigSpec, as module:attribute or file.py:name; a function without "
     "arguments that returns one will do. The module is imported: it is your program, and it runs"
@@ -64,7 +61,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
     where, _, name = text.rpartition(":")
     if not where or not name:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
-    reading = progress_line.working(f"importing {where}", _SECONDS)
+    reading = progress_line.working(f"importing {where}", expected=5.0)
     with program_arguments.failures_of(where), reading, _names(where, tf1):
         names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
         if name not in names:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 
 from estimator_bridge import progress_line
 from estimator_bridge.cli import output
-
-_SECONDS = 5.0
-"""About how long it takes, most of it to import TensorFlow."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints one line per finding."""
-    with progress_line.working("importing TensorFlow", _SECONDS):
+    with progress_line.working("importing TensorFlow", expected=5.0):
         findings = _findings()
     for name, finding in findings.items():
         output.show(f"{name + ':':14s}{finding}")
@@ -27,33 +25,24 @@ def execute(options: argparse.Namespace) -> None:
 def _findings() -> dict[str, str]:
     import tensorflow as tf
 
-    from tf2_engine.native import loading
+    from tf2_engine.native import build, cache, loading
 
     gpus = len(tf.config.get_visible_devices("GPU"))
     return {
         "TensorFlow": f"{tf.version.VERSION}, {gpus} GPU(s)",
-        "cache": _cache(),
+        "cache": _or_why_not(lambda: f"{cache.folder()} (${cache.VARIABLE} overrides)"),
         "setting": f"${loading.SETTING}={loading.setting()}",
-        "compiler": _compiler(),
+        "compiler": _or_why_not(lambda: shlex.join(build.compiler())),
         "native ops": _native_ops(),
         "software TPU": _software_tpu(),
     }
 
 
-def _cache() -> str:
-    from tf2_engine.native import cache
-
-    try:
-        return f"{cache.folder()} (${cache.VARIABLE} overrides)"
-    except cache.CannotBuild as error:
-        return f"none: {error}"
-
-
-def _compiler() -> str:
+def _or_why_not(find: Callable[[], str]) -> str:
     from tf2_engine.native import build
 
     try:
-        return shlex.join(build.compiler())
+        return find()
     except build.CannotBuild as error:
         return f"none: {error}"
 

@@ -27,14 +27,12 @@ def execute(options: argparse.Namespace) -> None:
     from estimator_bridge import convert
     from estimator_bridge.convert import inspection
 
-    line = ProgressLine(_describe, after=progress_line.SHORT)
+    line = ProgressLine(
+        lambda phase, done, total: f"{phase} {done:,}/{total:,}", after=progress_line.SHORT
+    )
     contents = convert.inspect(**checkpoint_arguments.keywords(options), progress=line)
     progress_line.end_line()
     if options.json:
         output.show_json(contents)
     else:
         output.show(*inspection.lines(contents))
-
-
-def _describe(phase: str, done: int, total: int) -> str:
-    return f"{phase} {done:,}/{total:,}"

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.packages import SourceFile
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
-_SECONDS = 5.0
-"""About how long a program takes to rewrite."""
-
 FORMS = ("bridge", "tf2", "keras")
 """Those of `estimator_bridge.migrate.forms`, which needs LibCST."""
 
@@ -112,7 +109,7 @@ def execute(options: argparse.Namespace) -> int:
     path, form = _program(options), forms.of_name(options.form, options.target)
     if options.check_run and not form.makes_steps:
         raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
-    with progress_line.working(f"rewriting {path}", _SECONDS):
+    with progress_line.working(f"rewriting {path}", expected=5.0):
         sources, results = _rewritten(path, form, options)
     status = 0
     if options.diff:

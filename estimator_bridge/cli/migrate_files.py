@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.rewrite_report import Rewritten
     from estimator_bridge.migrate.undo import Output
 
-_SECONDS = 20.0
-"""About how long --check-run takes, which imports TensorFlow and traces a model."""
 _RUN = re.compile(r"^if\s+__name__\s*==", re.MULTILINE)
 
 
@@ -34,6 +32,8 @@ def write(
     options: argparse.Namespace,
 ) -> int:
     """Writes the new program, or folder, once it has been tried; returns the exit status."""
+    from estimator_bridge.migrate import undo
+
     target, is_folder = _target(path, options), path.is_dir()
     with tempfile.TemporaryDirectory(prefix=".migrate-", dir=target.parent) as place:
         if is_folder:
@@ -44,7 +44,7 @@ def write(
             # Beside its target, where the modules are that it imports.
             (source,) = sources
             content = results[source.name].source.encode(source.encoding)
-            outputs = [_output(target, content, path)]
+            outputs = [undo.Output(target, content, path)]
             new, old = target.with_name(f".{target.stem}.new.py"), path
         try:
             if not is_folder:
@@ -59,7 +59,9 @@ def write(
         if is_folder and not options.in_place:
             os.replace(staged, target)
         else:
-            _write_files(target, outputs)
+            kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
+            if kept is not None:
+                output.note(f"To undo: estimator-bridge migrate --undo {kept}")
     output.note(f"{target} is written.")
     return 0
 
@@ -85,20 +87,6 @@ def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
     return target
 
 
-def _output(path: pathlib.Path, content: bytes, like: pathlib.Path) -> Output:
-    from estimator_bridge.migrate.undo import Output
-
-    return Output(path, content, like)
-
-
-def _write_files(target: pathlib.Path, outputs: Sequence[Output]) -> None:
-    from estimator_bridge.migrate import undo
-
-    kept = undo.write(outputs, target.with_name(f"{target.name}.undo"))
-    if kept is not None:
-        output.note(f"To undo: estimator-bridge migrate --undo {kept}")
-
-
 def _staged_folder(
     folder: pathlib.Path,
     target: pathlib.Path,
@@ -107,7 +95,7 @@ def _staged_folder(
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
     """Writes the new folder to a place where it can be tried; returns the new sources."""
-    from estimator_bridge.migrate import packages
+    from estimator_bridge.migrate import packages, undo
     from estimator_bridge.migrate.syntax import package_names
 
     for each in packages.files_of(folder):
@@ -122,9 +110,9 @@ def _staged_folder(
         text = results[source.name].source
         if old and new != old:
             text = package_names.renamed(text, source.name, old, new)
-        output = _output(target / source.name, text.encode(source.encoding), source.path)
-        (staged / source.name).write_bytes(output.content)
-        outputs.append(output)
+        content = text.encode(source.encoding)
+        (staged / source.name).write_bytes(content)
+        outputs.append(undo.Output(target / source.name, content, source.path))
     return outputs
 
 
@@ -169,7 +157,7 @@ def _tried(
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
-        with progress_line.working("making one step of each training", _SECONDS):
+        with progress_line.working("making one step of each training", expected=20.0):
             one_step.check(new, arguments)
     return _verified(new, old, form, arguments) if options.verify else 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -36,6 +37,11 @@ def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool
 def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> str:
     """Returns the text of nested dicts and lists; JSON has no number that is not finite."""
     return json.dumps(plain_text.plain_values(value), indent=indent, allow_nan=False)
+
+
+def write_json(path: str, value: Mapping[str, Object] | Sequence[Object]) -> None:
+    """Writes a result into a file, as JSON."""
+    pathlib.Path(path).write_text(as_json(value, indent=1) + "\n", encoding="utf-8")
 
 
 def tell(sentence: object) -> None:

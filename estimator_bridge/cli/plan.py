@@ -13,18 +13,13 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
-from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
+from estimator_bridge.cli import checkpoint_arguments, output, program_arguments, run
 
 if TYPE_CHECKING:
     from estimator_bridge.planner.coefficients import Coefficients
     from estimator_bridge.planner.of_program import Assumed, PlannedJob
 
-_SECONDS = 10.0
-"""About how long a program runs, which imports TensorFlow and does what it does first."""
-_SECONDS_OF_CALIBRATION = 60.0
-
 _LAYOUTS = ("div", "mod", "octaves")
-_WIRES = ("smallest", "occurrences", "cells", "summed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     layout = "how rows of large tables are spread over parameter servers (div)"
     add("--layout", choices=_LAYOUTS, default="div", help=layout)
     wire = "the form of gradients, as for `run` (smallest)"
-    add("--wire", choices=_WIRES, default="smallest", help=wire)
+    add("--wire", choices=run.WIRES, default="smallest", help=wire)
     sample = "look at N batches of the program's training data (default: 0, a Zipf law)"
     add("--sample", type=int, default=0, metavar="N", help=sample)
     ids = "without a sample: ids of each feature in a sample (1), or FEATURE=N,FEATURE=N"
@@ -113,7 +108,7 @@ def _calibrate(path: str | None) -> Coefficients:
     """Returns the coefficients of this machine, and writes them to a file if there is a path."""
     from estimator_bridge.planner import calibration, calibration_files
 
-    with progress_line.working("measuring this machine", _SECONDS_OF_CALIBRATION):
+    with progress_line.working("measuring this machine", expected=60.0):
         coefficients = calibration.calibrate(output.tell)
     if path is not None:
         calibration_files.write(path, coefficients)
@@ -147,7 +142,7 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             assumed=assumed,
         )
     program = AuditedProgram(options.script, options.arguments, options.tf1, output.tell)
-    with progress_line.working(f"running {options.script}", _SECONDS):
+    with progress_line.working(f"running {options.script}", expected=10.0):
         return of_program.job_of_program(
             program,
             workers=options.workers,

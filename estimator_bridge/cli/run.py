@@ -22,6 +22,14 @@ LAYOUTS = ("div", "octaves")
 WIRES = ("smallest", "occurrences", "cells", "summed")
 """Those of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
 
+_NOT_OF_STOCK = {
+    "cores": (None, "runs on one core here"),
+    "input_hosts": (None, "has one here"),
+    "layout": ("div", "has no such layout"),
+    "wire": ("smallest", "has no tables on servers"),
+}
+"""The default of each option that stock's estimator does not have, and why it has not."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -73,12 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
     if not os.path.isfile(options.script):
-        tell(f"there is no program {options.script!r}.")
-        return 2
-    refusal = _refusal(options)
-    if refusal is not None:
-        tell(refusal)
-        return 2
+        raise errors.InvalidInput(f"there is no program {options.script!r}.")
+    _check(options)
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install, keras_choice
     from estimator_bridge.run.tf1 import running
@@ -86,17 +90,12 @@ def execute(options: argparse.Namespace) -> int:
 
     version = ".".join(str(part) for part in keras_choice.tensorflow_version())
     if options.stock and not install.has_stock():
-        tell(
+        raise errors.InvalidInput(
             f"--stock: TensorFlow {version} has no stock estimator. Install the extra 'legacy', "
             "which brings TensorFlow 2.15.1 and tensorflow-estimator, or leave --stock out."
         )
-        return 2
     with contextlib.ExitStack() as stack:
-        try:
-            estimator = _stock(options, stack) if options.stock else _bridge(options, stack)
-        except errors.EngineError as error:
-            tell(str(error))
-            return 2
+        estimator = _stock(options, stack) if options.stock else _bridge(options, stack)
         tell(f"running {options.script} on TensorFlow {version} with {estimator}.")
         if options.show_names:
             for name, leads_to, replaced in install.installed():
@@ -107,23 +106,20 @@ def execute(options: argparse.Namespace) -> int:
         return _run(options.script, options.arguments, view)
 
 
-def _refusal(options: argparse.Namespace) -> str | None:
-    """Returns why options do not go together; None if they do."""
-    if options.stock and options.cores is not None:
-        return f"--cores {options.cores}: stock's estimator runs on one core here. Leave it out."
-    if options.stock and options.input_hosts is not None:
-        return f"--input_hosts {options.input_hosts}: stock's estimator has one here. Leave it out."
-    if options.stock and options.layout != "div":
-        return f"--layout {options.layout}: stock's estimator has no such layout. Leave it out."
-    if options.stock and options.wire != "smallest":
-        return f"--wire {options.wire}: stock's estimator has no tables on servers. Leave it out."
+def _check(options: argparse.Namespace) -> None:
+    """Raises InvalidInput if options do not go together."""
+    for name, (default, reason) in _NOT_OF_STOCK.items():
+        value = getattr(options, name)
+        if options.stock and value != default:
+            raise errors.InvalidInput(
+                f"--{name} {value}: stock's estimator {reason}. Leave it out."
+            )
     other = "--stock" if options.stock else "--software-tpu" if options.software_tpu else None
     if options.arithmetic != "tpu" and other is not None:
-        return (
+        raise errors.InvalidInput(
             f"--arithmetic {options.arithmetic}: {other} has the embedding hardware of the first "
             f"generation. Leave {other} out."
         )
-    return None
 
 
 def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[bool]) -> int:
@@ -164,11 +160,11 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     from estimator_bridge.runtime.estimator import core_counts, host_counts
     from estimator_bridge.runtime.step import devices
 
-    core_counts.set_default_cores(options.cores)
-    host_counts.set_default_hosts(options.input_hosts)
-    devices.set_default_arithmetic(options.arithmetic)
-    devices.set_default_layout(options.layout)
-    devices.set_default_wire(options.wire)
+    core_counts.CORES.of_run = options.cores
+    host_counts.HOSTS.of_run = options.input_hosts
+    devices.DEFAULTS.arithmetic = options.arithmetic
+    devices.DEFAULTS.layout = options.layout
+    devices.DEFAULTS.wire = options.wire
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:
         stack.enter_context(software_tpu.bridge_on_software_tpu())

@@ -18,7 +18,6 @@ from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.result import Result
-    from tf2_engine.types import Object
 
 
 # The metavar, or None for a flag, and the help.
@@ -207,7 +206,9 @@ def _report(result: Result, options: argparse.Namespace) -> int:
     """Prints the result, and writes the files that are asked for; returns the exit status."""
     outputs: dict[str, Callable[[], None]] = {"the result": lambda: output.show(result)}
     if options.json:
-        outputs[f"--json {options.json}"] = lambda: _write_json(options.json, result.as_dict())
+        outputs[f"--json {options.json}"] = lambda: output.write_json(
+            options.json, result.as_dict()
+        )
     if options.html:
         outputs[f"--html {options.html}"] = lambda: _write_page(options, result)
     status = int(result.status)
@@ -227,7 +228,8 @@ def _write_page(options: argparse.Namespace, result: Result) -> None:
 
     compared = [options.script, options.against, options.against_checkpoint]
     names = " against ".join(os.path.basename(path) for path in compared if path)
-    _write(options.html, page(result, " ".join([names, *options.arguments])))
+    text = page(result, " ".join([names, *options.arguments]))
+    pathlib.Path(options.html).write_text(text, encoding="utf-8")
 
 
 def _write_error(options: argparse.Namespace, error: str) -> None:
@@ -236,14 +238,6 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
 
     if options.json:
         try:
-            _write_json(options.json, without_verdict(error))
+            output.write_json(options.json, without_verdict(error))
         except OSError as raised:
             output.tell(f"--json {options.json}: {raised.strerror}")
-
-
-def _write_json(path: str, value: Object) -> None:
-    _write(path, output.as_json(value, indent=1) + "\n")
-
-
-def _write(path: str, text: str) -> None:
-    pathlib.Path(path).write_text(text, encoding="utf-8")

@@ -13,7 +13,6 @@ from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.watch.report import WatchReport
-    from estimator_bridge.verify.watch.violation import Violation
 
 _OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 
@@ -41,7 +40,7 @@ def watch(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        job = WatchedJob(directory / B, _tell)
+        job = WatchedJob(directory / B, output.tell)  # at once: a job may run for long
 
         def progress(phase: str, done: int, total: int) -> None:
             line(phase, done, total)
@@ -56,16 +55,10 @@ def watch(options: argparse.Namespace) -> int:
     return _report(report, options)
 
 
-def _tell(violation: Violation) -> None:
-    """Says at once what does not hold: a job may run for long."""
-    output.tell(violation)
-
-
 def _report(report: WatchReport, options: argparse.Namespace) -> int:
     output.show(report)
     if options.json:
-        text = output.as_json(report.as_dict(), indent=1)
-        pathlib.Path(options.json).write_text(text + "\n", encoding="utf-8")
+        output.write_json(options.json, report.as_dict())
     if report.violations:
         return 1
     return 0 if report.holds else 2

@@ -20,7 +20,7 @@ from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget, Contents, Gap
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.progress_line import Progress, no_progress
+from estimator_bridge.progress_line import Phase, Progress, no_progress
 from tf2_engine.types import Object
 
 
@@ -33,6 +33,11 @@ class ConversionPlan:
     skipped: tuple[Gap, ...]  # what has no counterpart, and the user allowed
     step: int | None
     notes: tuple[str, ...] = ()  # assumptions, a line each
+
+    @property
+    def size(self) -> int:
+        """The bytes of the moves."""
+        return sum(move.size for move in self.moves)
 
     def lines(self) -> list[str]:
         """Returns a line for each tensor, then the skipped tensors and the notes."""
@@ -249,23 +254,16 @@ def _make_partial(new: str) -> str:
 
 def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iterator[TensorMove]:
     """Yields the moves, and reports before each how many bytes are done."""
-    total, done = sum(move.size for move in plan.moves), 0
+    counted = Phase(progress, phase, plan.size)
+    counted.add(0)
     for move in plan.moves:
-        progress(phase, done, total)
         yield move
-        done += move.size
-    progress(phase, done, total)
+        counted.add(move.size)
 
 
 def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
-    total, done = sum(move.size for move in plan.moves), 0
-
-    def report(size: int) -> None:
-        nonlocal done
-        done = min(done + size, total)  # The graph and the step come on top.
-        progress("writing", done, total)
-
-    writer = Writer(prefix, report)
+    # The graph and the step come on top of the size.
+    writer = Writer(prefix, Phase(progress, "writing", plan.size).add)
     try:
         for move in plan.moves:
             move.write(writer, reader)

@@ -17,7 +17,7 @@ from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.formats.sparsecore_format import layouts_of
 from estimator_bridge.convert.moves import chunks
 from estimator_bridge.convert.options import ConversionOptions
-from estimator_bridge.progress_line import Progress, no_progress
+from estimator_bridge.progress_line import Phase, Progress, no_progress
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, Object
@@ -79,7 +79,8 @@ def inspect(
         start = _initial(prefix, initial)
         descriptions = [_table(table) for table in contents.tables]
         if start is not None and descriptions:
-            compared = _Comparison(sum(table.shape[0] for table in contents.tables), progress)
+            rows = sum(table.shape[0] for table in contents.tables)
+            compared = Phase(progress, "comparing rows", rows)
             with Reader(start) as first:
                 for description, table in zip(descriptions, contents.tables, strict=True):
                     touched = _touched(
@@ -184,25 +185,13 @@ def _sparse_cores(table: StoredTable) -> Inspection | None:
     return {**cores, **{name: getattr(layout, name) for name in names.split()}}
 
 
-class _Comparison:
-    """Reports how many of the rows of all tables are compared."""
-
-    def __init__(self, total: int, progress: Progress) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-
-    def add(self, rows: int) -> None:
-        """Counts rows of a table."""
-        self._done += rows
-        self._progress("comparing rows", self._done, self._total)
-
-
 def _touched(
     reader: Reader,
     initial: Reader,
     table: StoredTable,
     strategy: str | None,
     required: bool,
-    compared: _Comparison,
+    compared: Phase,
 ) -> int | None:
     """Returns how many rows of a table differ from `initial` in any part; None if that is unknown.
 

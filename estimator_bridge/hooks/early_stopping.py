@@ -11,8 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import check_estimator
+from estimator_bridge.runtime.loop.session_hooks import StepHook
 from tf2_engine.summaries.evaluations import Evaluations
-from tf2_engine.types import Object, Tensor, Variable
+from tf2_engine.types import Object, Variable
 
 
 def make_early_stopping_hook(
@@ -129,14 +130,7 @@ def _stop_variable() -> Variable:
         return tf.get_variable("STOP", [], tf.bool, initializer, trainable=False)
 
 
-class _HookOfTensor(tf.train.SessionRunHook):
-    _tensor: Tensor | Variable
-
-    def before_run(self, run_context: Object) -> tf.train.SessionRunArgs:
-        return tf.train.SessionRunArgs(self._tensor)
-
-
-class _StopWhenHook(_HookOfTensor):
+class _StopWhenHook(StepHook):
     """Stops once a function returns True, and sets the variable that stops other workers."""
 
     def __init__(
@@ -146,7 +140,7 @@ class _StopWhenHook(_HookOfTensor):
         self._timer = tf.train.SecondOrStepTimer(every_secs=secs, every_steps=steps)
 
     def begin(self) -> None:
-        self._tensor = tf.train.get_global_step()
+        super().begin()
         self._stop = tf.assign(_stop_variable(), True)
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
@@ -159,11 +153,11 @@ class _StopWhenHook(_HookOfTensor):
             run_context.request_stop()
 
 
-class _StopWithChiefHook(_HookOfTensor):
+class _StopWithChiefHook(StepHook):
     """Stops once the chief has set the variable."""
 
     def begin(self) -> None:
-        self._tensor = _stop_variable()
+        self.fetched = _stop_variable()
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
         if run_values.results:
@@ -191,14 +185,11 @@ def make_stop_at_checkpoint_step_hook(
     return _StopAtCheckpointHook(estimator.model_dir, last_step, wait_after_file_check_secs)
 
 
-class _StopAtCheckpointHook(_HookOfTensor):
+class _StopAtCheckpointHook(StepHook):
     """Stops a worker once the latest checkpoint is of the last step."""
 
     def __init__(self, model_dir: str, last_step: int, wait_secs: float) -> None:
         self._model_dir, self._last_step, self._wait_secs = model_dir, last_step, wait_secs
-
-    def begin(self) -> None:
-        self._tensor = tf.train.get_global_step()
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
         # The step may have been read before this run increased it.

@@ -59,8 +59,6 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
             estimator.evaluate, input_fn, steps=steps, hooks=list(checked_hooks(hooks)), name=name
         )
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
-        self._steps_run = 0
-        self._saver: Object = None  # made in `begin`
 
     def begin(self) -> None:
         """Makes the ops that copy the variables, before the graph is finalized.

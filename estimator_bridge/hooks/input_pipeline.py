@@ -7,7 +7,7 @@ import os
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.saving.job_saver import JobSaver, SavingHook
+from estimator_bridge.runtime.saving.job_saver import BeforeSave, JobSaver, SavingHook
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Session
 
@@ -49,7 +49,8 @@ class CheckpointInputPipelineHook(SavingHook):
         self._state_file = f"checkpoint_{name}"
         # One more than of the model: the states of a step are saved before the model.
         self._keep = config.keep_checkpoint_max and config.keep_checkpoint_max + 1
-        self.listener = _StateListener(self)
+        # The states before each checkpoint of the model, so that none lacks them.
+        self.listener = BeforeSave(self.save)
 
     def begin(self) -> None:
         """Makes the ops that save and restore the iterators."""
@@ -97,14 +98,3 @@ class CheckpointInputPipelineHook(SavingHook):
         """Saves the states for a step."""
         options = {"latest_filename": self._state_file, "write_meta_graph": False}
         self._saver.save(session, self._path, step, **options)
-
-
-class _StateListener(tf.train.CheckpointSaverListener):
-    """Saves the states before each checkpoint of the model, so that none lacks them."""
-
-    def __init__(self, hook: CheckpointInputPipelineHook) -> None:
-        self._hook = hook
-
-    def before_save(self, session: Session, global_step_value: int) -> None:
-        """Saves the states for the step of the checkpoint."""
-        self._hook.save(session, int(global_step_value))

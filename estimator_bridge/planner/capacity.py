@@ -234,7 +234,11 @@ class _Model:
     def growth(self, cores_of_worker: int, least: int) -> tuple[Growth, ...]:
         """Returns the fastest cluster for each number of machines."""
         alone = time_alone(self.job, self.machine, self.coefficients, cores_of_worker)
-        rows = [Growth(1, 1, 0, alone, self._rate(cores_of_worker, alone))] if least == 1 else []
+        rows = (
+            [Growth(1, 1, 0, alone, _rate(cores_of_worker * self.job.samples, alone))]
+            if least == 1
+            else []
+        )
         best = least
         for machines in MACHINES[1:]:
             if machines <= least:
@@ -255,10 +259,8 @@ class _Model:
     def _cluster(self, workers: int, cores_of_worker: int, servers: int) -> Growth:
         cores = workers * cores_of_worker
         time = self.time(workers, cores, servers)
-        return Growth(workers + servers, workers, servers, time, self._rate(cores, time))
-
-    def _rate(self, cores: int, time: StepTime) -> float:
-        return _rate(cores * self.job.samples, time)
+        rate = _rate(cores * self.job.samples, time)
+        return Growth(workers + servers, workers, servers, time, rate)
 
     def _place(self, layout: Layout, servers: int) -> Placement:
         return place_tables(self.job.sizes, servers, layout=layout)

@@ -93,7 +93,7 @@ def fit(
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])
     cpu = _least_squares(causes, np.array([m.cpu_ms for m in measurements]))
     fitted = dataclasses.replace(
-        base or Coefficients(),
+        base,
         cpu_ms_per_megabyte=cpu[0] * MEGABYTE,
         cpu_ms_per_tensor=cpu[1],
         cpu_ms_per_step=cpu[2],

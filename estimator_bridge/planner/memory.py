@@ -9,7 +9,7 @@ from estimator_bridge import errors
 from estimator_bridge.planner.coefficients import Coefficients
 from estimator_bridge.planner.job import Job
 from estimator_bridge.readable_sizes import readable
-from tf2_engine.placement import FLOAT_BYTES, Placement, TableSize
+from tf2_engine.placement import FLOAT_BYTES, Placement
 
 TRAINING_BYTES = 100e6
 """The bytes that a parameter server takes beside its tables while it trains and saves."""
@@ -49,11 +49,10 @@ class ServerMemory:
 
 def server_memory(placement: Placement, server: int, coefficients: Coefficients) -> ServerMemory:
     """Returns the memory of one parameter server."""
-    held = placement.tables_of(server)
-    pieces = [_piece(placement.tables[name].size) for name in held]
-    return ServerMemory(
-        placement.server_bytes[server], _beside_tables(coefficients), max(pieces, default=0)
-    )
+    sizes = [placement.tables[name].size for name in placement.tables_of(server)]
+    # A piece is one variable of a table: parameters or a slot.
+    piece = max((size.rows * size.dim * FLOAT_BYTES for size in sizes), default=0)
+    return ServerMemory(placement.server_bytes[server], _beside_tables(coefficients), piece)
 
 
 def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
@@ -91,8 +90,3 @@ def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coeffic
 
 def _beside_tables(coefficients: Coefficients) -> float:
     return coefficients.task_bytes + max(TRAINING_BYTES, RESTORING_BYTES)
-
-
-def _piece(size: TableSize) -> int:
-    """Returns the bytes of one variable of a table: parameters or a slot."""
-    return size.rows * size.dim * FLOAT_BYTES

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from estimator_bridge.planner.advice import advice
-from estimator_bridge.planner.capacity import CapacityPlan, Growth
+from estimator_bridge.planner.capacity import CapacityPlan
 from estimator_bridge.planner.step_time import StepTime, TaskTime, shown
 from estimator_bridge.readable_sizes import readable
 from tf2_engine.types import Object
@@ -62,7 +62,16 @@ def as_dict(plan: CapacityPlan) -> dict[str, Object]:
             **_time(plan.time),
             "samples_per_second": plan.samples_per_second,
         },
-        "growth": [_growth(row) for row in plan.growth],
+        "growth": [
+            {
+                "machines": row.machines,
+                "workers": row.workers,
+                "ps": row.servers,
+                **_time(row.time),
+                "samples_per_second": row.samples_per_second,
+            }
+            for row in plan.growth
+        ],
         "advice": list(advice(plan)),
         "coefficients": plan.coefficients.as_dict(),
         "what_is_a_model": MODEL,
@@ -83,9 +92,11 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
     yield "Tables"
     for index in range(len(plan.job.tables)):
         table = _table(plan, index)
+        servers = len(table["ps"])
+        where = "whole on one ps" if servers == 1 else f"in {servers} parts"
         yield (
             f"  {table['name']}: [{table['rows']}, {table['dim']}], {len(table['slots'])} slot(s), "
-            f"{readable(table['bytes'])}, {_parts(len(table['ps']))}; a core looks up "
+            f"{readable(table['bytes'])}, {where}; a core looks up "
             f"{table['ids']:,.0f} ids of {table['distinct']:,.0f} rows"
         )
     yield f"  all with their slots: {readable(plan.job.bytes)}"
@@ -111,7 +122,9 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
         yield ""
         yield "What to change"
         for sentence in proposed:
-            yield from _wrapped(sentence)
+            yield from textwrap.wrap(
+                f"- {sentence}", 96, initial_indent="  ", subsequent_indent="    "
+            )
     yield ""
     yield from textwrap.wrap(MODEL, 96)
     yield from textwrap.wrap(f"Coefficients: {plan.coefficients.source}.", 96)
@@ -157,14 +170,6 @@ def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
     yield f"  {plan.samples_per_second:,.0f} samples/s; a step waits most for {time.limit}"
 
 
-def _parts(servers: int) -> str:
-    return "whole on one ps" if servers == 1 else f"in {servers} parts"
-
-
-def _wrapped(sentence: str) -> list[str]:
-    return textwrap.wrap(f"- {sentence}", 96, initial_indent="  ", subsequent_indent="    ")
-
-
 def _table(plan: CapacityPlan, index: int) -> dict[str, Object]:
     table = plan.job.tables[index]
     placed, traffic = plan.placement.tables[table.size.name], plan.traffic.tables[table.size.name]
@@ -201,14 +206,4 @@ def _time(time: StepTime) -> dict[str, Object]:
         "chief_ms": time.client_ms,
         "nodes": time.nodes,
         "limit": time.limit,
-    }
-
-
-def _growth(row: Growth) -> dict[str, Object]:
-    return {
-        "machines": row.machines,
-        "workers": row.workers,
-        "ps": row.servers,
-        **_time(row.time),
-        "samples_per_second": row.samples_per_second,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -145,20 +146,17 @@ def step_time(
     """
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
-    worker = _task(
+    task = functools.partial(_task, machine, coefficients)
+    worker = task(
         sent=per_worker * float(traffic.to_servers.sum()),
         received=per_worker * float(traffic.from_servers.sum()),
         tensors=per_worker * float(traffic.tensors.sum()),
-        machine=machine,
-        coefficients=coefficients,
     )
     servers = tuple(
-        _task(
+        task(
             sent=cores * float(traffic.from_servers[server]),
             received=cores * float(traffic.to_servers[server]),
             tensors=cores * float(traffic.tensors[server]),
-            machine=machine,
-            coefficients=coefficients,
         )
         for server in range(placement.num_servers)
     )
@@ -212,7 +210,7 @@ def _update_ms(values: Array, ns_per_value: float, machine: Machine) -> float:
 
 
 def _task(
-    *, sent: float, received: float, tensors: float, machine: Machine, coefficients: Coefficients
+    machine: Machine, coefficients: Coefficients, *, sent: float, received: float, tensors: float
 ) -> TaskTime:
     headers = coefficients.bytes_per_tensor * tensors / 2
     cpu_ms = (

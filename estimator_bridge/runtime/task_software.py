@@ -29,19 +29,26 @@ _NAME = "estimator_bridge/software"  # of what a task says
 _SECONDS_OF_SILENCE = 30.0  # after which the log names the tasks that do not serve yet
 
 
-class Software(NamedTuple):
-    """The versions of a task, its native sources, and whether it has loaded these."""
+class TaskReport(NamedTuple):
+    """The versions of a task, its native sources, and whether it has loaded these.
 
-    tensorflow: str
-    package: str
-    native_sources: str
-    has_native_ops: bool
+    Attributes:
+        tasks: the addresses of its TF_CONFIG, by job; None if its version says nothing of them.
+        trains: whether it trains by itself, without use_tpu=True; None likewise.
+    """
+
+    tensorflow: str = "unknown"
+    package: str = "unknown"
+    native_sources: str = "unknown"
+    has_native_ops: bool | str = "unknown"
+    tasks: Mapping[str, Sequence[str]] | None = None
+    trains: bool | None = None
 
     @classmethod
-    def from_json(cls, text: str) -> Software:
-        """Reads the software that a task reports; a field that its version lacks is "unknown"."""
+    def from_json(cls, text: str) -> TaskReport:
+        """Reads the report of a task, which may be of another version, with other fields."""
         answer = json.loads(text)
-        return cls(*(answer.get(field, "unknown") for field in cls._fields))
+        return cls(**{field: answer[field] for field in cls._fields if field in answer})
 
     def to_json(self) -> str:
         """Returns the report of a task, as JSON."""
@@ -55,33 +62,9 @@ class Software(NamedTuple):
         )
 
 
-class TaskReport(NamedTuple):
-    """The report of a task; None where its version says nothing of it.
-
-    Attributes:
-        tasks: the addresses of its TF_CONFIG, by job.
-        trains: whether it trains by itself, without use_tpu=True.
-    """
-
-    software: Software
-    tasks: Mapping[str, Sequence[str]] | None = None
-    trains: bool | None = None
-
-    @classmethod
-    def from_json(cls, text: str) -> TaskReport:
-        """Reads the report of a task."""
-        answer = json.loads(text)
-        return cls(Software.from_json(text), answer.get("tasks"), answer.get("trains"))
-
-    def to_json(self) -> str:
-        """Returns the report of a task, as JSON."""
-        report = {**self.software._asdict(), "tasks": self.tasks, "trains": self.trains}
-        return json.dumps(report)
-
-
 def serve(cluster: Cluster) -> None:
     """Serves as a task of a cluster until the chief ends; reports first what this process runs."""
-    report = TaskReport(of_this_process(), cluster.tasks, trains=False)
+    report = of_this_process()._replace(tasks=cluster.tasks, trains=False)
     cluster.target()
     _say(cluster, report)
     cluster.serve()
@@ -89,14 +72,14 @@ def serve(cluster: Cluster) -> None:
 
 def say_that_it_trains(cluster: Cluster) -> None:
     """Reports that this worker trains by itself, to a chief that takes it for one that serves."""
-    software = Software(tf.version.VERSION, __version__, source_digest(), has_native_ops=False)
-    _say(cluster, TaskReport(software, cluster.tasks, trains=True))
+    versions = tf.version.VERSION, __version__, source_digest()
+    _say(cluster, TaskReport(*versions, False, cluster.tasks, trains=True))
 
 
-def of_this_process() -> Software:
+def of_this_process() -> TaskReport:
     """Returns the software of this process; compiles the native ops if they are to be used."""
     has_native_ops = loading.host_ops() is not None
-    return Software(tf.version.VERSION, __version__, source_digest(), has_native_ops)
+    return TaskReport(tf.version.VERSION, __version__, source_digest(), has_native_ops)
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
@@ -146,15 +129,14 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
     others = cluster.others()
     devices = {cluster.own_device}
     for (name, address, device), report in zip(others, _ask(cluster, others), strict=True):
-        software = report.software
-        if software[:-1] != here[:-1]:
+        if report[:3] != here[:3]:
             raise errors.InvalidInput(
-                f"The task {name} at {address} has {software.versions()}, but the chief "
+                f"The task {name} at {address} has {report.versions()}, but the chief "
                 f"{here.versions()}. Install the same versions of TensorFlow and of "
                 "estimator-bridge in all tasks."
             )
         _check_config(cluster, f"{name} at {address}", report)
-        if software.has_native_ops:
+        if report.has_native_ops:
             devices.add(device)
     return frozenset(devices) if here.has_native_ops else frozenset()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
 from tf2_engine import log
-from tf2_engine.types import Object, Op
+from tf2_engine.types import Object
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
 _END = "estimator_bridge/end"  # the name of the queue by which every other task hears of the chief
@@ -74,15 +73,8 @@ class Cluster:
         """Whether this process is the chief."""
         return self.task_type in _CHIEFS
 
-    @property
-    def is_server(self) -> bool:
-        """Whether this process is a parameter server."""
-        return self.task_type == TaskType.PS
-
-    @property
-    def has_master(self) -> bool:
-        """Whether the chief is a "master", which evaluates, too."""
-        return TaskType.MASTER in self.tasks
+    def __hash__(self) -> int:  # a dict has none
+        return hash((self.task_type, self.task_id))
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(tasks)} {job}" for job, tasks in self.tasks.items())
@@ -91,7 +83,7 @@ class Cluster:
     def target(self) -> str:
         """Returns the address of this task for sessions; starts its server, if none runs."""
         with _STARTING:  # by one of the threads that speak to other tasks
-            return str(_server(self.key).target)
+            return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
         """Lets every other task end when this process does, also after an error.
@@ -100,7 +92,7 @@ class Cluster:
             workers_train: whether workers have steps of their own, which parameter servers serve
                 to their end.
         """
-        _tell_all_at_exit(self.key, workers_train)
+        _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
         """Serves until the chief ends."""
@@ -144,7 +136,7 @@ class Cluster:
 
     def say_workers_train(self) -> None:
         """Lets workers that only serve warn of it, as soon as they can be reached."""
-        for device in self._devices(TaskType.WORKER):
+        for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
@@ -158,7 +150,7 @@ class Cluster:
 
     def tell_all(self, *, workers_train: bool) -> None:
         """Lets every other task end. One that cannot be reached is left as it is."""
-        workers = self._devices(TaskType.WORKER)
+        workers = self.other_workers
         if not workers_train:
             self._tell([*workers, *self.servers])
             return
@@ -221,16 +213,6 @@ class Cluster:
     def _device(self, job: str, index: int) -> str:
         return f"/job:{job}/task:{index}/device:CPU:0"
 
-    @property
-    def key(self) -> str:
-        """The cluster and the place in it, as text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True)
-
-    @classmethod
-    def of_key(cls, key: str) -> Cluster:
-        """Returns the cluster that has a key."""
-        return cls(**json.loads(key))
-
 
 def cluster_of(config: RunConfig) -> Cluster | None:
     """Returns the cluster of a config; None without parameter servers, or for an evaluator."""
@@ -252,9 +234,8 @@ def _queue(device: str, name: str) -> Object:
 
 
 @functools.cache
-def _server(key: str) -> Object:
+def _server(cluster: Cluster) -> Object:
     """Starts the server of a task; it runs until the process ends."""
-    cluster = Cluster.of_key(key)
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),
@@ -271,5 +252,5 @@ def _server(key: str) -> Object:
 
 
 @functools.cache
-def _tell_all_at_exit(key: str, workers_train: bool) -> Op:
-    atexit.register(Cluster.of_key(key).tell_all, workers_train=workers_train)
+def _tell_all_at_exit(cluster: Cluster, workers_train: bool) -> None:
+    atexit.register(cluster.tell_all, workers_train=workers_train)

@@ -105,14 +105,12 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
     if cluster is None or patience is None:
         yield
         return
-    target = cluster.target()
+    cluster.target()  # one thread starts the server
     tasks = [Watched(*each) for each in cluster.others()]
     ended = threading.Event()
     silences = Silences(tasks, patience)
     threads = [
-        threading.Thread(
-            target=_ask, args=(target, cluster.chief, task, silences.interval, ended), daemon=True
-        )
+        threading.Thread(target=_ask, args=(cluster, task, silences.interval, ended), daemon=True)
         for task in tasks
     ]
     threads.append(threading.Thread(target=_watch, args=(silences, ended), daemon=True))
@@ -124,16 +122,13 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
         ended.set()
 
 
-def _ask(target: str, chief: str, task: Watched, interval: float, ended: threading.Event) -> None:
+def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Event) -> None:
     """Asks a task for a sign of life until the end, also after it was started again."""
-    # Without the filter a session waits for every task of the cluster.
-    names = [device.rpartition("/device:")[0] for device in (task.device, chief)]
-    config = tf.ConfigProto(device_filters=names)
     while not ended.is_set():
         with (
             contextlib.suppress(tf.errors.OpError),  # it died: a new session waits for the new one
             tf.Graph().as_default(),
-            tf.Session(target, config=config) as session,
+            cluster.session(task.device) as session,
         ):
             with tf.device(task.device):
                 sign_of_life = tf.no_op()

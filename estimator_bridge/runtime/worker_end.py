@@ -23,11 +23,14 @@ class WorkerEnd:
 
     Parameter servers serve until all workers have left, so that none waits for the dead. A worker
     whose step does not end in time has its process ended: nothing of it would be saved.
+
+    Attributes:
+        come: set once the chief has ended.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._ended = threading.Event()
+        self.come = threading.Event()
         self._training = threading.Lock()
         cluster.target()  # the chief must be able to reach this task
         self._thread = threading.Thread(
@@ -35,15 +38,6 @@ class WorkerEnd:
         )
         self._thread.start()
         atexit.register(self._leave_at_exit)
-
-    @property
-    def has_come(self) -> bool:
-        """Whether the chief has ended."""
-        return self._ended.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Waits for a time, or until the chief has ended; returns whether it has."""
-        return self._ended.wait(seconds)
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
@@ -57,7 +51,7 @@ class WorkerEnd:
 
     def _leave(self) -> None:
         self._cluster.wait_for_end()
-        self._ended.set()
+        self.come.set()
         if not self._training.acquire(timeout=LEAVING_SECS):
             log.warning(
                 "The chief has ended, and the step of %s %d has not in %g seconds: the task ends.",
@@ -69,16 +63,12 @@ class WorkerEnd:
         self._cluster.say_left()
 
     def _leave_at_exit(self) -> None:
-        if not self._ended.is_set():
+        if not self.come.is_set():
             self._cluster.tell_own()
         self._thread.join(LEAVING_SECS)
 
 
+@functools.cache
 def end_of(cluster: Cluster) -> WorkerEnd:
     """Returns the end of this process as a worker; there is one, however often it trains."""
-    return _end_of(cluster.key)
-
-
-@functools.cache
-def _end_of(key: str) -> WorkerEnd:
-    return WorkerEnd(Cluster.of_key(key))
+    return WorkerEnd(cluster)

@@ -247,14 +247,6 @@ def stored_table(
     yield StoredTable(table, kind, parameters, slots, variable)
 
 
-def odd_slices(name: str, rows: tuple[int, ...] | None) -> errors.InvalidInput:
-    """Returns the error for a tensor whose slices are not those of hosts."""
-    return errors.InvalidInput(
-        f"{name} is stored in slices of {rows} rows, which no table of a TPU is. Restore the "
-        "checkpoint in its program and save it without a partitioner."
-    )
-
-
 def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) -> None:
     shape = parameters.shape
     is_matrix = len(shape) == 2 and min(shape) >= 1
@@ -264,7 +256,11 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
             f"shape of the table, {list(shape)}."
         )
     if tensor.part_rows is None or tensor.hosts != parameters.hosts:
-        raise odd_slices(f"Table {table.name!r}: {tensor.name!r}", tensor.part_rows)
+        raise errors.InvalidInput(
+            f"Table {table.name!r}: {tensor.name!r} is stored in slices of {tensor.part_rows} "
+            "rows, which no table of a TPU is. Restore the checkpoint in its program and save it "
+            "without a partitioner."
+        )
 
 
 def row_moves(

@@ -62,7 +62,8 @@ class NameFormat(common.Format):
         return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        slices = {table.parameters.name: _slices(table) for table in contents.tables}
+        # The number of hosts in whose parts a table is stored, and of its rows.
+        slices = {t.parameters.name: (t.parameters.hosts, t.shape[0]) for t in contents.tables}
         whole = _whole(slices)
         slices = {name: count for name, count in slices.items() if name not in whole}
         stored = _common_hosts(slices)
@@ -172,11 +173,6 @@ def _tables(
         slots = variable_names.slot_variables(kind, variable, place)
         names = {PARAMETERS: variable, **slots}
         yield from common.stored_table(reader, table, kind, names, variable)
-
-
-def _slices(table: StoredTable) -> tuple[int, int]:
-    """Returns the number of hosts in whose parts a table is stored, and of its rows."""
-    return table.parameters.hosts, table.shape[0]
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:

@@ -21,25 +21,14 @@ from estimator_bridge.checkpoint_files import object_graph as graph
 from estimator_bridge.checkpoint_files.object_graph import Objects
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert.formats import checkpoint_format as common
+from estimator_bridge.convert.formats import object_format
 from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
-from estimator_bridge.convert.formats.object_format import (
-    ObjectTarget,
-    TemplateTarget,
-    kind_with_slots,
-    other_variables,
-)
-from estimator_bridge.convert.moves import StackedPart, StackMove, TensorMove
+from estimator_bridge.convert.moves import StackedPart, StackMove, TensorMove, chunks
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.settings.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
-from tf2_engine import sparsecore_proto
+from tf2_engine import sparsecore_layout, sparsecore_proto
 from tf2_engine.errors import InvalidSpec
-from tf2_engine.sparsecore_layout import (
-    SparseCores,
-    StackableTable,
-    TableLayout,
-    stacks_of,
-    table_layouts,
-)
+from tf2_engine.sparsecore_layout import TableLayout, stacks_of
 from tf2_engine.tables import PARAMETERS
 
 _NO_SAMPLES = (
@@ -70,7 +59,9 @@ class SparseCoreFormat(common.Format):
             Gap(name, "it is in a stack, and no table of the spec")
             for name in sorted(layouts.keys() - known)
         ]
-        others = other_variables(reader, objects, options, {key, *common.part_names(tables)})
+        others = object_format.other_variables(
+            reader, objects, options, {key, *common.part_names(tables)}
+        )
         return Contents(
             reader, self.form, tables, others, gaps, (), objects.names, root, _notes(reader, tables)
         )
@@ -102,7 +93,7 @@ class SparseCoreFormat(common.Format):
         return SparseCoreTemplateTarget(template, options.rename)
 
 
-class SparseCoreTarget(ObjectTarget):
+class SparseCoreTarget(object_format.ObjectTarget):
     """A new checkpoint for SparseCores: stacks below the root, and their layouts."""
 
     registers_saver = False
@@ -143,7 +134,7 @@ class SparseCoreTarget(ObjectTarget):
             *([_NO_SPEC] if any(table.known.group is None for table in tables) else []),
         ]
         stackable = [
-            StackableTable(
+            sparsecore_layout.StackableTable(
                 table.known.name,
                 *table.shape,
                 group=table.known.group or table.kind,
@@ -152,11 +143,13 @@ class SparseCoreTarget(ObjectTarget):
             )
             for table in tables
         ]
-        sparse_cores = SparseCores(self._options.to_cores, self._options.to_sparse_cores)
-        return table_layouts(stackable, sparse_cores)
+        sparse_cores = sparsecore_layout.SparseCores(
+            self._options.to_cores, self._options.to_sparse_cores
+        )
+        return sparsecore_layout.table_layouts(stackable, sparse_cores)
 
 
-class SparseCoreTemplateTarget(TemplateTarget):
+class SparseCoreTemplateTarget(object_format.TemplateTarget):
     """A checkpoint for SparseCores with the layouts and objects of another one."""
 
     def tables(self, tables: Sequence[StoredTable]) -> Moves:
@@ -219,18 +212,14 @@ def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     step = max(1, CHUNK // (4 * layout.padded_dim))
     for slot in slots:
         values = [
-            reader.rows(
-                slot, layout.stored(np.arange(first, min(first + step, layout.padded_rows)))
-            )
-            for first in range(layout.rows, layout.padded_rows, step)
+            reader.rows(slot, layout.stored(layout.rows + places))
+            for places in chunks(len(trained), step)
         ]
         padding = np.concatenate(values or [np.zeros([0, 1], np.float32)])[:, : layout.dim]
-        initial = padding.min(initial=np.inf) if slot.name.endswith(_ACCUMULATORS) else 0.0
+        is_accumulator = slot.name.endswith(f"accumulators{graph.END}")
+        initial = padding.min(initial=np.inf) if is_accumulator else 0.0
         trained |= np.any(padding != initial, axis=1)
     return int(np.count_nonzero(trained))
-
-
-_ACCUMULATORS = f"accumulators{graph.END}"
 
 
 def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
@@ -299,7 +288,9 @@ def _tables(
             if name.startswith(prefix)
         }
         kind = common.known_kind(known, options)
-        kind = kind or kind_with_slots(known.name, set(slots), ON_SPARSE_CORES, strict=True)
+        kind = kind or object_format.kind_with_slots(
+            known.name, set(slots), ON_SPARSE_CORES, strict=True
+        )
         stack = reader.tensors[children[layout.stack]]
         for tensor in (stack, *slots.values()):
             _check_stack(tensor, layout)

@@ -156,7 +156,11 @@ class Estimator:
                 return self
         schedule = self._schedule(steps, max_steps)
         job = self._job(ModeKeys.TRAIN, input_fn, hooks, checkpoint)
-        listeners = estimator_arguments.checked_listeners(saving_listeners)
+        listeners = estimator_arguments.checked_list(
+            saving_listeners,
+            tf.train.CheckpointSaverListener,
+            "`saving_listeners` must be a list of CheckpointSaverListener",
+        )
         try:
             with contextlib.nullcontext() if end is None else end.training():
                 loss = training_session.train(job, schedule, listeners)
@@ -330,7 +334,8 @@ class Estimator:
         # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
-        checked = estimator_arguments.checked_hooks(hooks)
+        text = "Each hook must be a SessionRunHook"
+        checked = estimator_arguments.checked_list(hooks, tf.train.SessionRunHook, text)
         client = self._client(mode)
         return EstimatorJob(build, self._config, checked, checkpoint, strategy, client)
 
@@ -356,13 +361,13 @@ class Estimator:
     ) -> ModelSpec:
         return self._call(self._model_fn, mode, items, features=features, labels=labels)
 
-    def _client(self, mode: str) -> clients.Client | None:
-        """Returns how sessions of a mode use the cluster; None for those of this process alone."""
-        if self._cluster is None:
-            return None
-        if self._is_in_graph():
-            return clients.InGraph(self._cluster) if self._runs_on_engine(mode) else None
-        return clients.BetweenGraph(self._cluster) if mode == ModeKeys.TRAIN else None
+    def _client(self, mode: str) -> clients.Client:
+        """Returns how sessions of a mode use the cluster, if they are not of this process alone."""
+        if self._cluster is not None and self._is_in_graph() and self._runs_on_engine(mode):
+            return clients.InGraph(self._cluster)
+        if self._cluster is not None and not self._is_in_graph() and mode == ModeKeys.TRAIN:
+            return clients.BetweenGraph(self._cluster)
+        return clients.Client()
 
     def _is_in_graph(self) -> bool:
         """Returns whether the chief of a cluster is its only client, as with use_tpu=True."""
@@ -380,7 +385,7 @@ class Estimator:
         """Serves until the chief ends in a task that only serves, and ends the process."""
         if self._cluster is None or self._cluster.is_chief:
             return
-        if self._cluster.is_server or self._is_in_graph():
+        if self._cluster.task_type == TaskType.PS or self._is_in_graph():
             task_software.serve(self._cluster)
             raise SystemExit(0)
 
@@ -393,16 +398,15 @@ class Estimator:
                 "program, and the parameter servers hold the variables.",
                 client.cluster,
             )
-            client.announce()
-        return None if client is None else client.end
+            clients.announce(client.cluster)
+        return client.end
 
     def _wait_for_turn(self, seconds: float) -> None:
         """Waits in a worker that trains, whose server runs meanwhile, or until the chief ends."""
-        client = self._client(ModeKeys.TRAIN)
-        end = None if client is None else client.end
+        end = self._client(ModeKeys.TRAIN).end
         if end is not None and seconds > 0:
             log.info("This worker begins to train in %g seconds.", seconds)
-            end.wait(seconds)
+            end.come.wait(seconds)
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if value is not None and value <= 0:
@@ -420,13 +424,9 @@ class Estimator:
     def _tables(self) -> TableVariables:
         return TableVariables()
 
-    def _tables_by_name(self) -> dict[str, str]:
-        """Returns the names of the tables' variables, without a scope, by the names of tables."""
-        return {}
-
     def _table_dtypes(self, table_dtype: Object, mode: str) -> dict[str, str]:
         """Returns the types of an export's tables that are not float32, by their variables."""
-        names = self._tables_by_name()
+        names = self._tables().names
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(
                 f"`table_dtype`={table_dtype!r} is for the tables of an `embedding_config_spec`, "

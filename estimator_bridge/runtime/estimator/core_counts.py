@@ -11,37 +11,38 @@ from estimator_bridge.legacy.run_config import TPUConfig
 VARIABLE: Final = "ESTIMATOR_BRIDGE_CORES"
 """The environment variable with the number of cores where a program sets no `num_shards`."""
 
-_default: int | None = None
+
+class AskedFor:
+    """A number of things that `run` gives, as its `of_run`, or else an environment variable."""
+
+    of_run: int | None = None
+
+    def __init__(self, variable: str, things: str) -> None:
+        self._variable, self._things = variable, things
+
+    def count(self) -> int | None:
+        """Returns the number that was asked for; None if none was.
+
+        Raises:
+            InvalidInput: the environment variable is no positive number.
+        """
+        text = os.environ.get(self._variable, "")
+        if self.of_run is not None or not text:
+            return self.of_run
+        if not text.isdecimal() or int(text) < 1:
+            raise errors.InvalidInput(
+                f"${self._variable}={text!r} must be a positive number of {self._things}."
+            )
+        return int(text)
 
 
-def set_default_cores(count: int | None) -> None:
-    """Sets the cores of TPUEstimators whose TPUConfig has no `num_shards`.
-
-    None takes the number from the environment, or one core.
-    """
-    global _default
-    _default = count
+CORES: Final = AskedFor(VARIABLE, "cores")
+"""The cores of TPUEstimators whose TPUConfig has no `num_shards`."""
 
 
 def default_cores() -> int | None:
-    """Returns the number of cores that was asked for; None if none was.
-
-    Raises:
-        InvalidInput: the environment variable is no positive number.
-    """
-    return count_of_environment(VARIABLE, "cores") if _default is None else _default
-
-
-def count_of_environment(variable: str, things: str) -> int | None:
-    """Returns the number in an environment variable; None if it is empty.
-
-    Raises:
-        InvalidInput: it is no positive number; `things` says of what.
-    """
-    text = os.environ.get(variable, "")
-    if text and (not text.isdecimal() or int(text) < 1):
-        raise errors.InvalidInput(f"${variable}={text!r} must be a positive number of {things}.")
-    return int(text) if text else None
+    """Returns the number of `CORES` that was asked for; None if none was."""
+    return CORES.count()
 
 
 def num_replicas(config: TPUConfig) -> int:

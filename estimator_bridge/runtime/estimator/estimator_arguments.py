@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import tensorflow.compat.v1 as tf
 
@@ -14,15 +14,14 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import argument_names
-from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn
+from estimator_bridge.runtime.program_types import InputFn, ModelFn
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
 _Item = TypeVar("_Item")
 
-Listener: TypeAlias = tf.train.CheckpointSaverListener
-
 _MODEL_FN_ARGUMENTS = ("features", "labels", "mode", "params", "config", "self")
+_SETTINGS = {ModeKeys.TRAIN: "train_distribute", ModeKeys.EVAL: "eval_distribute"}
 _IN_ONE_GRAPH = (
     tf.distribute.MirroredStrategy,
     tf.compat.v2.distribute.MirroredStrategy,
@@ -66,26 +65,23 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
             "`RunConfig`: `experimental_distribute.remote_cluster`="
             f"{experimental.remote_cluster!r}: one process does all the work here. Leave it out."
         )
-    read = {
-        ModeKeys.TRAIN: _read("train_distribute", config, experimental),
-        ModeKeys.EVAL: _read("eval_distribute", config, experimental),
-    }
-    for mode, (name, strategy) in read.items():
+    strategies = {mode: _read(name, config) for mode, name in _SETTINGS.items()}
+    for mode, name in _SETTINGS.items():
+        strategy = strategies[mode]
         if between_graph and _is_of_servers(strategy):
-            read[mode] = name, None
+            strategies[mode] = None
         elif not isinstance(strategy, (type(None), *_IN_ONE_GRAPH, soft_tpu.SoftTPUStrategy)):
             raise errors.InvalidInput(
                 f"`RunConfig`: `{name}`={strategy!r} cannot run an estimator; MirroredStrategy, "
                 "OneDeviceStrategy and, with use_tpu=True, SoftTPUStrategy can. Leave it out, or "
                 "set TPUConfig.num_shards for several cores."
             )
-    return {mode: strategy for mode, (_, strategy) in read.items()} | {ModeKeys.PREDICT: None}
+    return strategies | {ModeKeys.PREDICT: None}
 
 
 def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
     """Returns which part of the input is this task's; None without a ParameterServerStrategy."""
-    experimental: Object = getattr(config, "experimental_distribute", None)
-    if not _is_of_servers(_read("train_distribute", config, experimental)[1]):
+    if not _is_of_servers(_read(_SETTINGS[ModeKeys.TRAIN], config)):
         return None
     return tf.distribute.InputContext(
         num_input_pipelines=config.num_worker_replicas,
@@ -100,15 +96,16 @@ def _is_of_servers(strategy: Object) -> bool:
     return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
 
 
-def _read(name: str, config: RunConfig, experimental: Object) -> tuple[str, Strategy | None]:
-    """Returns the name of a setting, and the strategy in it or in `experimental_distribute`."""
+def _read(name: str, config: RunConfig) -> Strategy | None:
+    """Returns the strategy in a setting or in `experimental_distribute`."""
+    experimental: Object = getattr(config, "experimental_distribute", None)
     strategy, other = getattr(config, name, None), getattr(experimental, name, None)
     if strategy is not None and other is not None:
         raise errors.InvalidInput(
             f"`RunConfig`: both `{name}` and `experimental_distribute.{name}` are given; "
             "give one of them."
         )
-    return name, strategy or other
+    return strategy or other
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
@@ -116,19 +113,8 @@ def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
-def checked_hooks(hooks: Sequence[Hook] | None) -> list[Hook]:
-    """Returns hooks as a list; raises WrongType if one is none."""
-    return _checked_list(hooks, tf.train.SessionRunHook, "Each hook must be a SessionRunHook")
-
-
-def checked_listeners(listeners: Sequence[Listener] | None) -> list[Listener]:
-    """Returns listeners as a list; raises WrongType if one is none."""
-    kind = tf.train.CheckpointSaverListener
-    text = "`saving_listeners` must be a list of CheckpointSaverListener"
-    return _checked_list(listeners, kind, text)
-
-
-def _checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
+def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
+    """Returns items as a list; raises WrongType, with the text, if one is not of a kind."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"{text}, got {item!r}.")

@@ -8,32 +8,18 @@ from typing import Final
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime.estimator.core_counts import count_of_environment
+from estimator_bridge.runtime.estimator.core_counts import AskedFor
 from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 
 VARIABLE: Final = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
 """The environment variable with the number of hosts that call an input_fn."""
 
-_default: int | None = None
+HOSTS: Final = AskedFor(VARIABLE, "hosts")
+"""The hosts that call an input_fn.
 
-
-def set_default_hosts(count: int | None) -> None:
-    """Sets the number of hosts that call an input_fn.
-
-    None takes it from the environment, or lets the input_fn decide: each worker of a cluster calls
-    one that asks for its host, the chief any other. Without workers there is one host.
-    """
-    global _default
-    _default = count
-
-
-def asked_for() -> int | None:
-    """Returns the number of hosts that `run` or the environment gives, or None.
-
-    Raises:
-        InvalidInput: the environment gives no number.
-    """
-    return count_of_environment(VARIABLE, "hosts") if _default is None else _default
+If no number was asked for the input_fn decides: each worker of a cluster calls one that asks for
+its host, the chief any other. Without workers there is one host.
+"""
 
 
 def input_hosts(
@@ -53,7 +39,7 @@ def input_hosts(
         InvalidInput: a number of hosts was asked for that the cluster does not have, or that does
             not divide the number of cores.
     """
-    asked = asked_for()
+    asked = HOSTS.count()
     count = asked or len(workers) or 1
     if workers and count not in (1, len(workers)):
         raise errors.InvalidInput(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files.variable_names import shapes_of_spec, variables_of_spec
+from estimator_bridge.checkpoint_files.variable_names import variables_of_spec
 from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
@@ -302,7 +302,7 @@ class TPUEstimator(Estimator):
         The workers of a cluster call one that asks for its host, unless a number is asked for. It
         is called once to see, in a graph of its own.
         """
-        if len(cores.hosts) == 1 or host_counts.asked_for() is not None:
+        if len(cores.hosts) == 1 or host_counts.HOSTS.count() is not None:
             return True
         context = TPUContext(cores, 0)
         size, _ = self._call_sizes(mode, cores)
@@ -367,14 +367,12 @@ class TPUEstimator(Estimator):
         spec = self._embedding_config_spec
         if spec is None:
             return TableVariables()
+        variables = variables_of_spec(spec)
+        shapes = dict(variables.values())
         # With use_tpu=True the model's optimizer has slots for the dummies of tables.
-        tables = read_spec(spec, self._quirks).tables
-        dummies = {DUMMY_NAME.format(table.name): (1,) for table in tables}
-        return TableVariables({**shapes_of_spec(spec), **dummies}, spec.partition_strategy)
-
-    def _tables_by_name(self) -> dict[str, str]:
-        spec = self._embedding_config_spec
-        return {} if spec is None else variables_of_spec(spec)
+        dummies = {DUMMY_NAME.format(table): (1,) for table in variables}
+        names = {table: name for table, (name, _) in variables.items()}
+        return TableVariables({**shapes, **dummies}, spec.partition_strategy, names)
 
     def _call_for_export(self, features: Nest, labels: Nest, mode: str) -> ModelSpec:
         if not self._export_to_cpu and not self._export_to_tpu:
@@ -405,11 +403,14 @@ class TPUEstimator(Estimator):
             )
             return
         if self._cluster is not None:
+            reader = "each worker reads the input of its cores"
+            if self._cores(mode).hosts == (THIS_PROCESS,):
+                reader = "the chief reads the input for all cores"
             self._note(
                 f"use_tpu=True: a cluster of {self._cluster}. {count} TPU core(s) are emulated on "
                 f"{len(self._cluster.workers)} task(s), {len(self._cluster.servers)} parameter "
-                f"server(s) hold the tables, and {_readers(self._cores(mode).hosts)}. "
-                f"TensorFlow {tf.__version__}."
+                f"server(s) hold the tables, and {reader}. TensorFlow "
+                f"{tf.__version__}."
             )
             return
         on_software = engine == devices.SOFTWARE_TPU
@@ -453,12 +454,6 @@ class TPUEstimator(Estimator):
                 "Only PER_HOST_V1 and PER_HOST_V2 are possible with an embedding config, got "
                 f"TPUConfig.per_host_input_for_training={tpu_config.per_host_input_for_training}."
             )
-
-
-def _readers(hosts: tuple[str, ...]) -> str:
-    if hosts == (THIS_PROCESS,):
-        return "the chief reads the input for all cores"
-    return "each worker reads the input of its cores"
 
 
 def _check_arguments(config: Object, params: Object, api_version: Object, spec: Object) -> None:

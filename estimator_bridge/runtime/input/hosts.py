@@ -73,7 +73,7 @@ def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
         with tf.control_dependencies([ready]):
             return tf.nest.map_structure(tf.identity, leaf, expand_composites=True)
 
-    return [(_map(wait, features), _map(wait, labels)) for features, labels in batches]
+    return [tf.nest.map_structure(wait, batch) for batch in batches]
 
 
 class PythonInputHook(tf.train.SessionRunHook):
@@ -105,10 +105,6 @@ def _tensors(batch: Batch) -> Iterator[Tensor]:
     for leaf in tf.nest.flatten(batch, expand_composites=True):
         if leaf is not None:
             yield tf.convert_to_tensor(leaf)
-
-
-def _map(function: Callable[[Nest], Nest], nest: Nest) -> Nest:
-    return tf.nest.map_structure(function, nest)
 
 
 def _num_bytes(tensor: Tensor) -> Tensor:

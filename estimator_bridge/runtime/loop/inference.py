@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
-from estimator_bridge.runtime.loop.session_interruptions import ReadingHook
+from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
+from estimator_bridge.runtime.step.placing import DeviceFunction
 from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
-from tf2_engine.types import Message, Nest, Object, Op
+from tf2_engine.types import Message, Nest, Object, Op, Session
 
 _LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
 _TAG = "checkpoint_path"  # of the event that names the checkpoint
@@ -55,11 +56,7 @@ def evaluate(
         stop = [_StopAfterHook(steps, reading, at_once)] if steps else []
         log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         step = _with_metrics_initialized(step)
-        hooks = [ReadingHook(reading), final, *stop]
-        with (
-            watching(job.watched),
-            _session(job, step, job.config.evaluation_master, hooks) as session,
-        ):
+        with _session(job, step, job.config.evaluation_master, reading, [final, *stop]) as session:
             while not session.should_stop():
                 with reading.step():
                     session.run(update)
@@ -79,10 +76,7 @@ def predict(
     ):
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
-        with (
-            watching(job.watched),
-            _session(job, step, job.config.master, [ReadingHook(reading)]) as session,
-        ):
+        with _session(job, step, job.config.master, reading) as session:
             while not session.should_stop():
                 with reading.step():
                     batch = session.run(fetches)
@@ -100,14 +94,24 @@ def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
     return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
 
 
-def _device_fn(job: EstimatorJob) -> Callable[[tf.Operation], str] | None:
+def _device_fn(job: EstimatorJob) -> DeviceFunction | None:
     # As in stock the config's own is for training alone; a cluster has one for every graph.
-    return None if job.client is None else job.device_fn()
+    return None if job.client.cluster is None else job.device_fn()
 
 
+@contextlib.contextmanager
 def _session(
-    job: EstimatorJob, step: ModelStep, master: str, last_hooks: Sequence[Hook] = ()
-) -> tf.train.MonitoredSession:
+    job: EstimatorJob,
+    step: ModelStep,
+    master: str,
+    reading: interruptions.ReadingSteps,
+    last_hooks: Sequence[Hook] = (),
+) -> Iterator[tf.train.MonitoredSession]:
+    """Opens a session, whose end ends the steps that are read, while other tasks are watched."""
+
+    def note(session: Session) -> None:
+        reading.canceller = session.close
+
     add_job_saver(step, job)
     creator = tf.train.ChiefSessionCreator(
         checkpoint_filename_with_path=job.checkpoint,
@@ -115,8 +119,13 @@ def _session(
         scaffold=step.scaffold,
         config=job.session_config(),
     )
-    hooks = [*step.input_hooks, RememberFetchesHook(), *job.hooks, *step.hooks, *last_hooks]
-    return tf.train.MonitoredSession(session_creator=creator, hooks=hooks)
+    remembering = NewSessionHook(tf_compat.remember_fetches)
+    hooks = [*step.input_hooks, remembering, *job.hooks, *step.hooks, NewSessionHook(note)]
+    with (
+        watching(job.client.watched),
+        tf.train.MonitoredSession(session_creator=creator, hooks=[*hooks, *last_hooks]) as session,
+    ):
+        yield session
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:

@@ -8,12 +8,11 @@ its train_op.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -137,6 +136,8 @@ class Saving:
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
     """Stops a training after the step that runs, once `stop_requested` is set; it is the first.
 
+    `interruptions.held_back` sets it on SIGTERM or Ctrl-C.
+
     Attributes:
         stop_requested: the signal that asked for it, or None.
     """
@@ -241,22 +242,3 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         """Ends the step that runs."""
         if self._session is not None:
             self._session.close()
-
-
-class ReadingHook(tf.train.SessionRunHook):
-    """Has the steps of an evaluation or prediction ended by the end of their session."""
-
-    def __init__(self, steps: interruptions.ReadingSteps) -> None:
-        self._steps = steps
-
-    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Notes the session."""
-        self._steps.canceller = session.close
-
-
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopHook]:
-    """Yields a hook that stops a training on SIGTERM or Ctrl-C; see `interruptions.held_back`."""
-    hook = StopHook()
-    with interruptions.held_back(hook):
-        yield hook

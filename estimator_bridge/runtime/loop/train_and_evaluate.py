@@ -94,8 +94,6 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
 
     def __init__(self, evaluator: _Evaluator, throttle_secs: float) -> None:
         self._evaluator, self._throttle_secs = evaluator, throttle_secs
-        self._timer: tf.train.SecondOrStepTimer = None
-        self._is_first = True
         self.results: _Results = (None, None)
 
     def begin(self) -> None:

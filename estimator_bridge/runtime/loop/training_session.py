@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -16,15 +16,15 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
-from estimator_bridge.runtime.loop.remembered_fetches import RememberFetchesHook
-from estimator_bridge.runtime.loop.session_interruptions import StopHook, stop_on_signals
+from estimator_bridge.runtime.loop.session_hooks import NewSessionHook, StepHook
+from estimator_bridge.runtime.loop.session_interruptions import StopHook
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
 from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker_session
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
-from estimator_bridge.runtime.saving.job_saver import SavingHook, add_job_saver
+from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
 from estimator_bridge.runtime.watchdog import watching
-from tf2_engine import log, tf_compat
+from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Object, Op, Session, Tensor
 
 _LOSS = "loss"
@@ -136,9 +136,9 @@ def train(
     Returns the loss of the last step, None if there was none; raises InvalidInput if there are
     listeners, but no checkpoint is ever written.
     """
-    config = job.config
+    config, stop = job.config, StopHook()
     with (
-        stop_on_signals() as stop,
+        interruptions.held_back(stop),
         new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
     ):
         tf_compat.read_global_step(graph)
@@ -147,8 +147,8 @@ def train(
         if _LOSS not in [each.op.name for each in tf.get_collection(tf.GraphKeys.SUMMARIES)]:
             tf.summary.scalar(_LOSS, step.loss)
         tf.add_to_collection(tf.GraphKeys.LOSSES, step.loss)
-        step = stop.count(step, job.own_device())
-        all_hooks = job.session_hooks
+        step = stop.count(step, job.client.device)
+        all_hooks = [*job.client.hooks, *job.hooks]
         loops: list[DeviceLoopHook] = []
         if schedule.loop is not None:
             loops = [DeviceLoopHook(schedule, step, stop)]
@@ -160,9 +160,10 @@ def train(
         loss = None
         all_hooks = _with_savers(config, step, all_hooks, saving_listeners)
         stop.saves(all_hooks, step)
+        remembering = NewSessionHook(tf_compat.remember_fetches)
         with (
-            watching(job.watched),
-            _session(job, step, [stop, RememberFetchesHook(), *all_hooks]) as session,
+            watching(job.client.watched),
+            _session(job, step, [stop, remembering, *all_hooks]) as session,
         ):
             while not session.should_stop():
                 _, loss = session.run([step.train_op, step.loss])
@@ -176,9 +177,8 @@ def train(
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
     """Opens the session of a training, which initializes, restores and saves in a chief alone."""
     config = job.config
-    end = None if job.client is None else job.client.end
-    if end is not None:
-        return worker_session(job, step, hooks, end)
+    if job.client.end is not None:
+        return worker_session(job, step, hooks, job.client.end)
     return tf.train.MonitoredTrainingSession(
         master=job.master(config.master),
         is_chief=config.is_chief,
@@ -186,7 +186,7 @@ def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Objec
         scaffold=step.scaffold,
         hooks=hooks,
         save_checkpoint_secs=0,  # the hook of `_with_savers` saves
-        save_summaries_steps=config.save_summary_steps if job.writes_summaries() else 0,
+        save_summaries_steps=config.save_summary_steps if job.client.writes_summaries else 0,
         config=job.session_config(),
         max_wait_secs=config.session_creation_timeout_secs,
         log_step_count_steps=0,  # the hooks of `_progress` report
@@ -217,9 +217,11 @@ def _with_savers(
             "CheckpointInputPipelineHook needs it, too. Set save_checkpoints_steps or "
             "save_checkpoints_secs in the RunConfig."
         )
-    if step.before_save is not None:
+    update_tables = step.before_save
+    if update_tables is not None:
+        updates = BeforeSave(lambda session, _: update_tables(session))
         for saver in savers:
-            tf_compat.add_saving_listener(saver, _UpdateTables(step.before_save))
+            tf_compat.add_saving_listener(saver, updates)
     for listener in saving_listeners:
         tf_compat.add_saving_listener(savers[0], listener)
     own_hooks = [*added_savers, *step.chief_hooks]
@@ -236,7 +238,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
         return []
     reports = schedule.report_interval or {"every_n_iter": config.log_step_count_steps}
     in_loops = schedule.loop is not None
-    writes = config.save_summary_steps and job.writes_summaries()
+    writes = config.save_summary_steps and job.client.writes_summaries
     directory = config.model_dir if writes else None
     with tf.control_dependencies([step.train_op] if in_loops else []):
         number = tf.train.get_global_step()
@@ -246,17 +248,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
     return [tf.train.LoggingTensorHook(shown, **reports), rates]
 
 
-class _UpdateTables(tf.train.CheckpointSaverListener):
-    """Brings the variables of tables up to date before a checkpoint is written."""
-
-    def __init__(self, update: Callable[[Session], None]) -> None:
-        self._update = update
-
-    def before_save(self, session: Session, global_step_value: int) -> None:
-        self._update(session)
-
-
-class _StepRateHook(tf.train.SessionRunHook):
+class _StepRateHook(StepHook):
     """Logs global_step/sec and examples/sec, and writes them as events if there is a directory."""
 
     def __init__(
@@ -265,18 +257,15 @@ class _StepRateHook(tf.train.SessionRunHook):
         self._batch_size, self._directory, self._timer = batch_size, directory, timer
 
     def begin(self) -> None:
-        self._step = tf.train.get_global_step()
+        super().begin()
         directory = self._directory
         self._writer = tf.summary.FileWriterCache.get(directory) if directory else None
-
-    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        return tf.train.SessionRunArgs(self._step)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         if not self._timer.should_trigger_for_step(run_values.results + 1):
             return
         # Read again: the value that was fetched may be of before or after the step.
-        step = run_context.session.run(self._step)
+        step = run_context.session.run(self.fetched)
         if not self._timer.should_trigger_for_step(step):
             return
         seconds, steps = self._timer.update_last_triggered_step(step)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.loop.session_hooks import StepHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.worker_end import ChiefHasEnded, WorkerEnd
@@ -23,7 +24,7 @@ def worker_session(
     """Opens the session of a worker; ChiefHasEnded if the chief ends before there is one."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
-    if job.client is not None and job.client.writes_summaries and config.save_summary_steps:
+    if job.client.writes_summaries and config.save_summary_steps:
         added.append(
             tf.train.SummarySaverHook(
                 save_steps=config.save_summary_steps,
@@ -62,7 +63,7 @@ class _WorkerSessions(tf.train.SessionCreator):
             except tf.errors.DeadlineExceededError:
                 if time.monotonic() > latest:
                     raise
-            if self._end.wait(_POLL_SECS):
+            if self._end.come.wait(_POLL_SECS):
                 raise ChiefHasEnded
 
 
@@ -74,12 +75,12 @@ class _StopWithChief(tf.train.SessionRunHook):
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Stops, if that is due."""
-        if self._end.has_come:
+        if self._end.come.is_set():
             log.info("The chief has ended; the training of this worker stops.")
             run_context.request_stop()
 
 
-class SaveBesideChief(tf.train.SessionRunHook):
+class SaveBesideChief(StepHook):
     """Calls a listener in a worker as often as the chief saves checkpoints, and at the end."""
 
     def __init__(
@@ -91,14 +92,6 @@ class SaveBesideChief(tf.train.SessionRunHook):
         self._listener = listener
         self._timer = tf.train.SecondOrStepTimer(every_secs, every_steps)
 
-    def begin(self) -> None:
-        """Takes the global step."""
-        self._step = tf.train.get_global_step()
-
-    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        """Fetches the global step."""
-        return tf.train.SessionRunArgs(self._step)
-
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Saves, if that is due."""
         if self._timer.should_trigger_for_step(run_values.results):
@@ -109,6 +102,6 @@ class SaveBesideChief(tf.train.SessionRunHook):
         self._save(session)
 
     def _save(self, session: Session) -> None:
-        step = int(session.run(self._step))
+        step = int(session.run(self.fetched))
         self._timer.update_last_triggered_step(step)
         self._listener.before_save(session, step)

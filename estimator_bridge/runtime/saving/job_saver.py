@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
-from estimator_bridge.runtime.saving import slices
-from estimator_bridge.runtime.saving.checkpoint_state import (
-    has_index,
-    is_local,
-    reading,
-    reason,
-    unshared,
-)
+from estimator_bridge.runtime.saving import checkpoint_state, slices
+from estimator_bridge.runtime.saving.checkpoint_state import reading
 from estimator_bridge.runtime.saving.mod_order import RowsByMod
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.table_variables import Shapes, TableVariables
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Op, Session, Variable
+
+
+class BeforeSave(tf.train.CheckpointSaverListener):
+    """Calls a function of the session and the step before each checkpoint is written."""
+
+    def __init__(self, function: Callable[[Session, int], None]) -> None:
+        self._function = function
+
+    def before_save(self, session: Session, global_step_value: int) -> None:
+        """Calls the function."""
+        self._function(session, int(global_step_value))
 
 
 class SavingHook(tf.train.SessionRunHook):
@@ -119,7 +124,7 @@ class JobSaver(tf.train.Saver):
 
     def restore(self, sess: Session, save_path: str) -> None:
         """Restores a checkpoint; its UnreadableCheckpoint names the file and the last good one."""
-        if not has_index(save_path):
+        if not checkpoint_state.has_index(save_path):
             super().restore(sess, save_path)
         else:
             try:
@@ -128,7 +133,7 @@ class JobSaver(tf.train.Saver):
                     if self._by_mod is not None:
                         self._by_mod.put_in_order(sess, reader)
             except tf.errors.NotFoundError as error:
-                cause = unshared(error)
+                cause = checkpoint_state.unshared(error)
                 if cause is None:
                     raise
                 raise errors.UnreadableCheckpoint(f"{save_path}: {cause}.") from error
@@ -152,8 +157,9 @@ class JobSaver(tf.train.Saver):
             # The partial files would keep a full disk full.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(f"{path}_temp")
-            cause = unshared(error) if isinstance(error, tf.errors.OpError) else None
-            cause = cause or reason(error)
+            is_op = isinstance(error, tf.errors.OpError)
+            cause = checkpoint_state.unshared(error) if is_op else None
+            cause = cause or checkpoint_state.reason(error)
             # TensorFlow raises an OutOfRangeError for some, which a session takes for the end of
             # the input: the training would pass for complete.
             raise errors.CannotWrite(
@@ -200,12 +206,12 @@ def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(path) if is_local(path) else path
+    return os.path.abspath(path) if checkpoint_state.is_local(path) else path
 
 
 def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
     """Returns the variables of a checkpoint, and whether it has large pieces."""
-    if not has_index(checkpoint):
+    if not checkpoint_state.has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:
         shapes = {name: tensor.shape for name, tensor in reader.tensors.items()}

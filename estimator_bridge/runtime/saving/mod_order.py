@@ -39,9 +39,14 @@ class RowsByMod:
             tensor = reader.tensors.get(key)
             if tensor is None:
                 continue
-            stored = _num_parts(reader.prefix, tensor)
-            if stored != len(parts):
-                layout = RowLayout(tensor.shape[0], stored, "mod")
+            if tensor.part_rows is None:
+                raise errors.InvalidInput(
+                    f"{reader.prefix}: {tensor.name!r} is stored in parts that are no blocks of "
+                    'rows, which those of hosts with partition_strategy="mod" are. Restore a '
+                    "checkpoint of this model."
+                )
+            if tensor.hosts != len(parts):
+                layout = RowLayout(tensor.shape[0], tensor.hosts, "mod")
                 for number, part in enumerate(parts):
                     ids = np.arange(number, tensor.shape[0], len(parts))
                     part.read(session, reader, tensor, layout.stored(ids))
@@ -66,13 +71,3 @@ class _Part:
                 self._rows: reader.rows(tensor, some),
             }
             session.run(self._write.op, feed)
-
-
-def _num_parts(prefix: str, tensor: StoredTensor) -> int:
-    """Returns the number of hosts, or parameter servers, that stored the parts of a table."""
-    if tensor.part_rows is None:
-        raise errors.InvalidInput(
-            f"{prefix}: {tensor.name!r} is stored in parts that are no blocks of rows, which those "
-            'of hosts with partition_strategy="mod" are. Restore a checkpoint of this model.'
-        )
-    return tensor.hosts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 
@@ -17,10 +16,10 @@ from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Client(abc.ABC):
-    """The use that the sessions of a job make of a cluster."""
+class Client:
+    """The use that the sessions of a job make of a cluster; those of one process make none."""
 
-    cluster: Cluster
+    cluster: Cluster | None = None
 
     @property
     def device(self) -> str:
@@ -47,18 +46,19 @@ class Client(abc.ABC):
         """The hooks of a training's sessions."""
         return []
 
-    @abc.abstractmethod
     def configure(self, config: tf.ConfigProto) -> None:
         """Completes the default config of sessions."""
 
-    @abc.abstractmethod
-    def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
+    def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction | None:
         """Returns the device function of graphs, given that of the RunConfig."""
+        return configured
 
 
 @dataclasses.dataclass(frozen=True)
 class InGraph(Client):
     """The chief as the only client: its graph has the ops of all tasks."""
+
+    cluster: Cluster
 
     @property
     def watched(self) -> Cluster:
@@ -87,6 +87,8 @@ class BetweenGraph(Client):
     asynchronously; each step of each task is one of the global step.
     """
 
+    cluster: Cluster
+
     @property
     def device(self) -> str:
         """The device of this task; without a job a variable would be on a parameter server."""
@@ -96,7 +98,7 @@ class BetweenGraph(Client):
     def writes_summaries(self) -> bool:
         """Whether this is the chief; beside a master, which evaluates, it is the first worker."""
         cluster = self.cluster
-        if cluster.has_master and TaskType.WORKER in cluster.tasks:
+        if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
             return (cluster.task_type, cluster.task_id) == (TaskType.WORKER, 0)
         return cluster.is_chief
 
@@ -104,10 +106,6 @@ class BetweenGraph(Client):
     def end(self) -> WorkerEnd | None:
         """The end of a worker."""
         return None if self.cluster.is_chief else end_of(self.cluster)
-
-    def announce(self) -> None:
-        """Says once that workers have to train by themselves, or that this one does."""
-        _announce(self.cluster.key)
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Lets sessions see parameter servers and this task, so that no other is waited for."""
@@ -124,8 +122,8 @@ class BetweenGraph(Client):
 
 
 @functools.cache
-def _announce(key: str) -> None:
-    cluster = Cluster.of_key(key)
+def announce(cluster: Cluster) -> None:
+    """Says once that workers have to train by themselves, or that this one does."""
     if cluster.is_chief:
         cluster.say_workers_train()
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
@@ -25,43 +26,31 @@ HOST: Final = "host"
 Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver for hosts
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
-_default: str = HOST
-_default_arithmetic: Arithmetic = "tpu"
-_default_layout: Layout = "div"
-_default_wire: Wire = "smallest"
-
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 """How rows of large tables may be spread over parameter servers; a spec may ask for "mod"."""
 
 
+@dataclasses.dataclass
+class _Defaults:
+    engine: str = HOST
+    arithmetic: Arithmetic = "tpu"
+    layout: Layout = "div"
+    wire: Wire = "smallest"
+
+
+DEFAULTS = _Defaults()
+"""The settings of TPUEstimators that are made without one of them; `run` sets them."""
+
+
 def set_default_engine(engine: str) -> None:
     """Sets the engine of TPUEstimators that are made without one: HOST or SOFTWARE_TPU."""
-    global _default
     check_engine(engine)
-    _default = engine
+    DEFAULTS.engine = engine
 
 
 def default_engine() -> str:
     """Returns the engine of TPUEstimators that are made without one."""
-    return _default
-
-
-def set_default_arithmetic(arithmetic: Arithmetic) -> None:
-    """Sets whose arithmetic TPUEstimators have that are made without one."""
-    global _default_arithmetic
-    _default_arithmetic = arithmetic
-
-
-def set_default_layout(layout: Layout) -> None:
-    """Sets how TPUEstimators that are made without a layout spread rows over parameter servers."""
-    global _default_layout
-    _default_layout = layout
-
-
-def set_default_wire(wire: Wire) -> None:
-    """Sets the form of gradients of TPUEstimators that are made without one."""
-    global _default_wire
-    _default_wire = wire
+    return DEFAULTS.engine
 
 
 def wire_of(wire: Wire | None) -> Wire:
@@ -70,7 +59,7 @@ def wire_of(wire: Wire | None) -> Wire:
     Raises:
         InvalidInput: there is no such form.
     """
-    chosen = _default_wire if wire is None else wire
+    chosen = DEFAULTS.wire if wire is None else wire
     if chosen not in WIRES:
         names = ", ".join(map(repr, WIRES))
         raise errors.InvalidInput(f"`wire` must be one of {names}, got {chosen!r}.")
@@ -87,7 +76,7 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
     Raises:
         InvalidInput: there is no such layout, or the spec asks for "mod", which is one by itself.
     """
-    chosen = _default_layout if layout is None else layout
+    chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
         names = " or ".join(map(repr, LAYOUTS))
         raise errors.InvalidInput(f"`layout` must be {names}, got {chosen!r}.")
@@ -108,7 +97,7 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
     Raises:
         InvalidInput: there is no such engine or arithmetic, or the engine has another one.
     """
-    chosen: Engine = _default if engine is None else engine
+    chosen: Engine = DEFAULTS.engine if engine is None else engine
     check_engine(chosen)
     if arithmetic is not None and arithmetic not in get_args(Arithmetic):
         names = " or ".join(map(repr, get_args(Arithmetic)))
@@ -120,7 +109,7 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
                 "own. Leave one of the two out, or give HostDriver its `arithmetic`."
             )
         return chosen
-    if (arithmetic or _default_arithmetic) != "sparsecore":
+    if (arithmetic or DEFAULTS.arithmetic) != "sparsecore":
         return chosen
     if chosen != HOST:
         raise errors.InvalidInput(

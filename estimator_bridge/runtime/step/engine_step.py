@@ -15,24 +15,14 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.runtime.input import feeding
 from estimator_bridge.runtime.input.feature_splitting import Notify, split_batch, split_features
-from estimator_bridge.runtime.input.feeding import (
-    CoreLayout,
-    SessionStartHook,
-    read_per_core,
-    tell_of_queues,
-)
+from estimator_bridge.runtime.input.feeding import CoreLayout, SessionStartHook
 from estimator_bridge.runtime.input.hosts import NotifyOfPython
 from estimator_bridge.runtime.input.padding import cut_predictions, pad_batch
 from estimator_bridge.runtime.program_types import Batch, CallModel, Hook, ModelSpec, ReadInput
-from estimator_bridge.runtime.step import activation_proxy
+from estimator_bridge.runtime.step import activation_proxy, devices
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
-from estimator_bridge.runtime.step.devices import (
-    SOFTWARE_TPU,
-    Engine,
-    arithmetic_of,
-    make_device,
-)
 from estimator_bridge.runtime.step.host_functions import join_cores
 from estimator_bridge.runtime.step.model_step import ModelStep, check_spec, step_of_specs
 from estimator_bridge.runtime.step.ordered_sum import sum_in_order
@@ -52,7 +42,7 @@ class EngineSettings:
 
     legacy: LegacySpec | None  # the embedding spec as read; None for a model without one
     cores: CoreLayout
-    engine: Engine
+    engine: devices.Engine
     notify: Notify
     predict_batch_size: int  # samples that a batch of a prediction, of all cores, is padded to
     core_batch_size: int  # samples of a core, for devices that need to know them beforehand
@@ -64,14 +54,14 @@ def build_engine_step(
 ) -> ModelStep:
     """Builds a step in the default graph; the model_fn is called once per core."""
     if mode != ModeKeys.PREDICT:
-        batches, hooks = read_per_core(
+        batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
         )
-        tell_of_queues()
+        feeding.tell_of_queues()
         return _build(mode, batches, hooks, model_fn, settings)
     settings = dataclasses.replace(settings, cores=settings.cores.for_predictions())
     at_once = dataclasses.replace(settings.cores, count=1)
-    ((features, _),), hooks = read_per_core(input_fn, at_once, settings.legacy)
+    ((features, _),), hooks = feeding.read_per_core(input_fn, at_once, settings.legacy)
     size = settings.predict_batch_size
     features, num_samples = pad_batch(features, size)
     batches = [(part, None) for part in split_batch(features, settings.cores.count)]
@@ -129,7 +119,7 @@ class _Embedding:
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
-        if arithmetic_of(settings.engine) == "sparsecore":
+        if devices.arithmetic_of(settings.engine) == "sparsecore":
             on_sparse_cores.check(legacy)
             spec = on_sparse_cores.engine_spec(spec)
             lines += on_sparse_cores.warnings(legacy, training=self._training)
@@ -168,8 +158,9 @@ class _Embedding:
             training=training,
             variable_factory=table_factory(names, servers),
         )
-        device = make_device(settings.engine, settings.cores.count, make, self._output_shapes)
-        self.device = device
+        self.device = device = devices.make_device(
+            settings.engine, settings.cores.count, make, self._output_shapes
+        )
         multiplier, multiplier_fn = None, self._legacy.experimental_gradient_multiplier_fn
         if multiplier_fn is not None and self._training:
             multiplier = tf.cast(multiplier_fn(self._step), tf.float32)
@@ -249,7 +240,7 @@ class _Embedding:
         batch_size = sizes.pop() if len(sizes) == 1 else None
         expected = self._settings.core_batch_size
         if batch_size is None and (
-            self._settings.engine == SOFTWARE_TPU or _dense_sizes(batch) == {expected}
+            self._settings.engine == devices.SOFTWARE_TPU or _dense_sizes(batch) == {expected}
         ):
             batch_size = expected
         return None if batch_size is None else batch_size * len(self._inputs)

@@ -15,8 +15,8 @@ from estimator_bridge.legacy.host_calls import HostCallHook
 from estimator_bridge.runtime.program_types import Hook, ModelSpec
 from estimator_bridge.runtime.step.clients import Client
 from estimator_bridge.runtime.step.host_functions import call_on_host
+from estimator_bridge.runtime.step.placing import DeviceFunction
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from estimator_bridge.runtime.tasks import Cluster
 from tf2_engine import forks, tf_compat
 from tf2_engine.types import Graph, Nest, Object, Op, Session, Strategy, Tensor
 
@@ -118,51 +118,31 @@ class EstimatorJob:
     hooks: Sequence[Hook]  # those that the caller gives
     checkpoint: str | None  # None leaves variables at their initial values
     strategy: Strategy | None
-    client: Client | None = None  # of the cluster whose tasks run the step
+    client: Client
 
     def session_config(self) -> tf.ConfigProto:
         """Returns the session config of the RunConfig, or the default one."""
         if self.config.session_config is not None:
             return self.config.session_config
         config = default_session_config(self.strategy)
-        if self.client is not None:
-            self.client.configure(config)
+        self.client.configure(config)
         return config
 
     def master(self, address: str) -> str:
         """Returns the address of the session: that of the config, or of this task of a cluster."""
-        if self.client is not None:
+        if self.client.cluster is not None:
             return self.client.cluster.target()
         return "" if self.config.num_ps_replicas else address
 
-    def own_device(self) -> str:
-        """Returns the device of ops that belong to this process alone."""
-        return "/device:CPU:0" if self.client is None else self.client.device
-
-    def writes_summaries(self) -> bool:
-        """Returns whether the summaries of a training are this process's to write."""
-        return self.client is None or self.client.writes_summaries
-
-    @property
-    def session_hooks(self) -> list[Hook]:
-        """The hooks of a training's sessions: those of the cluster, and those that are given."""
-        return [*([] if self.client is None else self.client.hooks), *self.hooks]
-
-    @property
-    def watched(self) -> Cluster | None:
-        """The cluster of whose tasks a silent one ends this process; None if none does."""
-        return None if self.client is None else self.client.watched
-
-    def device_fn(self) -> Callable[[tf.Operation], str] | None:
+    def device_fn(self) -> DeviceFunction | None:
         """Returns the device function of the graph."""
-        configured: Callable[[tf.Operation], str] | None = self.config.device_fn
-        return configured if self.client is None else self.client.device_fn(configured)
+        return self.client.device_fn(self.config.device_fn)
 
 
 @contextlib.contextmanager
 def new_graph(
     seed: int | None,
-    device_fn: Callable[[tf.Operation], str] | None = None,
+    device_fn: DeviceFunction | None = None,
     strategy: Strategy | None = None,
 ) -> Iterator[Graph]:
     """Opens a graph, and the scope of a strategy in it, with its seed set and a global step.

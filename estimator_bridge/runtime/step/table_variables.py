@@ -28,6 +28,8 @@ class TableVariables:
 
     shapes: Shapes = dataclasses.field(default_factory=dict)  # of tables, names without a scope
     strategy: str = "div"  # or "mod": how checkpoints of several hosts spread the rows
+    # Of the variables of tables, without a scope, by the names of tables.
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
         """Returns whether a variable is a slot: its name extends a table's; the shape is equal."""

@@ -31,17 +31,13 @@ class TablesOfStep:
     def parts(self) -> list[list[FeatureInput]]:
         """Returns the inputs of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
-        return [
-            [
-                FeatureInput(ids, part.weights.get(key))
-                for key, ids in zip(
-                    structure.flatten(order, {key: key for key in part.ids}, "features"),
-                    structure.flatten(order, part.ids, "features"),
-                    strict=True,
-                )
-            ]
-            for part in self.inputs
-        ]
+        parts = []
+        for part in self.inputs:
+            ids, weights = (
+                structure.flatten(order, nest, "features") for nest in (part.ids, part.weights)
+            )
+            parts.append([*map(FeatureInput, ids, weights)])
+        return parts
 
     def gradients_in_order(self) -> list[list[Tensor]]:
         """Returns the gradients of each core, in the same order."""

@@ -1,0 +1,35 @@
+"""Session hooks that others are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge.runtime.program_types import RunContext
+from tf2_engine.types import Session, Tensor, Variable
+
+
+class NewSessionHook(tf.train.SessionRunHook):
+    """Calls a function of every session that is created."""
+
+    def __init__(self, function: Callable[[Session], None]) -> None:
+        self._function = function
+
+    def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
+        """Calls the function."""
+        self._function(session)
+
+
+class StepHook(tf.train.SessionRunHook):
+    """Fetches a tensor in every step: the global step, unless `begin` takes another one."""
+
+    fetched: Tensor | Variable
+
+    def begin(self) -> None:
+        """Takes the tensor from the graph."""
+        self.fetched = tf.train.get_global_step()
+
+    def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
+        """Fetches the tensor."""
+        return tf.train.SessionRunArgs(self.fetched)

@@ -121,8 +121,24 @@ def _table(
     return config(num_buckets(ids), dimension, initializer, None, combiner, name)
 
 
+class _Numbers:
+    """The base of features of numbers, whose `shape` may be given as an int."""
+
+    key: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return self.key
+
+
 @dataclasses.dataclass(frozen=True)
-class Numeric:
+class Numeric(_Numbers):
     """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type.
 
     Attributes:
@@ -138,18 +154,9 @@ class Numeric:
     default_value: Object = None
     dtype: DType = tf.float32
 
-    def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        object.__setattr__(self, "shape", shape)
-
-    @property
-    def name(self) -> str:
-        """The name that the feature column had."""
-        return self.key
-
 
 @dataclasses.dataclass(frozen=True)
-class SequenceNumeric:
+class SequenceNumeric(_Numbers):
     """A feature with numbers for each step of a sequence, as `sequence_numeric_column`.
 
     Attributes:
@@ -165,15 +172,6 @@ class SequenceNumeric:
     default_value: float = 0.0
     dtype: DType = tf.float32
     normalizer_fn: Callable[[SparseTensor], SparseTensor] | None = None
-
-    def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        object.__setattr__(self, "shape", shape)
-
-    @property
-    def name(self) -> str:
-        """The name that the feature column had."""
-        return self.key
 
 
 @dataclasses.dataclass(frozen=True)

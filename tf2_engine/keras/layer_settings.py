@@ -124,6 +124,16 @@ class Configurable:
         return cls(**{key: from_file(value) for key, value in config.items()})
 
 
+class PassiveLayer(Configurable):
+    """The base of layers that take inputs of any type as they are, and use no XLA."""
+
+    def __init__(self, name: str | None = None, **options: Object) -> None:
+        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.supports_jit = False
+
+
 def plain(argument: Object) -> Object:
     """Returns the argument that a config has as a `Setting`, or any other as it is."""
     return argument.value if isinstance(argument, Setting) else argument

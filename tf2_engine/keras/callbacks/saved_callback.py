@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-
-import tensorflow as tf
-
 from tf2_engine.types import Object
 
 
-def saving_callback(
-    model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
-) -> Object:
-    """Returns a callback that saves every `save_steps` steps, and at the end of a training.
+class SavedModelStepsBase:
+    """Saves a model every `save_steps` steps, and at the end of a training.
 
     Args:
         max_steps: the step at which training ends; None is the end of the data.
         save_steps: None saves at the end alone.
     """
-    return _callback_class()(model, checkpoints, max_steps, save_steps)
-
-
-@functools.cache
-def _callback_class() -> type:
-    return type("SavedModelSteps", (_SavedModelSteps, tf.keras.callbacks.Callback), {})
-
-
-class _SavedModelSteps:
-    """Saves checkpoints."""
 
     def __init__(
         self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None

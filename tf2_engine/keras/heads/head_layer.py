@@ -14,8 +14,8 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.columns import Numeric
-from tf2_engine.keras.layer_bases.column_layers import PassiveLayer, numbers_of
-from tf2_engine.keras.layer_settings import Arguments, keras_of, plain
+from tf2_engine.keras.layer_bases.column_layers import numbers_of
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.signatures import Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -82,15 +82,10 @@ class HeadLayer(PassiveLayer):
             "suffix": suffix,
         }
         self._arguments = Arguments({**arguments, **settings})
-        self._weight_column, self._reduction, self._loss_fn = weight_column, reduction, loss_fn
-        self.suffix = suffix
+        self._reduction, self._loss_fn = reduction, loss_fn
+        self.weight_column, self.suffix = weight_column, suffix
         self._metric_objects = dict(self._metrics_of(keras_of(self).metrics))
         self.built = True
-
-    @property
-    def weight_column(self) -> str | Numeric | None:
-        """The feature with a weight for each example; None without weights."""
-        return self._weight_column
 
     @do_not_convert
     def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
@@ -181,7 +176,7 @@ class HeadLayer(PassiveLayer):
         return {}
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
-        column = self._weight_column
+        column: str | Numeric | None = self.weight_column
         if column is None:
             return None
         if isinstance(column, Numeric):

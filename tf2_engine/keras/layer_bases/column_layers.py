@@ -11,22 +11,13 @@ from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
-from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
+from tf2_engine.keras.example_specs import specs_of
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.observer import Observer
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
-
-
-class PassiveLayer(Configurable):
-    """The base of layers that take inputs of any type as they are, and use no XLA."""
-
-    def __init__(self, name: str | None = None, **options: Object) -> None:
-        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        self.supports_jit = False
 
 
 class ColumnEmbeddingLayer(PassiveLayer):
@@ -111,7 +102,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         if self.tables.on_sparse_cores:
             prepared_ids = sparse_core.in_order(prepared_ids)
         ids, weights, lengths = prepared_ids
-        used = {name for each in self._columns for name in _keys(each.ids)}
+        used = {key for each in self._columns for key, _ in specs_of(each)}
         return {
             "ids": ids,
             "weights": {key: each for key, each in (weights or {}).items() if each is not None},
@@ -276,19 +267,6 @@ def lengths_key(key: str) -> str:
     return f"{key}/lengths"
 
 
-def _keys(column: preprocessing.Column | str) -> list[str]:
-    """Returns the features that a column alone needs."""
-    if isinstance(column, str):
-        return [column]
-    if isinstance(column, preprocessing.Weighted):
-        return [*_keys(column.column), column.weight_key]
-    if isinstance(column, preprocessing.Sequence):
-        return _keys(column.column)
-    if isinstance(column, preprocessing.Crossed):
-        return [key for each in column.keys for key in _keys(each)]
-    return [column_types.key_of(column)]
-
-
 def ids_of(column: ModelColumn) -> preprocessing.Column | None:
     """Returns the column of ids that a column is made of; None if it has none of its own."""
     if isinstance(column, preprocessing.Column):
@@ -302,8 +280,6 @@ def prepared(
     columns: preprocessing.Preprocessing, features: Mapping[str, Object]
 ) -> tuple[Mapping[str, Object], Mapping[str, Object]]:
     """Returns the ids of columns, and the weights of ids, by the names of columns."""
-    if not columns.columns:
-        return {}, {}
     ids, weights, _ = columns(features)
     return ids, weights or {}
 

@@ -17,7 +17,7 @@ from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
-from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.served_tables import served_tables
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
@@ -32,7 +32,7 @@ ApplyGradients = Callable[[Nest], Op]
 """Updates the tables with the gradients of the activations of one lookup."""
 
 
-class EmbeddingLayer(Configurable):
+class EmbeddingLayer(PassiveLayer):
     """Embedding tables as a Keras layer: on a TPU, and with or without its arithmetic elsewhere.
 
     With "tpu" arithmetic an engine holds the tables, and they are not among the layer's variables.
@@ -85,10 +85,7 @@ class EmbeddingLayer(Configurable):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        # Ids are integers and weights are the engine's to cast.
-        super().__init__(  # type: ignore[call-arg]
-            name=name, trainable=trainable, dtype="float32", autocast=False, **options
-        )
+        super().__init__(name=name, trainable=trainable, **options)
         feature_config, optimizer = plain(feature_config), plain(optimizer)
         sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
         if sparse_core_limits is not None:
@@ -135,12 +132,7 @@ class EmbeddingLayer(Configurable):
             variables = [keras_variable]
             self._state.virtual = virtual if configuration.trains else None
         self._layer_variables = LayerVariables(variables, trainable=configuration.trains)
-        # Keras 3: the layer makes its variables itself, takes any nest of tensors as it is, and has
-        # ops that XLA cannot compile.
-        self.built = True
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        self.supports_jit = False
+        self.built = True  # by itself
 
     @property
     def arithmetic(self) -> str:

@@ -55,9 +55,7 @@ class SequenceFeaturesLayer(EmbeddingColumnsLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
-        prepared = Prepared({}, None, {})
-        if self._preprocessing.columns:
-            prepared = self._preprocessing(features)
+        prepared = self._preprocessing(features)
         parts = [self._steps(each, features, prepared) for each in self._columns]
         of_raw = [
             part.lengths

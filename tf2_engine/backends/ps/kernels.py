@@ -22,7 +22,6 @@ from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on, tables_of
 from tf2_engine.backends.ps.messages import Message, Messages, Wire
 from tf2_engine.backends.ps.native_ends import NativeCoreEnd, NativeServerEnd
-from tf2_engine.backends.ps.plain_ends import PlainCoreEnd, PlainServerEnd
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.graph_mode import run_after
 from tf2_engine.native import loading
@@ -56,9 +55,9 @@ class ServerKernels(KernelSet):
         self._before_update: Sequence[Op] = ()
         ops = loading.load().ops if native else None
         servers = cores.servers.devices
-        self._core: CoreEnd = PlainCoreEnd(plan, len(servers), wire)
-        plain = PlainServerEnd(tables, wire)
-        self._servers: list[ServerEnd] = [plain] * len(servers)
+        self._core = CoreEnd(plan, len(servers), wire)
+        plain = ServerEnd(tables, wire)
+        self._servers = [plain] * len(servers)
         if ops is not None:
             if native >= set(cores.devices):
                 self._core = NativeCoreEnd(plan, len(servers), wire, ops)

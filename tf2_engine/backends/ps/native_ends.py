@@ -23,7 +23,6 @@ from tf2_engine.backends.ps.ends import (
     tables_of,
 )
 from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
-from tf2_engine.backends.ps.plain_ends import PlainServerEnd
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -42,8 +41,8 @@ class NativeCoreEnd(CoreEnd):
     """
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
-        super().__init__(plan, servers)
-        self._wire, self._ops = wire, ops
+        super().__init__(plan, servers, wire)
+        self._ops = ops
         self._reading = NativeKernels(ops, plan, {}, "tpu")
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
@@ -60,7 +59,7 @@ class NativeCoreEnd(CoreEnd):
     def ask(self, pieces: Sequence[Read]) -> Asked:
         features = [piece.feature for piece in pieces]
         tables = tables_of(self._plan, features)
-        return _NativeAsked(self._ops, pieces, tables, self._on_servers(features))
+        return _NativeAsked(pieces, tables, self._on_servers(features), self._ops)
 
     def send(self, pieces: Sequence[Sent]) -> Messages:
         features = [piece.feature for piece in pieces]
@@ -83,28 +82,31 @@ class NativeCoreEnd(CoreEnd):
 class _NativeAsked(Asked):
     def __init__(
         self,
-        ops: Object,
         pieces: Sequence[Read],
         tables: Sequence[TablePlan],
         here: Mapping[int, Sequence[PartOfTable]],
+        ops: Object,
     ) -> None:
-        self._ops, self._pieces, self._tables, self._here = ops, pieces, tables, here
-        routed = ops.tf2_engine_route(
-            ids=[piece.occurrences.ids for piece in pieces],
-            num_servers=len(here),
-            tables_on=[len(parts) for parts in here.values()],
-            **_places(tables, pieces),
-            **_routes(tables, list(here)),
+        self._ops = ops
+        super().__init__(pieces, tables, here)
+
+    def _requests(self) -> dict[int, Tensor]:
+        routed = self._ops.tf2_engine_route(
+            ids=[piece.occurrences.ids for piece in self._pieces],
+            num_servers=len(self._here),
+            tables_on=[len(parts) for parts in self._here.values()],
+            **_places(self._tables, self._pieces),
+            **_routes(self._tables, list(self._here)),
         )
-        self._positions = list(routed.positions)
-        self.requests = dict(zip(here, routed.requests, strict=True))
+        self._position_of = list(routed.positions)
+        return dict(zip(self._here, routed.requests, strict=True))
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
         fused = [n for n, p in enumerate(self._pieces) if looks_up_rows(p.feature.table)]
         activations = dict(zip(fused, self._combined(fused, answers), strict=True))
         for number, (feature, _, occurrences) in enumerate(self._pieces):
             if number not in activations:
-                rows = self._rows(feature.table, answers, self._positions[number])
+                rows = self._rows(feature.table, answers, self._position_of[number])
                 plain = occurrences if occurrences.splits is None else occurrences.explicit()
                 activations[number] = combine(feature, rows, plain)
         return [activations[number] for number in range(len(self._pieces))]
@@ -118,7 +120,7 @@ class _NativeAsked(Asked):
         activations: list[Tensor] = self._ops.tf2_engine_combine(
             requests=list(self.requests.values()),
             answers=[answers[server] for server in self._here],
-            ids=[self._positions[number] for number in numbers],
+            ids=[self._position_of[number] for number in numbers],
             cells=[each.cell for each in compact],
             gains=[each.gain for each in compact],
             num_cells=[each.num_cells for each in compact],
@@ -155,13 +157,12 @@ class NativeServerEnd(ServerEnd):
     """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
 
     Args:
-        wire: the form of the gradients that come.
         ops: from `native.loading`.
     """
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
-        super().__init__(tables)
-        self._ops, self._plain = ops, PlainServerEnd(tables, wire)
+        super().__init__(tables, wire)
+        self._ops = ops
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
         variables = [each.of(self._tables).variables[PARAMETERS][0] for each in here]
@@ -179,7 +180,7 @@ class NativeServerEnd(ServerEnd):
         plain = {each.table.name for each in here if each not in fused}
         ops: list[Op] = []
         if plain:
-            ops += self._plain.update_some(here, messages, rates, plain)
+            ops += self._update_some(here, messages, rates, plain)
         if fused:
             ops.append(self._receive(here, fused, messages, rates))
         return ops

@@ -262,3 +262,10 @@ class ReplicaDriver(Driver):
     or of one core. With model parallelism the first dimension of an entry is that of the replica:
     it is multiplied by the cores per replica.
     """
+
+    _plan: Plan | None = None
+
+    def _ready(self) -> Plan:
+        if self._plan is None:
+            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
+        return self._plan

@@ -16,16 +16,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host.kernels import (
-    Raw,
-    Read,
-    Sent,
-    TensorFlowKernels,
-    combine,
-    contribution,
-    rate_of,
-    shaped,
-)
+from tf2_engine.backends.host import kernels
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, TensorFlowKernels
 from tf2_engine.backends.host.update import (
     Contribution,
     all_read,
@@ -72,13 +64,13 @@ class GpuKernels(TensorFlowKernels):
         for number, (feature, _, occurrences) in enumerate(pieces):
             if occurrences.cell is None:
                 rows = self._tables[feature.table.name].gather(PARAMETERS, occurrences.ids)
-                activations[number] = combine(feature, rows, occurrences)
+                activations[number] = kernels.combine(feature, rows, occurrences)
             else:
                 of_width.setdefault(feature.table.dim, []).append(number)
         for numbers in of_width.values():
             sums = self._sums([pieces[number] for number in numbers])
             for number, of_piece in zip(numbers, sums, strict=True):
-                activations[number] = shaped(pieces[number].feature, of_piece)
+                activations[number] = kernels.shaped(pieces[number].feature, of_piece)
         return [activations[number] for number in range(len(pieces))]
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
@@ -89,7 +81,7 @@ class GpuKernels(TensorFlowKernels):
             per_core: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
             for feature, core, occurrences, gradient in pieces:
                 if feature.table is plan:
-                    per_core[core].append(contribution(feature, occurrences, gradient))
+                    per_core[core].append(kernels.contribution(feature, occurrences, gradient))
             if not any(per_core):
                 continue
             if _updates_rows_once(table, len(per_core)):
@@ -97,9 +89,9 @@ class GpuKernels(TensorFlowKernels):
                 flat = list(itertools.chain.from_iterable(per_core))
                 groups.setdefault(group, []).append((table, flat))
             else:
-                ops += update_table(table, per_core, rate_of(plan, rates))
+                ops += update_table(table, per_core, kernels.rate_of(plan, rates))
         for members in groups.values():
-            ops += _update_together(members, rate_of(members[0][0].plan, rates))
+            ops += _update_together(members, kernels.rate_of(members[0][0].plan, rates))
         return ops
 
     def _sums(self, pieces: Sequence[Read]) -> list[Tensor]:

@@ -140,6 +140,12 @@ class TensorFlowKernels(KernelsOfPlan):
         return ops
 
 
+def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
+    """Returns the tables of features, each once, in their order in the plan."""
+    names = {feature.table.name for feature in features}
+    return [table for table in plan.tables if table.name in names]
+
+
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
     """Returns the learning rate of a table, scalar float32; `rates` are the dynamic ones by tag."""
     if table.rate_tag is not None:

@@ -93,7 +93,7 @@ class NativeKernels(KernelsOfPlan):
         return True
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
-        used = self._tables_of([read.feature for read in pieces])
+        used = kernels.tables_of(self._plan, [read.feature for read in pieces])
         compact = [read.occurrences.compact() for read in pieces]
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
@@ -106,7 +106,7 @@ class NativeKernels(KernelsOfPlan):
         return activations
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        used = self._tables_of([sent.feature for sent in pieces])
+        used = kernels.tables_of(self._plan, [sent.feature for sent in pieces])
         compact = [sent.occurrences.compact() for sent in pieces]
         variables = [
             shard
@@ -175,7 +175,6 @@ class NativeKernels(KernelsOfPlan):
         compact: Sequence[OccurrenceTensors],
     ) -> dict[str, Object]:
         """Returns the arguments that lookups and updates share: the rows of the pieces."""
-        position = {table.name: number for number, table in enumerate(used)}
         return {
             "ids": [piece.ids for piece in compact],
             "cells": [piece.cell for piece in compact],
@@ -184,16 +183,20 @@ class NativeKernels(KernelsOfPlan):
             "strategy": self._plan.partition_strategy,
             "rows": [table.rows for table in used],
             "dims": [table.dim for table in used],
-            "table_of": [position[piece[0].table.name] for piece in pieces],
-            "where": [piece[0].where for piece in pieces],
+            **places(used, pieces),
         }
-
-    def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-        names = {feature.table.name for feature in features}
-        return [table for table in self._plan.tables if table.name in names]
 
     def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
         return self._tables[table.name].variables[name]
+
+
+def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
+    """Returns the arguments that say of which table each piece is."""
+    position = {table.name: number for number, table in enumerate(tables)}
+    return {
+        "table_of": [position[piece[0].table.name] for piece in pieces],
+        "where": [piece[0].where for piece in pieces],
+    }
 
 
 def _one_per_cell(feature: FeaturePlan, raw: RawIds) -> Occurrences | None:

@@ -11,15 +11,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host.kernels import (
-    Raw,
-    Read,
-    Sent,
-    combine,
-    contribution,
-    rate_of,
-    row_gradients,
-)
+from tf2_engine.backends.host import kernels
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, tables_of
 from tf2_engine.backends.host.update import Contribution, sum_by_id, update_table
 from tf2_engine.backends.interface import Rates
 from tf2_engine.backends.ps.messages import (
@@ -119,12 +112,12 @@ class CoreEnd:
             return _by_cells(table, pieces, always=wire == "cells")
         if wire == "summed":
             ids, rows = sum_by_id(
-                [contribution(p.feature, p.occurrences, p.gradient) for p in pieces]
+                [kernels.contribution(p.feature, p.occurrences, p.gradient) for p in pieces]
             )
         else:
             ids = tf.concat([p.occurrences.ids for p in pieces], 0)
             rows = tf.concat(
-                [row_gradients(p.feature, p.occurrences, p.gradient) for p in pieces], 0
+                [kernels.row_gradients(p.feature, p.occurrences, p.gradient) for p in pieces], 0
             )
         return [
             TableGradients(part.ids, part.select(rows)) for part in route(placement_of(table), ids)
@@ -174,7 +167,7 @@ class Asked:
         for feature, _, occurrences in self._pieces:
             name = feature.table.name
             of_feature = tf.gather(whole[name], next(self._positions[name]))
-            activations.append(combine(feature, of_feature, occurrences))
+            activations.append(kernels.combine(feature, of_feature, occurrences))
         return activations
 
     def _ids_of(self, parts: Sequence[PartOfTable]) -> list[Tensor]:
@@ -226,7 +219,7 @@ class ServerEnd:
         ops: list[Op] = []
         for each, contributions in zip(here, by_table, strict=True):
             if each.table.name in names:
-                rate = rate_of(each.table, rates)
+                rate = kernels.rate_of(each.table, rates)
                 ops += update_table(each.of(self._tables), contributions, rate)
         return ops
 
@@ -270,12 +263,6 @@ def placement_of(table: TablePlan) -> TablePlacement:
     """Returns the placement of a table on parameter servers."""
     assert table.placement is not None
     return table.placement
-
-
-def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-    """Returns the tables of features, each once, in their order in the plan."""
-    names = {feature.table.name for feature in features}
-    return [table for table in plan.tables if table.name in names]
 
 
 def parts_on(tables: Sequence[TablePlan], server: int) -> list[PartOfTable]:

@@ -11,17 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of
-from tf2_engine.backends.host.native_kernels import NativeKernels, has_native_rule, looks_up_rows
-from tf2_engine.backends.interface import Rates
-from tf2_engine.backends.ps.ends import (
-    Asked,
-    CoreEnd,
-    PartOfTable,
-    ServerEnd,
-    placement_of,
-    tables_of,
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of, tables_of
+from tf2_engine.backends.host.native_kernels import (
+    NativeKernels,
+    has_native_rule,
+    looks_up_rows,
+    places,
 )
+from tf2_engine.backends.interface import Rates
+from tf2_engine.backends.ps.ends import Asked, CoreEnd, PartOfTable, ServerEnd, placement_of
 from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
@@ -73,7 +71,7 @@ class NativeCoreEnd(CoreEnd):
             wire=self._wire,
             dims=[table.dim for table in tables],
             num_servers=len(here),
-            **_places(tables, pieces),
+            **places(tables, pieces),
             **_routes(tables, list(here)),
         )
         return dict(zip(here, zip(sent.numbers, sent.floats, strict=True), strict=True))
@@ -95,7 +93,7 @@ class _NativeAsked(Asked):
             ids=[piece.occurrences.ids for piece in self._pieces],
             num_servers=len(self._here),
             tables_on=[len(parts) for parts in self._here.values()],
-            **_places(self._tables, self._pieces),
+            **places(self._tables, self._pieces),
             **_routes(self._tables, list(self._here)),
         )
         self._position_of = list(routed.positions)
@@ -116,7 +114,6 @@ class _NativeAsked(Asked):
             return []
         pieces = [self._pieces[number] for number in numbers]
         compact = [piece.occurrences.compact() for piece in pieces]
-        places = _places(self._tables, pieces)
         activations: list[Tensor] = self._ops.tf2_engine_combine(
             requests=list(self.requests.values()),
             answers=[answers[server] for server in self._here],
@@ -130,8 +127,7 @@ class _NativeAsked(Asked):
             ],
             dims=[table.dim for table in self._tables],
             sizes=[list(piece.feature.output_shape) for piece in pieces],
-            table_of=places["table_of"],
-            where=places["where"],
+            **places(self._tables, pieces),
         )
         return activations
 
@@ -210,15 +206,6 @@ class NativeServerEnd(ServerEnd):
             names=[f"Table {table.name!r}" for table, _ in fused],
             **_parts(fused),
         )
-
-
-def _places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
-    """Returns the arguments that say of which table each piece is."""
-    position = {table.name: number for number, table in enumerate(tables)}
-    return {
-        "table_of": [position[piece[0].table.name] for piece in pieces],
-        "where": [piece[0].where for piece in pieces],
-    }
 
 
 def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:

@@ -11,9 +11,8 @@ from tf2_engine.backends.host.batch_queue import BatchQueues
 from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
-from tf2_engine.backends.ps.kernels import ServerKernels
+from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
-from tf2_engine.backends.ps.locks import LockedKernels
 from tf2_engine.backends.ps.messages import Messages
 from tf2_engine.backends.ps.strategy_cores import StrategyCores
 from tf2_engine.backends.ps.traced_queues import TracedQueues
@@ -78,12 +77,20 @@ class StrategyPsDriver(HostDriver):
             )
 
     def cores(self, count: int | None, hosts: int | None) -> StrategyCores:
-        return self._make_cores(count, hosts, None)
+        return self.synchronous_cores(None, count, hosts)
 
     def synchronous_cores(
-        self, synchronous: int, count: int | None, hosts: int | None
+        self, synchronous: int | None, count: int | None, hosts: int | None
     ) -> StrategyCores:
-        return self._make_cores(count, hosts, synchronous)
+        self._cores = StrategyCores(
+            count,
+            hosts,
+            layout=self._layout,
+            whole_up_to=self._whole_up_to,
+            synchronous=synchronous,
+        )
+        self._synchronous = synchronous
+        return self._cores
 
     def configure(self, plan: Plan) -> Op:
         op = super().configure(plan)
@@ -138,19 +145,6 @@ class StrategyPsDriver(HostDriver):
                 )
             self._lanes.reset()
         super().reset_batches()
-
-    def _make_cores(
-        self, count: int | None, hosts: int | None, synchronous: int | None
-    ) -> StrategyCores:
-        self._cores = StrategyCores(
-            count,
-            hosts,
-            layout=self._layout,
-            whole_up_to=self._whole_up_to,
-            synchronous=synchronous,
-        )
-        self._synchronous = synchronous
-        return self._cores
 
     def _kernels(self) -> ServerKernels:
         assert self._configured is not None

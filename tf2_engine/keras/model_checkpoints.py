@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tf2_engine import checkpoint_names
 from tf2_engine.keras import optimizer_slots
-from tf2_engine.keras.callbacks.saved_callback import SavedModelStepsBase
 from tf2_engine.keras.rule_optimizer import value_of
 from tf2_engine.types import Object, Variable
 
@@ -104,7 +103,7 @@ class ModelCheckpoints:
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
         """Returns a callback of Keras that saves checkpoints, every `save_steps` steps."""
-        bases = (SavedModelStepsBase, tf.keras.callbacks.Callback)
+        bases = (_SavedModelSteps, tf.keras.callbacks.Callback)
         return type("SavedModelSteps", bases, {})(self._model, self, max_steps, save_steps)
 
     def _named(self) -> Iterator[tuple[str, Variable]]:
@@ -164,6 +163,44 @@ class ModelCheckpoints:
                 yield key, self._numbers[key]
             if position:  # The first one counts the global step.
                 yield f"{prefix}/iter", optimizer_slots.iterations(optimizer)
+
+
+class _SavedModelSteps:
+    """Saves a model every `save_steps` steps, and at the end of a training.
+
+    Args:
+        max_steps: the step at which training ends; None is the end of the data.
+        save_steps: None saves at the end alone.
+    """
+
+    def __init__(
+        self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
+    ) -> None:
+        super().__init__()
+        self._of, self._checkpoints = model, checkpoints
+        self._max_steps, self._save_steps = max_steps, save_steps
+        self._first, self._saved = 0, -1
+
+    def on_train_begin(self, logs: Object = None) -> None:
+        """Counts from the step at which the training begins, as estimators and epochs do."""
+        self._first = self._of.global_step
+
+    def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
+        """Saves if it is due; ends the training at the last step."""
+        step = self._of.global_step
+        if self._save_steps and (step - self._first) % self._save_steps == 0:
+            self._save(step)
+        if self._max_steps is not None and step >= self._max_steps:
+            self._of.stop_training = True
+
+    def on_train_end(self, logs: Object = None) -> None:
+        """Saves the last step."""
+        self._save(self._of.global_step)
+
+    def _save(self, step: int) -> None:
+        if step != self._saved:
+            self._checkpoints.save()
+            self._saved = step
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:

@@ -46,13 +46,7 @@ class HeadLayer(PassiveLayer):
 
     Args:
         arguments: those of the subclass by name, for its config.
-        weight_column: the feature with a weight for each example, by its key or as a `Numeric`.
-        reduction: what the sum of the weighted losses is divided by: their number
-            ("sum_over_batch_size"), nothing ("sum"), the sum of their weights ("mean"), or the
-            number of those whose weight is not zero ("sum_by_nonzero_weights").
-        loss_fn: takes `labels`, `logits` and, if it likes, `features`; returns losses, [batch, 1],
-            or a loss for each number of a regression. None is the loss of the head.
-        suffix: what the names of metrics end with behind a "/"; "" is nothing.
+        weight_column, reduction, loss_fn, suffix, name: the `options` of `BinaryClassHead`.
     """
 
     units = 1

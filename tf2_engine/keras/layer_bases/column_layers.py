@@ -37,6 +37,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
 
     Attributes:
+        columns: in the order of their tables and features.
         step: the global step, which rates that are a `ByStep` read.
         observer: sees the activations; None is none.
     """
@@ -64,13 +65,13 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self._arguments = Arguments(
             {"columns": columns, "optimizer": optimizer, "batch_size": batch_size, **of_tables}
         )
-        self._columns = tuple(column_types.features_of(columns))
+        self.columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
-            {each.key: each.ids for each in self._columns}
+            {each.key: each.ids for each in self.columns}
         )
-        config = {each.key: each.feature_config for each in self._columns}
+        config = {each.key: each.feature_config for each in self.columns}
         self.step: Variable = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-        for each in (optimizer, *(column.table.optimizer for column in self._columns)):
+        for each in (optimizer, *(column.table.optimizer for column in self.columns)):
             rate = getattr(each, "learning_rate", None)
             if isinstance(rate, ByStep):
                 rate.step = self.step
@@ -87,11 +88,6 @@ class ColumnEmbeddingLayer(PassiveLayer):
         """Reads what `save_own_variables` wrote."""
         self.step.assign(store["global_step"][()])
 
-    @property
-    def columns(self) -> tuple[TableColumn, ...]:
-        """The columns, in the order of their tables and features."""
-        return self._columns
-
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
         """Returns raw features as ids, weights and lengths by feature, and the other features.
 
@@ -102,7 +98,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         if self.tables.on_sparse_cores:
             prepared_ids = sparse_core.in_order(prepared_ids)
         ids, weights, lengths = prepared_ids
-        used = {key for each in self._columns for key, _ in specs_of(each)}
+        used = {key for each in self.columns for key, _ in specs_of(each)}
         return {
             "ids": ids,
             "weights": {key: each for key, each in (weights or {}).items() if each is not None},

@@ -13,17 +13,18 @@ from tf2_engine import errors, log, soft_tpu, specs, structure, tf_compat
 from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
+from tf2_engine.checkpoint import exported_variables
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
-from tf2_engine.keras.served_tables import served_tables
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.packed import PackedBatch, pack, unpacked
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
+from tf2_engine.serving_tables import small_table, small_variable
 from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
@@ -200,7 +201,7 @@ class EmbeddingLayer(PassiveLayer):
         """
         assert self.embedding_tables  # which raises if there are none
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
-        self._state.served, embedding.exported_instead = served_tables(embedding, table_dtypes)
+        self._state.served, embedding.exported_instead = _served_tables(embedding, table_dtypes)
         self._layer_variables = LayerVariables([], trainable=False)
         try:
             yield
@@ -398,6 +399,31 @@ def _engine(
     if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
         engine.build()  # Stacks cannot be made while a step is traced.
     return engine
+
+
+def _served_tables(
+    embedding: KerasTables | TPUEmbedding, table_dtypes: Mapping[str, str]
+) -> tuple[Mapping[str, Object], Mapping[str, Variable]]:
+    """Returns the tables as `cpu_embedding_lookup` takes them, and the variables that they have.
+
+    Args:
+        embedding: what holds the tables, which exist.
+        table_dtypes: the type of each table by its name; float32 tables are not copied.
+
+    Raises:
+        InvalidSpec: a type cannot hold a row; the message names both.
+    """
+    if isinstance(embedding, KerasTables):
+        variables = {
+            name: small_variable(embedding.parameters[name], dtype, name)
+            for name, dtype in table_dtypes.items()
+        }
+        return variables, variables
+    embedding.retrieve()  # updates that are pending, and those of a TPU
+    tables = {
+        name: small_table(embedding.tables[name], dtype) for name, dtype in table_dtypes.items()
+    }
+    return tables, exported_variables(tables)
 
 
 def _activation_proxy(

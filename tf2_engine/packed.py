@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -70,13 +70,6 @@ class PackedBatch(NamedTuple):
 
 
 _DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
-
-
-class _OfLayout:
-    """The attributes of a packed batch's class that are not tensors."""
-
-    __slots__ = ()
-    layout: ClassVar[Layout] = ()
 
 
 def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
@@ -151,7 +144,7 @@ def class_of(layout: Layout) -> type[PackedBatch]:
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
-    return type(f"PackedBatch_{digest}", (PackedBatch, _OfLayout), attributes)
+    return type(f"PackedBatch_{digest}", (PackedBatch,), attributes)
 
 
 def _order(spec: EngineSpec, layout: Layout) -> list[int]:

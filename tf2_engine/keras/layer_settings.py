@@ -43,7 +43,7 @@ OF_COLUMNS = (
     *(columns.Numeric, columns.SequenceNumeric),
     *(columns.Indicator, columns.PlainEmbedding),
 )
-OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits)
+OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp)
 
 Instance = TypeVar("Instance")
 
@@ -55,7 +55,6 @@ def _classes() -> dict[str, type]:
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
-        **{each.__name__: each for each in (KerasMomentum, KerasRMSProp)},
         "Embedding": columns.TableColumn,  # as files have it
     }
     return {

@@ -16,15 +16,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host import kernels
+from tf2_engine.backends.host import kernels, update
 from tf2_engine.backends.host.kernels import Raw, Read, Sent, TensorFlowKernels
-from tf2_engine.backends.host.update import (
-    Contribution,
-    all_read,
-    new_rows,
-    sum_by_id,
-    update_table,
-)
+from tf2_engine.backends.host.update import Contribution
 from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.optimizers import Optimizer
@@ -89,7 +83,7 @@ class GpuKernels(TensorFlowKernels):
                 flat = list(itertools.chain.from_iterable(per_core))
                 groups.setdefault(group, []).append((table, flat))
             else:
-                ops += update_table(table, per_core, kernels.rate_of(plan, rates))
+                ops += update.update_table(table, per_core, kernels.rate_of(plan, rates))
         for members in groups.values():
             ops += _update_together(members, kernels.rate_of(members[0][0].plan, rates))
         return ops
@@ -138,7 +132,7 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         for (table, of_table), end in zip(members, ends, strict=True)
         for each in of_table
     ]
-    ids, total = sum_by_id(moved)
+    ids, total = update.sum_by_id(moved)
     # Distinct ids are in order of occurrence, and so table by table: a binary search for the end of
     # a table's numbers finds where its ids end, although these are not sorted.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
@@ -155,8 +149,8 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         )
         for name in tables[0].variables
     }
-    with all_read(old):
-        new = new_rows(tables[0].plan.optimizer, old, total, lr)
+    with update.all_read(old):
+        new = update.new_rows(tables[0].plan.optimizer, old, total, lr)
         parts = {name: tf.split(rows, counts) for name, rows in new.items()}
         return [
             op

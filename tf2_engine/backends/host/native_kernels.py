@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
+from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent
 from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.config_proto import optimizer_proto
@@ -45,7 +45,7 @@ def has_native_rule(table: TablePlan) -> bool:
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
 
-class NativeKernels(KernelsOfPlan):
+class NativeKernels(KernelSet):
     """A step on the native ops, for tables that they support.
 
     Args:
@@ -58,19 +58,15 @@ class NativeKernels(KernelsOfPlan):
     def __init__(
         self, ops: Object, plan: Plan, tables: Mapping[str, Table], arithmetic: str
     ) -> None:
-        super().__init__(plan, tables)
-        self._ops = ops
-        self._arithmetic = arithmetic
-
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        return self._occurrences(pieces, check_ids=True)
+        self._plan, self._tables = plan, tables
+        self._ops, self._arithmetic = ops, arithmetic
 
     def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         # Lookups and updates check ids as they read them; to read all ids before that takes a tenth
         # of the time of a lookup.
-        return self._occurrences(pieces, check_ids=False)
+        return self.occurrences(pieces, check_ids=False)
 
-    def _occurrences(self, pieces: Sequence[Raw], check_ids: bool) -> list[Occurrences]:
+    def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
         drop = self._plan.out_of_range_ids == "drop"
         read: list[Occurrences | None] = []
         fused: list[tuple[FeaturePlan, RawIds, int]] = []

@@ -11,10 +11,10 @@ from tf2_engine.backends.host.batch_queue import BatchQueues
 from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
+from tf2_engine.backends.ps.cores import StrategyCores
 from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
 from tf2_engine.backends.ps.messages import Messages
-from tf2_engine.backends.ps.strategy_cores import StrategyCores
 from tf2_engine.backends.ps.traced_queues import TracedQueues
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
@@ -45,6 +45,8 @@ class StrategyPsDriver(HostDriver):
     """
 
     strategies = (tf.distribute.ParameterServerStrategy,)
+
+    _kernels: ServerKernels
 
     def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
         super().__init__(native=False)
@@ -112,7 +114,7 @@ class StrategyPsDriver(HostDriver):
         configured = self._ready()
         check_rules(configured.plan)
         assert self._lanes is not None
-        lanes, kernels = self._lanes, self._kernels()
+        lanes, kernels = self._lanes, self._kernels
         with tf.name_scope(name or "collect_gradients"):
             batch = configured.queues.named(name).take_looked_up()
 
@@ -132,8 +134,7 @@ class StrategyPsDriver(HostDriver):
                 f"{self._synchronous}. In each step schedule a function for every core, which "
                 "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
             )
-        kernels = self._kernels()
-        self._apply_all(self._lanes.take(kernels.servers_in_use()), list(rates))
+        self._apply_all(self._lanes.take(self._kernels.servers_in_use()), list(rates))
         self._lanes.begin_step()
 
     def reset_batches(self) -> Op:
@@ -146,24 +147,19 @@ class StrategyPsDriver(HostDriver):
             self._lanes.reset()
         super().reset_batches()
 
-    def _kernels(self) -> ServerKernels:
-        assert self._configured is not None
-        kernels = self._configured.kernels
-        assert isinstance(kernels, ServerKernels)
-        return kernels
-
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
         # The updates of synchronous steps come one after the other, from the coordinator.
         kind = ServerKernels if self._synchronous else LockedKernels
-        return kind(plan, self._tables, self._cores)
+        self._kernels = kind(plan, self._tables, self._cores)
+        return self._kernels
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
         return TracedQueues(plan)
 
     def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
         """Returns the function that applies a step, traced once for messages of any size."""
-        kernels = self._kernels()
+        kernels = self._kernels
         message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
         of_core = dict.fromkeys(kernels.servers_in_use(), message)
         rates = [tf.TensorSpec([], tf.float32)] * len(plan.dynamic_rates)

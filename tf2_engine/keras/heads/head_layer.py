@@ -78,7 +78,8 @@ class HeadLayer(PassiveLayer):
         self._arguments = Arguments({**arguments, **settings})
         self._reduction, self._loss_fn = reduction, loss_fn
         self.weight_column, self.suffix = weight_column, suffix
-        self._metric_objects = dict(self._metrics_of(keras_of(self).metrics))
+        metrics = self._metrics_of(keras_of(self).metrics)
+        self._metric_objects: dict[str, Object] = {each.name: each for each in metrics}
         self.built = True
 
     @do_not_convert
@@ -186,9 +187,9 @@ class HeadLayer(PassiveLayer):
         """Returns the loss of each example."""
         raise NotImplementedError
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
-        """Returns new metrics, of the module of a Keras, by their names."""
-        return {"average_loss": metrics.Mean(name="average_loss")}
+    def _metrics_of(self, metrics: Object) -> list[Object]:
+        """Returns new metrics, of the module of a Keras."""
+        return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         """Updates the metrics but for the loss; `labels` are those of the program."""

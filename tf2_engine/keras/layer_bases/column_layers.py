@@ -169,7 +169,8 @@ class OrderedLayer(PassiveLayer):
         super().__init__(name=name, **options)
         columns = plain(columns)
         self._arguments = Arguments({"columns": columns, **(arguments or {})})
-        self._columns = in_order(columns)
+        listed = columns if isinstance(columns, Sequence) else [columns]
+        self._columns: tuple[Object, ...] = tuple(sorted(listed, key=column_types.column_name))
         self._set_up()
 
     def _set_up(self) -> None:
@@ -228,8 +229,8 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights = prepared(self._preprocessing, features)
-        parts = [self._part(each, features, ids, weights) for each in self._columns]
+        ids, weights, _ = self._preprocessing(features)
+        parts = [self._part(each, features, ids, weights or {}) for each in self._columns]
         return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
 
     def _part(
@@ -252,12 +253,6 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
         return counts_of(ids[name], depth)
 
 
-def in_order(columns: Object) -> tuple[Object, ...]:
-    """Returns columns, one or several, in the order of their names."""
-    listed = columns if isinstance(columns, Sequence) else [columns]
-    return tuple(sorted(listed, key=column_types.column_name))
-
-
 def lengths_key(key: str) -> str:
     """Returns the feature that has the lengths of a sequence."""
     return f"{key}/lengths"
@@ -270,14 +265,6 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
         return column.ids
     return None
-
-
-def prepared(
-    columns: preprocessing.Preprocessing, features: Mapping[str, Object]
-) -> tuple[Mapping[str, Object], Mapping[str, Object]]:
-    """Returns the ids of columns, and the weights of ids, by the names of columns."""
-    ids, weights, _ = columns(features)
-    return ids, weights or {}
 
 
 def counts_of(ids: Object, depth: int) -> Tensor:
@@ -295,13 +282,7 @@ def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> 
     values = tf.convert_to_tensor(features[column.key])
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)
-    return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
-
-
-def _width(values: Tensor) -> int:
-    width = 1
-    for size in values.shape[1:]:
-        if size is None:
-            raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
-        width *= int(size)
-    return width
+    width = values.shape[1:].num_elements()
+    if width is None:
+        raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
+    return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], width])

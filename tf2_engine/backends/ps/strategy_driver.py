@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.batch_queue import BatchQueues
+from tf2_engine.backends.host.batch_queue import BatchQueues, GraphBatchQueue
 from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
@@ -15,7 +16,6 @@ from tf2_engine.backends.ps.cores import StrategyCores
 from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
 from tf2_engine.backends.ps.messages import Messages
-from tf2_engine.backends.ps.traced_queues import TracedQueues
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
 from tf2_engine.plan import Plan
@@ -155,7 +155,7 @@ class StrategyPsDriver(HostDriver):
         return self._kernels
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        return TracedQueues(plan)
+        return _TracedQueues(plan)
 
     def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
         """Returns the function that applies a step, traced once for messages of any size."""
@@ -172,6 +172,33 @@ class StrategyPsDriver(HostDriver):
             apply, input_signature=signature, autograph=False
         )
         return function
+
+
+class _TracedQueues(BatchQueues):
+    """The queues of functions that are scheduled, by the name of the batches.
+
+    Workers run functions at the same time. A batch that waited in a queue of the cluster could be
+    taken by another function than the one that enqueued it, so the calls of a step are matched in
+    one trace, as those in a `tf.Graph` are, and nothing is left behind when a function fails or
+    runs again.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = dataclasses.replace(plan, num_cores=1)
+        self._of_names: dict[str | None, GraphBatchQueue] = {}
+
+    def named(self, name: str | None) -> GraphBatchQueue:
+        """Returns the queue of a name; raises OutOfOrder outside of a tf.function."""
+        if not tf.inside_function():
+            raise errors.OutOfOrder(
+                "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
+                "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
+                "a worker. To look up by itself there is `embedding_lookup`."
+            )
+        return self._of_names.setdefault(name, GraphBatchQueue(self._plan))
+
+    def reset(self) -> Op:
+        return [queue.reset() for queue in self._of_names.values()]
 
 
 def _refuse_update(gradients: PerCore, rates: Rates) -> Op:

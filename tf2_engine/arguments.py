@@ -54,28 +54,22 @@ def _is_sequence(value: Object) -> bool:
 
 
 _NO_ARRAY = Kind(lambda value: not isinstance(value, np.ndarray) or value.ndim == 0, "one value")
-_NUMBER = Kind(_is_number, "a number")
-_FUNCTION = Kind(callable, "callable")
+_FUNCTIONS = (
+    *("Callable", "Initializer", "ModelFn", "InputFn"),
+    *("OfStep", "SlotFunction", "VariableFactory"),
+)
 _PATH = Kind(lambda value: isinstance(value, (str, bytes, os.PathLike)), "a path")
 KINDS: dict[str, Kind] = {
     "None": Kind(lambda value: value is None, "None"),
     "bool": Kind(_is_flag, "a bool"),
     "int": Kind(lambda value: isinstance(value, numbers.Integral), "int"),
-    "float": _NUMBER,
+    "float": Kind(_is_number, "a number"),
     "str": Kind(lambda value: isinstance(value, str), "string"),
-    "Sequence": Kind(_is_sequence, "a sequence"),
-    "tuple": Kind(_is_sequence, "a sequence"),
+    **dict.fromkeys(("Sequence", "tuple"), Kind(_is_sequence, "a sequence")),
     "Iterable": Kind(_is_iterable, "a list"),
     "Mapping": Kind(lambda value: isinstance(value, Mapping), "a dict"),
-    "Callable": _FUNCTION,
-    "Initializer": _FUNCTION,
-    "ModelFn": _FUNCTION,
-    "InputFn": _FUNCTION,
-    "OfStep": _FUNCTION,
-    "SlotFunction": _FUNCTION,
-    "VariableFactory": _FUNCTION,
-    "PathLike": _PATH,
-    "os.PathLike": _PATH,
+    **dict.fromkeys(_FUNCTIONS, Kind(callable, "callable")),
+    **dict.fromkeys(("PathLike", "os.PathLike"), _PATH),
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }

@@ -85,7 +85,7 @@ class Occurrences:
         There is an empty tensor for what is None. Splits take the place of cells, from which their
         rank tells them.
         """
-        by_splits = self if self.splits is None else self._with_cell(self.splits)
+        by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
             lambda: tf.zeros([0], tf.int64), lambda: tf.zeros([0], tf.float32)
         )
@@ -95,10 +95,7 @@ class Occurrences:
         cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
         cell = tf.ensure_shape(cell, [None])  # Graphs do not know the rank of what is repeated.
         gain = None if self.gain is None else tf.gather(self.gain, cell)
-        return dataclasses.replace(self._with_cell(cell), gain=gain)
-
-    def _with_cell(self, cell: Tensor) -> Occurrences:
-        return Occurrences(self.ids, cell, self.gain, self.num_cells)
+        return Occurrences(self.ids, cell, gain, self.num_cells)
 
     def _as_tensors(
         self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]

@@ -21,10 +21,10 @@ from tf2_engine.backends.interface import (
     StepInputs,
     Update,
 )
-from tf2_engine.batch import as_tensor, check_ids
+from tf2_engine.batch import check_ids
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
 from tf2_engine.graph_mode import building_graph, do_not_convert, run_after
-from tf2_engine.packed import PackedBatch, pack, unpacked
+from tf2_engine.packed import PackedBatch, flattened, pack, unpacked
 from tf2_engine.plan import Plan, Shape, make_plan
 from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
@@ -565,15 +565,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return {"features": features, "weights": weights}
 
     def _read(self, features: Nest, weights: Nest) -> list[FeatureInput]:
-        nest = self._spec.structure
-        ids = structure.flatten(nest, features, "features")
-        flat_weights: Sequence[Nest] = [None] * len(ids)
-        if weights is not None:
-            flat_weights = structure.flatten(nest, weights, "weights")
-        return [
-            FeatureInput(as_tensor(value), weight)
-            for value, weight in zip(ids, flat_weights, strict=True)
-        ]
+        ids, of_ids = flattened(self._spec, features, weights)
+        return [FeatureInput(*pair) for pair in zip(ids, of_ids, strict=True)]
 
     def _output_shapes(self, part: Sequence[FeatureInput], cores: int) -> list[Shape]:
         """Returns the shapes of the activations of a part that is split over `cores`."""

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -72,29 +72,17 @@ class PackedBatch(NamedTuple):
 _DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
 
 
-class _OfLayout:
-    """The attributes of a packed batch's class that are not tensors."""
-
-    __slots__ = ()
-    layout: ClassVar[Layout] = ()
-
-
 def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
     """Returns a batch packed, after the checks of ids that `TPUEmbedding.enqueue` makes."""
-    ids = [
-        batch.as_tensor(each) for each in structure.flatten(spec.structure, features, "features")
-    ]
-    flat_weights: Sequence[Ids | None] = [None] * len(ids)
-    if weights is not None:
-        flat_weights = structure.flatten(spec.structure, weights, "weights")
+    ids, flat_weights = flattened(spec, features, weights)
     shapes.from_values(spec, ids)  # checks kinds and ranks
     for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True):
         batch.check_ids(feature, value, weight)
-    layout = tuple(
-        FeatureLayout(feature.name, _kind(value), _static_shape(value), weight is not None)
-        for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True)
-    )
     raw = list(itertools.starmap(batch.read_unchecked, zip(ids, flat_weights, strict=True)))
+    layout = tuple(
+        FeatureLayout(feature.name, one.kind, _static_shape(value), one.weight is not None)
+        for feature, value, one in zip(spec.features, ids, raw, strict=True)
+    )
     offsets = [tf.reshape(each.index, [-1]) for each in raw if each.index is not None]
     sizes = []
     for value, one in zip(ids, raw, strict=True):
@@ -106,6 +94,17 @@ def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
         _joined([each.weight for each in raw if each.weight is not None], tf.float32),
         tf.concat(sizes, 0),
     )
+
+
+def flattened(
+    spec: EngineSpec, features: Nest, weights: Nest
+) -> tuple[list[Ids], Sequence[Ids | None]]:
+    """Returns the ids and the weights of a batch, in the order of the engine's features."""
+    ids = structure.flatten(spec.structure, features, "features")
+    of_ids: Sequence[Ids | None] = [None] * len(ids)
+    if weights is not None:
+        of_ids = structure.flatten(spec.structure, weights, "weights")
+    return list(map(batch.as_tensor, ids)), of_ids
 
 
 def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
@@ -145,7 +144,7 @@ def class_of(layout: Layout) -> type[PackedBatch]:
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
-    return type(f"PackedBatch_{digest}", (PackedBatch, _OfLayout), attributes)
+    return type(f"PackedBatch_{digest}", (PackedBatch,), attributes)
 
 
 def _order(spec: EngineSpec, layout: Layout) -> list[int]:
@@ -290,12 +289,6 @@ def _ragged(
     (rows,) = feature.shape
     offsets.set_shape([None if rows is None else rows + 1])
     return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
-
-
-def _kind(value: Ids) -> str:
-    if isinstance(value, tf.SparseTensor):
-        return "sparse"
-    return "ragged" if isinstance(value, tf.RaggedTensor) else "dense"
 
 
 def _static_shape(value: Ids) -> tuple[int | None, ...]:

@@ -19,20 +19,21 @@ from tf2_engine.types import Message
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
-# Name, number, type, and whether it is a list.
+# Name, number, type, whether it is a list, and the attribute of a layout that it holds as it is.
 _FIELDS = (
-    ("table_name", 1, _FIELD.TYPE_STRING, False),
-    ("stacked_table_name", 2, _FIELD.TYPE_STRING, False),
-    ("num_sparse_cores", 3, _FIELD.TYPE_INT32, False),
-    ("num_partitions", 4, _FIELD.TYPE_INT32, False),
-    ("total_rows_per_sparse_core_shard", 5, _FIELD.TYPE_INT64, False),
-    ("unsharded_shape", 6, _FIELD.TYPE_INT64, True),
-    ("unsharded_padded_shape", 7, _FIELD.TYPE_INT64, True),
-    ("sparse_core_shard_row_offset", 8, _FIELD.TYPE_INT64, False),
-    ("sparse_core_shard_rotation", 9, _FIELD.TYPE_INT64, False),
-    ("per_sparse_core_batch_size", 10, _FIELD.TYPE_INT64, False),
-    ("num_features", 11, _FIELD.TYPE_INT64, False),
+    ("table_name", 1, _FIELD.TYPE_STRING, False, "table"),
+    ("stacked_table_name", 2, _FIELD.TYPE_STRING, False, "stack"),
+    ("num_sparse_cores", 3, _FIELD.TYPE_INT32, False, None),
+    ("num_partitions", 4, _FIELD.TYPE_INT32, False, None),
+    ("total_rows_per_sparse_core_shard", 5, _FIELD.TYPE_INT64, False, "stack_rows"),
+    ("unsharded_shape", 6, _FIELD.TYPE_INT64, True, None),
+    ("unsharded_padded_shape", 7, _FIELD.TYPE_INT64, True, None),
+    ("sparse_core_shard_row_offset", 8, _FIELD.TYPE_INT64, False, "row_offset"),
+    ("sparse_core_shard_rotation", 9, _FIELD.TYPE_INT64, False, "rotation"),
+    ("per_sparse_core_batch_size", 10, _FIELD.TYPE_INT64, False, "samples_per_sparse_core"),
+    ("num_features", 11, _FIELD.TYPE_INT64, False, "features"),
 )
+_ATTRIBUTES = {name: attribute for name, _, _, _, attribute in _FIELDS if attribute}
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
@@ -40,17 +41,11 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
     message = _message_class()()
     for layout in layouts:
         message.tables.add(
-            table_name=layout.table,
-            stacked_table_name=layout.stack,
             num_sparse_cores=layout.sparse_cores.total,
             num_partitions=layout.sparse_cores.cores,
-            total_rows_per_sparse_core_shard=layout.stack_rows,
             unsharded_shape=[layout.rows, layout.dim],
             unsharded_padded_shape=[layout.padded_rows, layout.padded_dim],
-            sparse_core_shard_row_offset=layout.row_offset,
-            sparse_core_shard_rotation=layout.rotation,
-            per_sparse_core_batch_size=layout.samples_per_sparse_core,
-            num_features=layout.features,
+            **{name: getattr(layout, attribute) for name, attribute in _ATTRIBUTES.items()},
         )
     return bytes(message.SerializeToString())
 
@@ -85,18 +80,12 @@ def _layout(table: Message) -> TableLayout:
     if cores < 1 or total < cores or total % cores or len(shape) != 2 or len(padded) != 2:
         raise _impossible(table)
     layout = TableLayout(
-        table=table.table_name,
         rows=shape[0],
         dim=shape[1],
         padded_rows=padded[0],
         padded_dim=padded[1],
-        stack=table.stacked_table_name,
-        stack_rows=table.total_rows_per_sparse_core_shard,
-        row_offset=table.sparse_core_shard_row_offset,
-        rotation=table.sparse_core_shard_rotation,
         sparse_cores=SparseCores(cores, total // cores),
-        samples_per_sparse_core=table.per_sparse_core_batch_size,
-        features=table.num_features,
+        **{attribute: getattr(table, name) for name, attribute in _ATTRIBUTES.items()},
     )
     fits = (
         1 <= layout.rows <= layout.padded_rows
@@ -121,7 +110,7 @@ def _message_class() -> type:
         name="tf2_engine/sparse_core_layout.proto", package="tf2_engine", syntax="proto3"
     )
     table = file.message_type.add(name="SparseCoreTableLayout")
-    for name, number, kind, repeated in _FIELDS:
+    for name, number, kind, repeated, _ in _FIELDS:
         label = _FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
         table.field.add(name=name, number=number, type=kind, label=label)
     tables = file.message_type.add(name="SparseCoreTableLayouts")

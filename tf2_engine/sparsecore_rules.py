@@ -69,10 +69,7 @@ def check(table: str, optimizer: Optimizer) -> None:
 def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
     """Returns the optimizer with the rule of SparseCores; raises as `check`."""
     check(table, optimizer)
-    settings = {
-        field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)
-    }
-    return _RULES[type(optimizer)](**settings)
+    return _RULES[type(optimizer)](**vars(optimizer))
 
 
 def without_dropped(optimizer: Optimizer) -> Optimizer:

@@ -20,7 +20,8 @@ from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
 
-_Value = TypeVar("_Value")
+Value = TypeVar("Value")
+"""The values of a call for one core or replica."""
 
 PerCore = Sequence[Sequence[Tensor]]
 """Per core, per feature: activations or their gradients, each [*output_shape, dim] float32."""
@@ -52,7 +53,7 @@ class StepInputs:
 
 
 @dataclasses.dataclass(frozen=True)
-class EngineCall(Generic[_Value]):
+class EngineCall(Generic[Value]):
     """A call of a method of the engine, which messages call by this `name`.
 
     The `values` are the nests passed for its arguments: for all cores, or inside `strategy.run` for
@@ -64,8 +65,8 @@ class EngineCall(Generic[_Value]):
 
     name: str
     values: Mapping[str, Nest]
-    read: Callable[[Mapping[str, Nest]], _Value]
-    function: Callable[[Mapping[int, _Value]], Op | list[Nest]]
+    read: Callable[[Mapping[str, Nest]], Value]
+    function: Callable[[Mapping[int, Value]], Op | list[Nest]]
     from_host: bool = False
 
 
@@ -89,7 +90,7 @@ class EngineCores(abc.ABC):
     servers: Servers | None = None
 
     @abc.abstractmethod
-    def call(self, call: EngineCall[_Value]) -> Nest:
+    def call(self, call: EngineCall[Value]) -> Nest:
         """Calls a function with the values of the cores for which the engine is called.
 
         Returns the op; or the results: this replica's inside `strategy.run`, else that of the only
@@ -262,3 +263,10 @@ class ReplicaDriver(Driver):
     or of one core. With model parallelism the first dimension of an entry is that of the replica:
     it is multiplied by the cores per replica.
     """
+
+    _plan: Plan | None = None
+
+    def _ready(self) -> Plan:
+        if self._plan is None:
+            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
+        return self._plan

@@ -13,42 +13,44 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tf2_engine.keras.callbacks.export_callbacks import BestExporterBase, LatestExporterBase
-from tf2_engine.keras.callbacks.step_log import StepLogBase
-from tf2_engine.keras.callbacks.table_summaries import TableSummaryCallbackBase
-from tf2_engine.keras.callbacks.training_ends import (
-    StopAtStepBase,
-    StopIfHigherBase,
-    StopIfLowerBase,
-    StopIfNaNBase,
-    StopIfNoDecreaseBase,
-    StopIfNoIncreaseBase,
-    StopWhenBase,
+from tf2_engine.keras.callbacks import export_callbacks, step_log, table_summaries, training_ends
+from tf2_engine.keras.heads import (
+    class_heads,
+    merged_head,
+    multi_label_head,
+    number_heads,
+    sequence_head,
 )
-from tf2_engine.keras.heads.class_heads import BinaryClassHeadLayer, MultiClassHeadLayer
-from tf2_engine.keras.heads.merged_head import MultiHeadLayer
-from tf2_engine.keras.heads.multi_label_head import MultiLabelHeadLayer
-from tf2_engine.keras.heads.number_heads import (
-    LogisticRegressionHeadLayer,
-    PoissonRegressionHeadLayer,
-    RegressionHeadLayer,
-)
-from tf2_engine.keras.heads.sequence_head import SequenceHeadLayer
-from tf2_engine.keras.layer_bases.baseline_layer import BaselineLayer
-from tf2_engine.keras.layer_bases.column_layers import (
-    ColumnEmbeddingLayer,
-    DenseFeaturesLayer,
+from tf2_engine.keras.layer_bases import (
+    baseline_layer,
+    column_layers,
+    gru_cell,
+    linear_layer,
+    sequence_layer,
 )
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
-from tf2_engine.keras.layer_bases.gru_cell import GRUCellBase
-from tf2_engine.keras.layer_bases.linear_layer import LinearFeaturesLayer
 from tf2_engine.keras.layer_bases.preprocessing_layer import Keras3Outputs, PreprocessingLayer
-from tf2_engine.keras.layer_bases.sequence_layer import SequenceFeaturesLayer
 from tf2_engine.keras.layer_settings import registered
 from tf2_engine.keras.rate_by_step import RateByStepBase
 from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
 from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
+
+_LAYERS = (
+    *(class_heads.BinaryClassHeadLayer, class_heads.MultiClassHeadLayer),
+    *(merged_head.MultiHeadLayer, multi_label_head.MultiLabelHeadLayer),
+    *(number_heads.LogisticRegressionHeadLayer, number_heads.PoissonRegressionHeadLayer),
+    *(number_heads.RegressionHeadLayer, sequence_head.SequenceHeadLayer),
+    *(baseline_layer.BaselineLayer, column_layers.DenseFeaturesLayer),
+    *(linear_layer.LinearFeaturesLayer, sequence_layer.SequenceFeaturesLayer),
+)
+_CALLBACKS = (
+    *(export_callbacks.BestExporterBase, export_callbacks.LatestExporterBase),
+    *(step_log.StepLogBase, table_summaries.TableSummaryCallbackBase),
+    *(training_ends.StopAtStepBase, training_ends.StopIfHigherBase, training_ends.StopIfLowerBase),
+    *(training_ends.StopIfNaNBase, training_ends.StopIfNoDecreaseBase),
+    *(training_ends.StopIfNoIncreaseBase, training_ends.StopWhenBase),
+)
 
 
 def layer_for(keras: types.ModuleType) -> type:
@@ -69,19 +71,22 @@ def preprocessing_for(keras: types.ModuleType) -> type:
 
 def column_embedding_for(keras: types.ModuleType) -> type:
     """Returns the class `ColumnEmbedding` for models of a Keras; see `layer_for`."""
-    layer_class = _subclass("ColumnEmbedding", (ColumnEmbeddingLayer, keras.layers.Layer))
+    layer_class = _subclass(
+        "ColumnEmbedding", (column_layers.ColumnEmbeddingLayer, keras.layers.Layer)
+    )
     layer_class._embedding_class = staticmethod(layer_for(keras))  # type: ignore[attr-defined]
     return registered(keras, layer_class)
 
 
 def cell_for(keras: types.ModuleType) -> type:
     """Returns the class `GRUCell` for models of a Keras; see `layer_for`."""
-    cell_class = _subclass("GRUCell", (GRUCellBase, keras.layers.Layer))
+    cell_class = _subclass("GRUCell", (gru_cell.GRUCellBase, keras.layers.Layer))
     cell_class._dense_class = keras.layers.Dense  # type: ignore[attr-defined]
     return registered(keras, cell_class)
 
 
-def _layer(name: str, base: type) -> Callable[[types.ModuleType], type]:
+def _layer(base: type) -> Callable[[types.ModuleType], type]:
+    name = base.__name__.removesuffix("Layer")
     return lambda keras: registered(keras, _subclass(name, (base, keras.layers.Layer)))
 
 
@@ -101,40 +106,19 @@ def _subclass(name: str, bases: tuple[type, ...], variable: type | None = None) 
 
 
 _FACTORIES: Mapping[str, Callable[[types.ModuleType], type]] = {
-    "Baseline": _layer("Baseline", BaselineLayer),
-    "BinaryClassHead": _layer("BinaryClassHead", BinaryClassHeadLayer),
+    **{base.__name__.removesuffix("Layer"): _layer(base) for base in _LAYERS},
+    **{base.__name__.removesuffix("Base"): _callback(base) for base in _CALLBACKS},
     "ColumnEmbedding": column_embedding_for,
-    "DenseFeatures": _layer("DenseFeatures", DenseFeaturesLayer),
     "GRUCell": cell_for,
-    "LinearFeatures": _layer("LinearFeatures", LinearFeaturesLayer),
-    "LogisticRegressionHead": _layer("LogisticRegressionHead", LogisticRegressionHeadLayer),
-    "MultiClassHead": _layer("MultiClassHead", MultiClassHeadLayer),
-    "MultiHead": _layer("MultiHead", MultiHeadLayer),
-    "MultiLabelHead": _layer("MultiLabelHead", MultiLabelHeadLayer),
-    "PoissonRegressionHead": _layer("PoissonRegressionHead", PoissonRegressionHeadLayer),
     "Preprocessing": preprocessing_for,
     "RateByStep": lambda keras: registered(
         keras,
         _subclass("RateByStep", (RateByStepBase, keras.optimizers.schedules.LearningRateSchedule)),
     ),
-    "RegressionHead": _layer("RegressionHead", RegressionHeadLayer),
     "RuleOptimizer": lambda keras: registered(
         keras, _subclass("RuleOptimizer", (RuleOptimizerBase, keras.optimizers.Optimizer))
     ),
-    "SequenceFeatures": _layer("SequenceFeatures", SequenceFeaturesLayer),
-    "SequenceHead": _layer("SequenceHead", SequenceHeadLayer),
     "TPUEmbedding": layer_for,
-    "TableSummaryCallback": _callback(TableSummaryCallbackBase),
-    "BestExporter": _callback(BestExporterBase),
-    "LatestExporter": _callback(LatestExporterBase),
-    "StepLog": _callback(StepLogBase),
-    "StopAtStep": _callback(StopAtStepBase),
-    "StopIfHigher": _callback(StopIfHigherBase),
-    "StopIfLower": _callback(StopIfLowerBase),
-    "StopIfNaN": _callback(StopIfNaNBase),
-    "StopIfNoDecrease": _callback(StopIfNoDecreaseBase),
-    "StopIfNoIncrease": _callback(StopIfNoIncreaseBase),
-    "StopWhen": _callback(StopWhenBase),
     "TableModel": lambda keras: _subclass("TableModel", (TableModelBase, keras.Model)),
 }
 

@@ -12,6 +12,9 @@ import tensorflow as tf
 from tf2_engine import errors, preprocessing
 from tf2_engine.types import DType, Initializer, Object, SparseTensor, Tensor, Variable
 
+_TableConfig = tf.tpu.experimental.embedding.TableConfig
+_FeatureConfig = tf.tpu.experimental.embedding.FeatureConfig
+
 
 @dataclasses.dataclass(frozen=True)
 class TableColumn:
@@ -48,8 +51,8 @@ class TableColumn:
     @property
     def feature_config(self) -> Object:
         """The same for the engine."""
-        config = tf.tpu.experimental.embedding.FeatureConfig
-        return config(self.table, max_sequence_length=self.max_sequence_length, name=self.key)
+        length = self.max_sequence_length
+        return _FeatureConfig(self.table, max_sequence_length=length, name=self.key)
 
 
 def embedding_column(
@@ -64,8 +67,8 @@ def embedding_column(
     Args:
         initializer: by default a truncated normal of standard deviation 1 / sqrt(dimension).
     """
-    name = f"tbl_{name_of(categorical_column)}"
-    table = _table(categorical_column, dimension, initializer, combiner, name)
+    name, rows = f"tbl_{name_of(categorical_column)}", num_buckets(categorical_column)
+    table = _TableConfig(rows, dimension, initializer, None, combiner, name)
     return TableColumn(categorical_column, table, max_sequence_length)
 
 
@@ -84,8 +87,8 @@ def shared_embedding_columns(
         max_sequence_lengths: of each column; None is 0 for all.
     """
     joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
-    name = shared_embedding_collection_name or joined
-    table = _table(categorical_columns[0], dimension, initializer, combiner, f"tbl_{name}")
+    name, rows = shared_embedding_collection_name or joined, num_buckets(categorical_columns[0])
+    table = _TableConfig(rows, dimension, initializer, None, combiner, f"tbl_{name}")
     lengths = max_sequence_lengths or [0] * len(categorical_columns)
     return [
         TableColumn(ids, table, length, "shared_embedding")
@@ -110,19 +113,24 @@ def id_column(
     return TableColumn(ids, table, max_sequence_length)
 
 
-def _table(
-    ids: preprocessing.Column,
-    dimension: int,
-    initializer: Initializer | None,
-    combiner: str,
-    name: str,
-) -> Object:
-    config = tf.tpu.experimental.embedding.TableConfig
-    return config(num_buckets(ids), dimension, initializer, None, combiner, name)
+class _Numbers:
+    """The base of features of numbers, whose `shape` may be given as an int."""
+
+    key: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
+        object.__setattr__(self, "shape", shape)
+
+    @property
+    def name(self) -> str:
+        """The name that the feature column had."""
+        return self.key
 
 
 @dataclasses.dataclass(frozen=True)
-class Numeric:
+class Numeric(_Numbers):
     """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type.
 
     Attributes:
@@ -138,18 +146,9 @@ class Numeric:
     default_value: Object = None
     dtype: DType = tf.float32
 
-    def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        object.__setattr__(self, "shape", shape)
-
-    @property
-    def name(self) -> str:
-        """The name that the feature column had."""
-        return self.key
-
 
 @dataclasses.dataclass(frozen=True)
-class SequenceNumeric:
+class SequenceNumeric(_Numbers):
     """A feature with numbers for each step of a sequence, as `sequence_numeric_column`.
 
     Attributes:
@@ -165,15 +164,6 @@ class SequenceNumeric:
     default_value: float = 0.0
     dtype: DType = tf.float32
     normalizer_fn: Callable[[SparseTensor], SparseTensor] | None = None
-
-    def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, int) else tuple(self.shape)
-        object.__setattr__(self, "shape", shape)
-
-    @property
-    def name(self) -> str:
-        """The name that the feature column had."""
-        return self.key
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
     """
     specs: dict[str, Object] = {}
     for column in columns:
-        for key, spec in _specs(column):
+        for key, spec in specs_of(column):
             if specs.setdefault(key, spec) != spec:
                 raise errors.InvalidSpec(
                     f"Feature {key!r} is read as {specs[key]} and as {spec}. Let all columns of a "
@@ -48,7 +48,8 @@ def parsing_receiver(
     return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
 
 
-def _specs(column: Column) -> Iterator[tuple[str, Object]]:
+def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
+    """Yields the features that a column reads: the key of each, and what Examples hold of it."""
     if isinstance(column, str):  # in a cross
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):
@@ -65,7 +66,7 @@ def _specs(column: Column) -> Iterator[tuple[str, Object]]:
 def _specs_of_ids(column: preprocessing.Column) -> Iterator[tuple[str, Object]]:
     if isinstance(column, preprocessing.Crossed):
         for each in column.keys:
-            yield from _specs(each)
+            yield from specs_of(each)
     elif isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         yield from _specs_of_ids(column.column)
         if isinstance(column, preprocessing.Weighted):

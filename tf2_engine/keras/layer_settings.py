@@ -43,7 +43,7 @@ OF_COLUMNS = (
     *(columns.Numeric, columns.SequenceNumeric),
     *(columns.Indicator, columns.PlainEmbedding),
 )
-OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits)
+OF_ENGINE = (columns.ByStep, Quantization, SparseCoreLimits, KerasMomentum, KerasRMSProp)
 
 Instance = TypeVar("Instance")
 
@@ -55,7 +55,6 @@ def _classes() -> dict[str, type]:
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
-        **{each.__name__: each for each in (KerasMomentum, KerasRMSProp)},
         "Embedding": columns.TableColumn,  # as files have it
     }
     return {
@@ -122,6 +121,16 @@ class Configurable:
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
         """Returns a layer of the arguments that `get_config` returned, or read from a file."""
         return cls(**{key: from_file(value) for key, value in config.items()})
+
+
+class PassiveLayer(Configurable):
+    """The base of layers that take inputs of any type as they are, and use no XLA."""
+
+    def __init__(self, name: str | None = None, **options: Object) -> None:
+        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        self._convert_input_args = False
+        self._allow_non_tensor_positional_args = True
+        self.supports_jit = False
 
 
 def plain(argument: Object) -> Object:

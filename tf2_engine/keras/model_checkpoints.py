@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf2_engine import checkpoint_names
 from tf2_engine.keras import optimizer_slots
-from tf2_engine.keras.callbacks.saved_callback import saving_callback
+from tf2_engine.keras.rule_optimizer import value_of
 from tf2_engine.types import Object, Variable
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
@@ -103,14 +103,16 @@ class ModelCheckpoints:
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
         """Returns a callback of Keras that saves checkpoints, every `save_steps` steps."""
-        return saving_callback(self._model, self, max_steps, save_steps)
+        bases = (_SavedModelSteps, tf.keras.callbacks.Callback)
+        return type("SavedModelSteps", bases, {})(self._model, self, max_steps, save_steps)
 
     def _named(self) -> Iterator[tuple[str, Variable]]:
         model = self._model
-        of_tables = {id(each) for each in model.with_tables.weights}
+        of_metrics = [each for metric in model.metrics for each in metric.variables]
+        others = {id(each) for each in (*model.with_tables.weights, *of_metrics)}
         for variable in model.weights:
-            if id(variable) not in of_tables and not _is_of_metric(variable, model):
-                yield self._name_of(variable), optimizer_slots.value_of(variable)
+            if id(variable) not in others:
+                yield model.name_of(variable), value_of(variable)
         for optimizer in self._model.optimizers:
             yield from self._slots(optimizer)
         if "{optimizer}" in self._slot_names:
@@ -127,16 +129,13 @@ class ModelCheckpoints:
         """The names in checkpoints of values that Keras computes from settings and the step."""
         return [self._names.get(name, name) for name in COMPUTED]
 
-    def _name_of(self, variable: Object) -> str:
-        return name_in_checkpoints(variable, self._names)
-
     def _slots(self, optimizer: Object) -> Iterator[tuple[str, Variable]]:
         trained = self._model.trained_by(optimizer)
         for (name, keras_name), variables in optimizer_slots.slots(optimizer):
             for variable, of in zip(variables, trained, strict=True):
                 parts = {
                     "optimizer": self._optimizer_names[id(optimizer)],
-                    "variable": self._name_of(of),
+                    "variable": self._model.name_of(of),
                 }
                 key = self._slot_names.format(**parts, slot=name, keras_slot=keras_name)
                 yield key, variable
@@ -160,10 +159,48 @@ class ModelCheckpoints:
             for name, value in optimizer_slots.numbers(optimizer):
                 key = f"{prefix}/{name}"
                 if key not in self._numbers:
-                    self._numbers[key] = optimizer_slots.constant(value)
+                    self._numbers[key] = tf.Variable(value, trainable=False, dtype=tf.float32)
                 yield key, self._numbers[key]
             if position:  # The first one counts the global step.
                 yield f"{prefix}/iter", optimizer_slots.iterations(optimizer)
+
+
+class _SavedModelSteps:
+    """Saves a model every `save_steps` steps, and at the end of a training.
+
+    Args:
+        max_steps: the step at which training ends; None is the end of the data.
+        save_steps: None saves at the end alone.
+    """
+
+    def __init__(
+        self, model: Object, checkpoints: Object, max_steps: int | None, save_steps: int | None
+    ) -> None:
+        super().__init__()
+        self._of, self._checkpoints = model, checkpoints
+        self._max_steps, self._save_steps = max_steps, save_steps
+        self._first, self._saved = 0, -1
+
+    def on_train_begin(self, logs: Object = None) -> None:
+        """Counts from the step at which the training begins, as estimators and epochs do."""
+        self._first = self._of.global_step
+
+    def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
+        """Saves if it is due; ends the training at the last step."""
+        step = self._of.global_step
+        if self._save_steps and (step - self._first) % self._save_steps == 0:
+            self._save(step)
+        if self._max_steps is not None and step >= self._max_steps:
+            self._of.stop_training = True
+
+    def on_train_end(self, logs: Object = None) -> None:
+        """Saves the last step."""
+        self._save(self._of.global_step)
+
+    def _save(self, step: int) -> None:
+        if step != self._saved:
+            self._checkpoints.save()
+            self._saved = step
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
@@ -180,7 +217,3 @@ def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
         if name.startswith(f"{keras_name}/"):
             return other + name.removeprefix(keras_name)
     return str(name)
-
-
-def _is_of_metric(variable: Object, model: Object) -> bool:
-    return any(variable is each for metric in model.metrics for each in metric.variables)

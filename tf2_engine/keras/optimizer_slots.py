@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import tensorflow as tf
-
-from tf2_engine.keras.rule_optimizer import RuleOptimizerBase
+from tf2_engine.keras.rule_optimizer import RuleOptimizerBase, value_of
 from tf2_engine.types import Object, Variable
 
 
@@ -78,7 +76,8 @@ def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]
             known.get(name, (name, name)): [value_of(each) for each in of] for name, of in pairs
         }
     else:
-        for variable in _variables_of(optimizer):
+        variables = optimizer.variables
+        for variable in variables() if callable(variables) else variables:
             slot = _slot_of(variable, known)
             if slot is not None:
                 variables_of.setdefault(slot, []).append(value_of(variable))
@@ -104,21 +103,6 @@ def _rule_of(optimizer: Object) -> Object:
 def iterations(optimizer: Object) -> Variable:
     """Returns the steps that an optimizer has counted."""
     return value_of(optimizer.iterations)
-
-
-def value_of(variable: Object) -> Variable:
-    """Returns TensorFlow's variable of one of Keras 3."""
-    return variable.value if hasattr(variable, "path") else variable
-
-
-def constant(value: float) -> Variable:
-    """Returns a float32 variable that no step changes, for checkpoints."""
-    return tf.Variable(value, trainable=False, dtype=tf.float32)
-
-
-def _variables_of(optimizer: Object) -> list[Object]:
-    variables = optimizer.variables
-    return list(variables() if callable(variables) else variables)
 
 
 def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:

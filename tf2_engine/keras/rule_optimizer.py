@@ -87,14 +87,15 @@ class RuleOptimizerBase:
         """
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
-        slots = {name: _value(each[number]) for name, each in self._of_slots.variables.items()}
-        rule = self._of_slots.rule
+        slots = {name: value_of(each[number]) for name, each in self._of_slots.variables.items()}
+        rule, weights = self._of_slots.rule, value_of(variable)
         if isinstance(gradient, tf.IndexedSlices) and not rule.updates_all_rows:
-            _update_rows(rule, _value(variable), slots, gradient, rate)
+            _update_rows(rule, weights, slots, gradient, rate)
             return
-        weights = _value(variable)
         gradient = tf.convert_to_tensor(gradient)
-        new, of_slots = rule.update(tf.convert_to_tensor(weights), _tensors(slots), gradient, rate)
+        w = tf.convert_to_tensor(weights)
+        tensors = {name: tf.convert_to_tensor(each) for name, each in slots.items()}
+        new, of_slots = rule.update(w, tensors, gradient, rate)
         weights.assign(new)
         for name, value in of_slots.items():
             slots[name].assign(value)
@@ -165,10 +166,6 @@ def _update_rows(
         slots[name].scatter_update(tf.IndexedSlices(value, ids))
 
 
-def _tensors(slots: Mapping[str, Variable]) -> dict[str, Tensor]:
-    return {name: tf.convert_to_tensor(each) for name, each in slots.items()}
-
-
-def _value(variable: Object) -> Variable:
+def value_of(variable: Object) -> Variable:
     """Returns TensorFlow's variable of one of Keras 3."""
     return variable.value if hasattr(variable, "path") else variable

@@ -22,7 +22,7 @@ from tf2_engine.keras.model_checkpoints import (
 )
 from tf2_engine.keras.no_tables import NoTables
 from tf2_engine.keras.observer import Observer
-from tf2_engine.keras.optimizer_slots import value_of
+from tf2_engine.keras.rule_optimizer import value_of
 from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
 from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
 from tf2_engine.keras.warm_starts import WarmStart, warm_start

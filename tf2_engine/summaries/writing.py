@@ -30,11 +30,7 @@ class TableSummaries:
     """Writes statistics of tables into event files, and files for the projector at the end.
 
     Args:
-        output_dir: of the event files.
-        every_n_steps: the first step is written, and each that comes so many steps after one.
-        projector_rows: how many rows of each table the embedding projector gets when training
-            ends; 0 writes no files for it.
-        labels: what it calls the rows; see `write_projector`.
+        output_dir, every_n_steps, projector_rows, labels: as those of `TableSummaryHook`.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1.

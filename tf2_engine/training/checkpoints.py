@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from tf2_engine import checkpoint_names as names
 from tf2_engine import errors, tf_compat
-from tf2_engine.embedding import TPUEmbedding
-from tf2_engine.specs import TableSpec
-from tf2_engine.training.model_variables import ModelVariables
+from tf2_engine.training.model import Model
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.trainer_specs import RunConfig, WarmStartSettings
-from tf2_engine.types import Object, Variable
+from tf2_engine.training.trainer_specs import WarmStartSettings
+from tf2_engine.types import Object
 
 _NAME = "model.ckpt"
 
@@ -30,27 +28,17 @@ class Checkpoints:
 
     Args:
         directory: where they are.
-        tables, partition_strategy: the tables, and the partitioning of the legacy ones.
+        model: has the tables, the step and the variables.
 
     Attributes:
         at: the checkpoint whose values the variables have; None if they are others.
     """
 
     def __init__(
-        self,
-        directory: str,
-        config: RunConfig,
-        engine: TPUEmbedding,
-        step: Variable,
-        model: ModelVariables,
-        warm_start: str | WarmStartSettings | None,
-        tables: Sequence[TableSpec],
-        partition_strategy: str,
+        self, directory: str, model: Model, warm_start: str | WarmStartSettings | None
     ) -> None:
-        self._directory, self._config = directory, config
-        self._engine, self._step, self._model = engine, step, model
-        self._warm_start = warm_start
-        self._tables, self._partition_strategy = tables, partition_strategy
+        self._directory, self._model, self._warm_start = directory, model, warm_start
+        self._store, self._step = model.store, model.step
         self._saved = tf.Module()
         self._checkpoint: Object = None  # both made with the first variables
         self._manager: Object = None
@@ -66,7 +54,9 @@ class Checkpoints:
 
     def check(self, checkpoint: str) -> None:
         """Raises InvalidInput with the command that converts it if it is of a legacy program."""
-        names.check_converted(checkpoint, self._directory, self._tables, self._partition_strategy)
+        tables = self._model.embedding.engine_spec.tables
+        partitions = getattr(self._model.spec, "partition_strategy", "div")  # of legacy tables
+        names.check_converted(checkpoint, self._directory, tables, partitions)
 
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
         """Restores the step now, and the variables when the first batch creates them.
@@ -98,16 +88,16 @@ class Checkpoints:
     def add_created(self) -> None:
         """Adds the variables that were created to the checkpoint, and restores them."""
         known = vars(self._saved)
-        new = {name: each for name, each in self._model.variables.items() if name not in known}
+        new = {name: each for name, each in self._store.variables.items() if name not in known}
         if self._start and new:  # Else a variable might get the value of another one of its name.
-            names.check_complete(self._start, self._model.variables)
+            names.check_complete(self._start, self._store.variables)
         for name, variable in new.items():
-            if name in self._model.averaged:
-                variable.assign(self._model.variables[self._model.averaged[name]])
+            if name in self._store.averaged:
+                variable.assign(self._store.variables[self._store.averaged[name]])
             setattr(self._saved, name, variable)
         if self._checkpoint is None:
             self._checkpoint = tf.train.Checkpoint(
-                embedding=self._engine, global_step=self._step, variables=self._saved
+                embedding=self._model.engine, global_step=self._step, variables=self._saved
             )
             if self._start:
                 self._restored = self._checkpoint.restore(self._start)
@@ -118,7 +108,7 @@ class Checkpoints:
 
     def keep(self, saver: Saver | None) -> None:
         """Decides how many checkpoints are kept: as a model's saver says, else the config."""
-        config = self._config
+        config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
             most, hours = saver.max_to_keep, saver.keep_checkpoint_every_n_hours
@@ -166,8 +156,8 @@ class Checkpoints:
         others = []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
             variable_name = variable.name.partition(":")[0]
-            if name != variable_name and variable_name in self._model.variables:
-                others.append((name, self._model.variables[variable_name]))
+            if name != variable_name and variable_name in self._store.variables:
+                others.append((name, self._store.variables[variable_name]))
         before = [variable.numpy() for _, variable in others]
         if others:
             reader = tf.train.load_checkpoint(self.at)
@@ -184,11 +174,11 @@ class Checkpoints:
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)
-        for name, variable in self._model.variables.items():
+        for name, variable in self._store.variables.items():
             if variable.trainable and re.match(settings.vars_to_warm_start, name):
                 variable.assign(reader.get_tensor(names.key_of_variable(name)))
-        for table, variable in self._engine.embedding_tables.items():
+        for table, variable in self._model.engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
             if re.match(settings.vars_to_warm_start, name.removeprefix("tbl_")):
                 variable.assign(reader.get_tensor(names.key_of_table(name)))
-        self._engine.load()
+        self._model.engine.load()

@@ -110,8 +110,7 @@ def _taken_twice(feature: str, table: str) -> str:
 class _OfThread(threading.local):
     """Keeps the losses of the replica that is traced in this thread."""
 
-    def __init__(self) -> None:
-        self.step: Differentiations | None = None
+    step: Differentiations | None = None
 
 
 _here = _OfThread()

@@ -32,18 +32,12 @@ def train_and_evaluate(
     return evaluator.finish()
 
 
-class _Evaluator:
+class _Evaluator(tf.compat.v1.train.CheckpointSaverListener):
     """Evaluates a checkpoint after it was written."""
 
     def __init__(self, trainer: Trainer, spec: EvalSpec) -> None:
         self._trainer, self._spec = trainer, spec
         self._results: Results | None = None
-
-    def begin(self) -> None:
-        """Does nothing; a listener has it."""
-
-    def before_save(self, session: None, step: int) -> None:
-        """Does nothing; a listener has it."""
 
     def after_save(self, session: None, step: int) -> None:
         """Evaluates the checkpoint of the step, and exports it if training goes on."""
@@ -52,9 +46,6 @@ class _Evaluator:
             spec.input_fn, spec.steps, spec.hooks, name=spec.name
         )
         self._export(is_last=False)
-
-    def end(self, session: None, step: int) -> None:
-        """Does nothing; a listener has it."""
 
     def finish(self) -> tuple[Results, list[Object]]:
         """Returns the last metrics, and the results of the exporters for the last checkpoint."""

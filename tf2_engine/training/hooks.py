@@ -46,19 +46,6 @@ class _Session:
         return tf.nest.map_structure(lambda variable: variable.numpy(), fetches)
 
 
-class _RunContext:
-    """The context that hooks get."""
-
-    def __init__(self, step: Variable) -> None:
-        self.session = _Session(step)
-        self.original_args = v1.train.SessionRunArgs(None)
-        self.stop_requested = False
-
-    def request_stop(self) -> None:
-        """Ends training after this step."""
-        self.stop_requested = True
-
-
 class HookRunner:
     """Runs hooks around the steps of one call of train, evaluate or predict.
 
@@ -74,7 +61,8 @@ class HookRunner:
         self._hooks_of_call = list(hooks)
         self._hooks: list[Object] = []
         self._fetched: list[dict[int, int]] = []
-        self._step, self._context = step, _RunContext(step)
+        self._step = step
+        self._context = v1.train.SessionRunContext(v1.train.SessionRunArgs(None), _Session(step))
         self._check(self._hooks_of_call)
 
     @property

@@ -90,7 +90,8 @@ class Model:
             if self._on_sparse_cores:
                 self.engine.build()  # Stacks cannot be made while a step is traced.
             self._dummies = dummies.create(table.name for table in engine_spec.tables)
-        self._tables = _tables_of_features(engine_spec)
+        features = engine_spec.features
+        self._tables = {key: features[at].table for key, at in engine_spec.structure.items()}
         self.store = ModelVariables()
         self.saver: Saver | None = None
         self._traced_step: Tensor | None = None
@@ -213,10 +214,3 @@ def _seeded(seed: int | None) -> Iterator[None]:
         yield
     finally:
         random.setstate(state)
-
-
-def _tables_of_features(spec: specs.EngineSpec) -> dict[str, str]:
-    """Returns the table of each feature, by the keys of a batch."""
-    if spec.structure is None:
-        return {each.name: each.table for each in spec.features}
-    return {key: spec.features[place].table for key, place in spec.structure.items()}

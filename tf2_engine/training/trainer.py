@@ -110,16 +110,7 @@ class Trainer:
         self.step = self._model.step
         self.variables: dict[str, Variable] = self._model.store.variables
         self.stop_training = False
-        self._checkpoints = Checkpoints(
-            self.model_dir,
-            self.config,
-            self.engine,
-            self.step,
-            self._model.store,
-            warm_start_from,
-            self._model.embedding.engine_spec.tables,
-            getattr(embedding_config_spec, "partition_strategy", "div"),
-        )
+        self._checkpoints = Checkpoints(self.model_dir, self._model, warm_start_from)
         self._steps: dict[str, Function] = {}
         self._specs: dict[str, ModelSpec] = {}  # the latest result of the model_fn
         self._hooks = HookRunner(self.step)

@@ -259,7 +259,8 @@ class PendingUpdate:
         """Applies the update that is pending and leaves another one pending; returns the op."""
         # One update is pending at a time, also when batches overlap. And it is so in all places or,
         # where a gradient cannot be computed, in none.
-        with run_after([self.flush(), *_other_ops(gradients, self._groups)]):
+        others = gradients if len(self._groups) > 1 else ()
+        with run_after([self.flush(), *(each for core in others for each in core)]):
             puts = []
             for cores, fifo in zip(self._groups, self._fifos, strict=True):
                 with self._kernels.on_core(cores[0]):
@@ -270,7 +271,9 @@ class PendingUpdate:
 
     def flush(self) -> Op:
         """Applies the pending update, if there is one; returns the op."""
-        return run_if(self._some(), self._apply_pending)
+        with self._kernels.on_core(self._groups[0][0]):
+            is_pending = self._fifos[0].some()
+        return run_if(is_pending, self._apply_pending)
 
     def drop(self) -> list[Op]:
         """Drops the pending update, if there is one, or what is left of it; returns the ops."""
@@ -279,10 +282,6 @@ class PendingUpdate:
             with self._kernels.on_core(cores[0]):
                 ops.append(fifo.clear())
         return ops
-
-    def _some(self) -> Tensor:
-        with self._kernels.on_core(self._groups[0][0]):
-            return self._fifos[0].some()
 
     def _take(self) -> list[list[Tensor]]:
         parts = []
@@ -309,11 +308,6 @@ class PendingUpdate:
         return self._apply(Batch(tuple(occurrences), True), gradients, rates)
 
 
-def _other_ops(gradients: PerCore, groups: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Returns the gradients of all cores if they are in several places."""
-    return [each for core in gradients for each in core] if len(groups) > 1 else []
-
-
 class Fifo:
     """A first-in, first-out queue of tuples of tensors, as a resource on a device."""
 
@@ -324,7 +318,13 @@ class Fifo:
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
         """Appends; returns the op. Raises OutOfOrder if too many wait."""
-        with tf.control_dependencies(self.check_room()):
+        has_room = _check(
+            self.queue.size() < MAX_IN_FLIGHT,
+            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
+            "that is enqueued, and `apply_gradients` for each training batch. `reset_batches` "
+            "drops what waits.",
+        )
+        with tf.control_dependencies(has_room):
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -342,15 +342,6 @@ class Fifo:
     def clear(self) -> Op:
         """Drops what waits; returns the op."""
         return _repeat(self.queue.size(), self.queue.dequeue)
-
-    def check_room(self) -> list[Op]:
-        """Checks that one more may wait; returns the ops to wait for."""
-        return _check(
-            self.queue.size() < MAX_IN_FLIGHT,
-            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
-            "that is enqueued, and `apply_gradients` for each training batch. `reset_batches` "
-            "drops what waits.",
-        )
 
     def some(self) -> Tensor:
         """Returns whether anything waits, a scalar bool tensor."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
 
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.host.one_process import check_one_process
-from tf2_engine.backends.interface import EngineCall, EngineCores, device_inside_run
+from tf2_engine.backends.interface import EngineCall, EngineCores, Value, device_inside_run
 from tf2_engine.packed import PackedBatch
 from tf2_engine.types import Nest, Strategy
-
-_Value = TypeVar("_Value")
 
 
 class HostCores(EngineCores):
@@ -38,7 +35,7 @@ class HostCores(EngineCores):
                 "out."
             )
 
-    def call(self, call: EngineCall[_Value]) -> Nest:
+    def call(self, call: EngineCall[Value]) -> Nest:
         # An engine that was made outside of the scope of the strategy under which it is called.
         self._check_strategy(tf.distribute.get_strategy(), f"`{call.name}`")
         if _in_replica_context():
@@ -95,7 +92,7 @@ def _in_replica_context() -> bool:
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
-def _merge_call(call: EngineCall[_Value]) -> Nest:
+def _merge_call(call: EngineCall[Value]) -> Nest:
     """Calls a function once for all replicas; returns this replica's result."""
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:

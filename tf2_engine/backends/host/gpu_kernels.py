@@ -16,23 +16,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import batch
-from tf2_engine.backends.host.kernels import (
-    Raw,
-    Read,
-    Sent,
-    TensorFlowKernels,
-    combine,
-    contribution,
-    rate_of,
-    shaped,
-)
-from tf2_engine.backends.host.update import (
-    Contribution,
-    all_read,
-    new_rows,
-    sum_by_id,
-    update_table,
-)
+from tf2_engine.backends.host import kernels, update
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, TensorFlowKernels
+from tf2_engine.backends.host.update import Contribution
 from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.optimizers import Optimizer
@@ -72,13 +58,13 @@ class GpuKernels(TensorFlowKernels):
         for number, (feature, _, occurrences) in enumerate(pieces):
             if occurrences.cell is None:
                 rows = self._tables[feature.table.name].gather(PARAMETERS, occurrences.ids)
-                activations[number] = combine(feature, rows, occurrences)
+                activations[number] = kernels.combine(feature, rows, occurrences)
             else:
                 of_width.setdefault(feature.table.dim, []).append(number)
         for numbers in of_width.values():
             sums = self._sums([pieces[number] for number in numbers])
             for number, of_piece in zip(numbers, sums, strict=True):
-                activations[number] = shaped(pieces[number].feature, of_piece)
+                activations[number] = kernels.shaped(pieces[number].feature, of_piece)
         return [activations[number] for number in range(len(pieces))]
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
@@ -89,7 +75,7 @@ class GpuKernels(TensorFlowKernels):
             per_core: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
             for feature, core, occurrences, gradient in pieces:
                 if feature.table is plan:
-                    per_core[core].append(contribution(feature, occurrences, gradient))
+                    per_core[core].append(kernels.contribution(feature, occurrences, gradient))
             if not any(per_core):
                 continue
             if _updates_rows_once(table, len(per_core)):
@@ -97,9 +83,9 @@ class GpuKernels(TensorFlowKernels):
                 flat = list(itertools.chain.from_iterable(per_core))
                 groups.setdefault(group, []).append((table, flat))
             else:
-                ops += update_table(table, per_core, rate_of(plan, rates))
+                ops += update.update_table(table, per_core, kernels.rate_of(plan, rates))
         for members in groups.values():
-            ops += _update_together(members, rate_of(members[0][0].plan, rates))
+            ops += _update_together(members, kernels.rate_of(members[0][0].plan, rates))
         return ops
 
     def _sums(self, pieces: Sequence[Read]) -> list[Tensor]:
@@ -146,7 +132,7 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         for (table, of_table), end in zip(members, ends, strict=True)
         for each in of_table
     ]
-    ids, total = sum_by_id(moved)
+    ids, total = update.sum_by_id(moved)
     # Distinct ids are in order of occurrence, and so table by table: a binary search for the end of
     # a table's numbers finds where its ids end, although these are not sorted.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
@@ -163,8 +149,8 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         )
         for name in tables[0].variables
     }
-    with all_read(old):
-        new = new_rows(tables[0].plan.optimizer, old, total, lr)
+    with update.all_read(old):
+        new = update.new_rows(tables[0].plan.optimizer, old, total, lr)
         parts = {name: tf.split(rows, counts) for name, rows in new.items()}
         return [
             op

@@ -102,18 +102,13 @@ class KernelSet(abc.ABC):
         """
 
 
-class KernelsOfPlan(KernelSet):
-    """A set of kernels that computes by itself, on the variables that `tables` holds by then."""
-
-    def __init__(self, plan: Plan, tables: Mapping[str, Table]) -> None:
-        self._plan = plan
-        self._tables = tables
-
-
-class TensorFlowKernels(KernelsOfPlan):
-    """A step on TensorFlow's ops, for any table."""
+class TensorFlowKernels(KernelSet):
+    """A step on TensorFlow's ops, for any table, on the variables that `tables` holds by then."""
 
     name = "TensorFlow's ops"
+
+    def __init__(self, plan: Plan, tables: Mapping[str, Table]) -> None:
+        self._plan, self._tables = plan, tables
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
@@ -138,6 +133,12 @@ class TensorFlowKernels(KernelsOfPlan):
                 rate = rate_of(table, rates)
                 ops += update_table(self._tables[table.name], contributions, rate)
         return ops
+
+
+def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
+    """Returns the tables of features, each once, in their order in the plan."""
+    names = {feature.table.name for feature in features}
+    return [table for table in plan.tables if table.name in names]
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelsOfPlan, Raw, Read, Sent
+from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent
 from tf2_engine.backends.interface import Rates
 from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
 from tf2_engine.config_proto import optimizer_proto
@@ -45,7 +45,7 @@ def has_native_rule(table: TablePlan) -> bool:
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
 
-class NativeKernels(KernelsOfPlan):
+class NativeKernels(KernelSet):
     """A step on the native ops, for tables that they support.
 
     Args:
@@ -58,19 +58,15 @@ class NativeKernels(KernelsOfPlan):
     def __init__(
         self, ops: Object, plan: Plan, tables: Mapping[str, Table], arithmetic: str
     ) -> None:
-        super().__init__(plan, tables)
-        self._ops = ops
-        self._arithmetic = arithmetic
-
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        return self._occurrences(pieces, check_ids=True)
+        self._plan, self._tables = plan, tables
+        self._ops, self._arithmetic = ops, arithmetic
 
     def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         # Lookups and updates check ids as they read them; to read all ids before that takes a tenth
         # of the time of a lookup.
-        return self._occurrences(pieces, check_ids=False)
+        return self.occurrences(pieces, check_ids=False)
 
-    def _occurrences(self, pieces: Sequence[Raw], check_ids: bool) -> list[Occurrences]:
+    def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
         drop = self._plan.out_of_range_ids == "drop"
         read: list[Occurrences | None] = []
         fused: list[tuple[FeaturePlan, RawIds, int]] = []
@@ -93,7 +89,7 @@ class NativeKernels(KernelsOfPlan):
         return True
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
-        used = self._tables_of([read.feature for read in pieces])
+        used = kernels.tables_of(self._plan, [read.feature for read in pieces])
         compact = [read.occurrences.compact() for read in pieces]
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
@@ -106,7 +102,7 @@ class NativeKernels(KernelsOfPlan):
         return activations
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        used = self._tables_of([sent.feature for sent in pieces])
+        used = kernels.tables_of(self._plan, [sent.feature for sent in pieces])
         compact = [sent.occurrences.compact() for sent in pieces]
         variables = [
             shard
@@ -175,7 +171,6 @@ class NativeKernels(KernelsOfPlan):
         compact: Sequence[OccurrenceTensors],
     ) -> dict[str, Object]:
         """Returns the arguments that lookups and updates share: the rows of the pieces."""
-        position = {table.name: number for number, table in enumerate(used)}
         return {
             "ids": [piece.ids for piece in compact],
             "cells": [piece.cell for piece in compact],
@@ -184,16 +179,20 @@ class NativeKernels(KernelsOfPlan):
             "strategy": self._plan.partition_strategy,
             "rows": [table.rows for table in used],
             "dims": [table.dim for table in used],
-            "table_of": [position[piece[0].table.name] for piece in pieces],
-            "where": [piece[0].where for piece in pieces],
+            **places(used, pieces),
         }
-
-    def _tables_of(self, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-        names = {feature.table.name for feature in features}
-        return [table for table in self._plan.tables if table.name in names]
 
     def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
         return self._tables[table.name].variables[name]
+
+
+def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
+    """Returns the arguments that say of which table each piece is."""
+    position = {table.name: number for number, table in enumerate(tables)}
+    return {
+        "table_of": [position[piece[0].table.name] for piece in pieces],
+        "where": [piece[0].where for piece in pieces],
+    }
 
 
 def _one_per_cell(feature: FeaturePlan, raw: RawIds) -> Occurrences | None:

@@ -1,19 +1,20 @@
-"""The cores of an engine whose work is done by tasks of a cluster."""
+"""The cores of an engine whose work is done by tasks of a cluster: several, or one function's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.cores import HostCores
+from tf2_engine.backends.host.one_process import check_one_process
 from tf2_engine.graph_mode import building_graph
-from tf2_engine.placement import Servers, workers_of_cores
+from tf2_engine.placement import Layout, Servers, workers_of_cores
 from tf2_engine.plan import TablePlan
 from tf2_engine.tables import VariableFactory, variable_factory
-from tf2_engine.types import Initializer, Variable
+from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
@@ -41,11 +42,7 @@ class PsCores(ServerCores):
                 f"{tf.distribute.get_strategy()!r} is in scope, but the ps driver places cores and "
                 "tables by itself. Make the engine outside of the strategy."
             )
-        if hosts not in (None, 1):
-            raise errors.InvalidSpec(
-                f"`num_hosts`={hosts}: parameter servers hold the rows, and hosts of a TPU cannot "
-                "be emulated beside them. Leave `num_hosts` out."
-            )
+        _check_hosts(hosts)
         super().__init__(len(workers) if count is None else count, 1)
         self.devices = tuple(
             workers[worker] for worker in workers_of_cores(self.count, len(workers))
@@ -56,6 +53,55 @@ class PsCores(ServerCores):
     def on_core(self, core: int) -> AbstractContextManager[None]:
         device: AbstractContextManager[None] = tf.device(self.devices[core])
         return device
+
+
+class StrategyCores(ServerCores):
+    """One core, on whichever worker runs the function; parameter servers hold the tables.
+
+    With `synchronous` steps of so many functions, each of them is one core of the step, and passes
+    its own values alone.
+
+    Raises InvalidSpec outside of a ParameterServerStrategy, with several replicas a worker, and for
+    numbers of cores and hosts, which are not emulated here.
+    """
+
+    def __init__(
+        self,
+        count: int | None,
+        hosts: int | None,
+        *,
+        layout: Layout,
+        whole_up_to: int,
+        synchronous: int | None = None,
+    ) -> None:
+        strategy = tf.distribute.get_strategy()
+        if not is_server_strategy(strategy):
+            raise errors.InvalidSpec(
+                f"driver='ps' needs a tf.distribute.ParameterServerStrategy, but {strategy!r} is "
+                "in scope. Make the engine inside `strategy.scope()` of one, or leave `driver` out."
+            )
+        _check_numbers(count, hosts, int(strategy.num_replicas_in_sync))
+        super().__init__(synchronous, 1)
+        self.servers = Servers(_server_devices(), layout, whole_up_to)
+        self.variable_factory = variable_factory(servers=self.servers)
+
+    def core_of(self, device: str) -> int:
+        raise errors.InvalidInput(
+            f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
+            "on the worker that the coordinator gives it to. Leave it out."
+        )
+
+    def _check_strategy(self, strategy: Strategy, call: str) -> None:
+        if not is_server_strategy(strategy):
+            check_one_process(strategy, call)
+
+    def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
+        return [dict(values)]
+
+
+def is_server_strategy(strategy: Strategy) -> bool:
+    """Returns whether a strategy is one whose functions a ClusterCoordinator schedules."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
 def _in_a_graph(factory: VariableFactory) -> VariableFactory:
@@ -72,3 +118,34 @@ def _in_a_graph(factory: VariableFactory) -> VariableFactory:
         return factory(table, name, shapes, initializer)
 
     return make
+
+
+def _server_devices() -> tuple[str, ...]:
+    """Returns the CPU of each parameter server to which this process is connected."""
+    names = [device.name for device in tf.config.list_logical_devices("CPU")]
+    specs = [tf.DeviceSpec.from_string(name) for name in names]
+    servers = [spec for spec in specs if (spec.job, spec.device_index) == ("ps", 0)]
+    return tuple(spec.to_string() for spec in sorted(servers, key=lambda spec: spec.task))
+
+
+def _check_numbers(count: int | None, hosts: int | None, replicas: int) -> None:
+    if count not in (None, 1):
+        raise errors.InvalidSpec(
+            f"`num_cores`={count}: under ParameterServerStrategy each function that is scheduled "
+            f"is one core. Leave it out; `synchronous`={count} makes steps of {count} functions."
+        )
+    _check_hosts(hosts)
+    if replicas != 1:
+        raise errors.InvalidSpec(
+            f"The workers of the ParameterServerStrategy have {replicas} replicas each, one for "
+            "each GPU, but a function that is scheduled is one core here. Give each worker one GPU "
+            "(CUDA_VISIBLE_DEVICES), and start more workers."
+        )
+
+
+def _check_hosts(hosts: int | None) -> None:
+    if hosts not in (None, 1):
+        raise errors.InvalidSpec(
+            f"`num_hosts`={hosts}: parameter servers hold the rows, and hosts of a TPU cannot be "
+            "emulated beside them. Leave `num_hosts` out."
+        )

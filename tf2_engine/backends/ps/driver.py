@@ -70,13 +70,11 @@ class PsDriver(HostDriver):
         self._cores: PsCores | None = None
 
     def __repr__(self) -> str:
+        kernels = self._configured.kernels if self._configured else ServerKernels
         return (
             f"<PsDriver {len(self._tables)} tables, {len(self._workers)} workers, "
-            f"{len(self.servers.devices)} servers, {self.servers.layout}, {self._kernels_name()}>"
+            f"{len(self.servers.devices)} servers, {self.servers.layout}, {kernels.name}>"
         )
-
-    def _kernels_name(self) -> str:
-        return self._configured.kernels.name if self._configured else ServerKernels.name
 
     def cores(self, count: int | None, hosts: int | None) -> PsCores:
         self._cores = PsCores(count, hosts, self._workers, self.servers)

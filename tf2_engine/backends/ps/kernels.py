@@ -11,18 +11,18 @@ are sent summed.
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent
+from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent, tables_of
 from tf2_engine.backends.interface import PerCore, Rates
 from tf2_engine.backends.ps.cores import ServerCores
-from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on, tables_of
+from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on
 from tf2_engine.backends.ps.messages import Message, Messages, Wire
 from tf2_engine.backends.ps.native_ends import NativeCoreEnd, NativeServerEnd
-from tf2_engine.backends.ps.plain_ends import PlainCoreEnd, PlainServerEnd
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.graph_mode import run_after
 from tf2_engine.native import loading
@@ -56,9 +56,9 @@ class ServerKernels(KernelSet):
         self._before_update: Sequence[Op] = ()
         ops = loading.load().ops if native else None
         servers = cores.servers.devices
-        self._core: CoreEnd = PlainCoreEnd(plan, len(servers), wire)
-        plain = PlainServerEnd(tables, wire)
-        self._servers: list[ServerEnd] = [plain] * len(servers)
+        self._core = CoreEnd(plan, len(servers), wire)
+        plain = ServerEnd(tables, wire)
+        self._servers = [plain] * len(servers)
         if ops is not None:
             if native >= set(cores.devices):
                 self._core = NativeCoreEnd(plan, len(servers), wire, ops)
@@ -163,3 +163,40 @@ class ServerKernels(KernelSet):
 
     def _tables_with_features(self) -> list[TablePlan]:
         return tables_of(self._plan, self._plan.features)
+
+
+class LockedKernels(ServerKernels):
+    """Kernels of functions of several workers, whose updates of a server do not mix.
+
+    An update reads rows and slots, and writes them. Between two of one row that run at the same
+    time one would be lost, or parameters would be of one and slots of the other. So each holds a
+    lock of the server.
+    """
+
+    def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
+        super().__init__(plan, tables, cores)
+        # Tasks keep what has a name until they end: another engine must not find it.
+        name = f"tf2_engine/{uuid.uuid4().hex}"
+        self._mutexes = []
+        for device in cores.servers.devices:
+            with tf.init_scope(), tf.device(device):
+                self._mutexes.append(tf.raw_ops.MutexV2(container="", shared_name=name))
+
+    def _update_on(
+        self,
+        server: int,
+        here: Sequence[PartOfTable],
+        messages: Sequence[Message],
+        rates: Rates,
+    ) -> list[Op]:
+        # Whatever comes from the worker is here before the lock is taken: if the worker dies, or is
+        # slow, nobody waits for it.
+        received = [(tf.identity(ids), tf.identity(gradients)) for ids, gradients in messages]
+        rates = [tf.identity(rate) for rate in rates]
+        with run_after([*tf.nest.flatten(received), *rates]):
+            lock = tf.raw_ops.MutexLock(mutex=self._mutexes[server])
+            with run_after([lock]):
+                ops = super()._update_on(server, here, received, rates)
+            # The lock is held for as long as somebody is to consume it.
+            with run_after(ops):
+                return [tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)]

@@ -11,19 +11,16 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of
-from tf2_engine.backends.host.native_kernels import NativeKernels, has_native_rule, looks_up_rows
-from tf2_engine.backends.interface import Rates
-from tf2_engine.backends.ps.ends import (
-    Asked,
-    CoreEnd,
-    PartOfTable,
-    ServerEnd,
-    placement_of,
-    tables_of,
+from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of, tables_of
+from tf2_engine.backends.host.native_kernels import (
+    NativeKernels,
+    has_native_rule,
+    looks_up_rows,
+    places,
 )
+from tf2_engine.backends.interface import Rates
+from tf2_engine.backends.ps.ends import Asked, CoreEnd, PartOfTable, ServerEnd, placement_of
 from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
-from tf2_engine.backends.ps.plain_ends import PlainServerEnd
 from tf2_engine.batch import Occurrences, OccurrenceTensors
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -42,8 +39,8 @@ class NativeCoreEnd(CoreEnd):
     """
 
     def __init__(self, plan: Plan, servers: int, wire: Wire, ops: Object) -> None:
-        super().__init__(plan, servers)
-        self._wire, self._ops = wire, ops
+        super().__init__(plan, servers, wire)
+        self._ops = ops
         self._reading = NativeKernels(ops, plan, {}, "tpu")
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
@@ -60,7 +57,7 @@ class NativeCoreEnd(CoreEnd):
     def ask(self, pieces: Sequence[Read]) -> Asked:
         features = [piece.feature for piece in pieces]
         tables = tables_of(self._plan, features)
-        return _NativeAsked(self._ops, pieces, tables, self._on_servers(features))
+        return _NativeAsked(pieces, tables, self._on_servers(features), self._ops)
 
     def send(self, pieces: Sequence[Sent]) -> Messages:
         features = [piece.feature for piece in pieces]
@@ -74,7 +71,7 @@ class NativeCoreEnd(CoreEnd):
             wire=self._wire,
             dims=[table.dim for table in tables],
             num_servers=len(here),
-            **_places(tables, pieces),
+            **places(tables, pieces),
             **_routes(tables, list(here)),
         )
         return dict(zip(here, zip(sent.numbers, sent.floats, strict=True), strict=True))
@@ -83,28 +80,31 @@ class NativeCoreEnd(CoreEnd):
 class _NativeAsked(Asked):
     def __init__(
         self,
-        ops: Object,
         pieces: Sequence[Read],
         tables: Sequence[TablePlan],
         here: Mapping[int, Sequence[PartOfTable]],
+        ops: Object,
     ) -> None:
-        self._ops, self._pieces, self._tables, self._here = ops, pieces, tables, here
-        routed = ops.tf2_engine_route(
-            ids=[piece.occurrences.ids for piece in pieces],
-            num_servers=len(here),
-            tables_on=[len(parts) for parts in here.values()],
-            **_places(tables, pieces),
-            **_routes(tables, list(here)),
+        self._ops = ops
+        super().__init__(pieces, tables, here)
+
+    def _requests(self) -> dict[int, Tensor]:
+        routed = self._ops.tf2_engine_route(
+            ids=[piece.occurrences.ids for piece in self._pieces],
+            num_servers=len(self._here),
+            tables_on=[len(parts) for parts in self._here.values()],
+            **places(self._tables, self._pieces),
+            **_routes(self._tables, list(self._here)),
         )
-        self._positions = list(routed.positions)
-        self.requests = dict(zip(here, routed.requests, strict=True))
+        self._position_of = list(routed.positions)
+        return dict(zip(self._here, routed.requests, strict=True))
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
         fused = [n for n, p in enumerate(self._pieces) if looks_up_rows(p.feature.table)]
         activations = dict(zip(fused, self._combined(fused, answers), strict=True))
         for number, (feature, _, occurrences) in enumerate(self._pieces):
             if number not in activations:
-                rows = self._rows(feature.table, answers, self._positions[number])
+                rows = self._rows(feature.table, answers, self._position_of[number])
                 plain = occurrences if occurrences.splits is None else occurrences.explicit()
                 activations[number] = combine(feature, rows, plain)
         return [activations[number] for number in range(len(self._pieces))]
@@ -114,11 +114,10 @@ class _NativeAsked(Asked):
             return []
         pieces = [self._pieces[number] for number in numbers]
         compact = [piece.occurrences.compact() for piece in pieces]
-        places = _places(self._tables, pieces)
         activations: list[Tensor] = self._ops.tf2_engine_combine(
             requests=list(self.requests.values()),
             answers=[answers[server] for server in self._here],
-            ids=[self._positions[number] for number in numbers],
+            ids=[self._position_of[number] for number in numbers],
             cells=[each.cell for each in compact],
             gains=[each.gain for each in compact],
             num_cells=[each.num_cells for each in compact],
@@ -128,8 +127,7 @@ class _NativeAsked(Asked):
             ],
             dims=[table.dim for table in self._tables],
             sizes=[list(piece.feature.output_shape) for piece in pieces],
-            table_of=places["table_of"],
-            where=places["where"],
+            **places(self._tables, pieces),
         )
         return activations
 
@@ -155,13 +153,12 @@ class NativeServerEnd(ServerEnd):
     """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
 
     Args:
-        wire: the form of the gradients that come.
         ops: from `native.loading`.
     """
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire, ops: Object) -> None:
-        super().__init__(tables)
-        self._ops, self._plain = ops, PlainServerEnd(tables, wire)
+        super().__init__(tables, wire)
+        self._ops = ops
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
         variables = [each.of(self._tables).variables[PARAMETERS][0] for each in here]
@@ -179,7 +176,7 @@ class NativeServerEnd(ServerEnd):
         plain = {each.table.name for each in here if each not in fused}
         ops: list[Op] = []
         if plain:
-            ops += self._plain.update_some(here, messages, rates, plain)
+            ops += self._update_some(here, messages, rates, plain)
         if fused:
             ops.append(self._receive(here, fused, messages, rates))
         return ops
@@ -209,15 +206,6 @@ class NativeServerEnd(ServerEnd):
             names=[f"Table {table.name!r}" for table, _ in fused],
             **_parts(fused),
         )
-
-
-def _places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
-    """Returns the arguments that say of which table each piece is."""
-    position = {table.name: number for number, table in enumerate(tables)}
-    return {
-        "table_of": [position[piece[0].table.name] for piece in pieces],
-        "where": [piece[0].where for piece in pieces],
-    }
 
 
 def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:

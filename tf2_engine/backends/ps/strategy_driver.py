@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.batch_queue import BatchQueues
+from tf2_engine.backends.host.batch_queue import BatchQueues, GraphBatchQueue
 from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
 from tf2_engine.backends.host.kernels import KernelSet
 from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
-from tf2_engine.backends.ps.kernels import ServerKernels
+from tf2_engine.backends.ps.cores import StrategyCores
+from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
-from tf2_engine.backends.ps.locks import LockedKernels
 from tf2_engine.backends.ps.messages import Messages
-from tf2_engine.backends.ps.strategy_cores import StrategyCores
-from tf2_engine.backends.ps.traced_queues import TracedQueues
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
 from tf2_engine.plan import Plan
@@ -46,6 +45,8 @@ class StrategyPsDriver(HostDriver):
     """
 
     strategies = (tf.distribute.ParameterServerStrategy,)
+
+    _kernels: ServerKernels
 
     def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
         super().__init__(native=False)
@@ -78,12 +79,20 @@ class StrategyPsDriver(HostDriver):
             )
 
     def cores(self, count: int | None, hosts: int | None) -> StrategyCores:
-        return self._make_cores(count, hosts, None)
+        return self.synchronous_cores(None, count, hosts)
 
     def synchronous_cores(
-        self, synchronous: int, count: int | None, hosts: int | None
+        self, synchronous: int | None, count: int | None, hosts: int | None
     ) -> StrategyCores:
-        return self._make_cores(count, hosts, synchronous)
+        self._cores = StrategyCores(
+            count,
+            hosts,
+            layout=self._layout,
+            whole_up_to=self._whole_up_to,
+            synchronous=synchronous,
+        )
+        self._synchronous = synchronous
+        return self._cores
 
     def configure(self, plan: Plan) -> Op:
         op = super().configure(plan)
@@ -105,7 +114,7 @@ class StrategyPsDriver(HostDriver):
         configured = self._ready()
         check_rules(configured.plan)
         assert self._lanes is not None
-        lanes, kernels = self._lanes, self._kernels()
+        lanes, kernels = self._lanes, self._kernels
         with tf.name_scope(name or "collect_gradients"):
             batch = configured.queues.named(name).take_looked_up()
 
@@ -125,8 +134,7 @@ class StrategyPsDriver(HostDriver):
                 f"{self._synchronous}. In each step schedule a function for every core, which "
                 "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
             )
-        kernels = self._kernels()
-        self._apply_all(self._lanes.take(kernels.servers_in_use()), list(rates))
+        self._apply_all(self._lanes.take(self._kernels.servers_in_use()), list(rates))
         self._lanes.begin_step()
 
     def reset_batches(self) -> Op:
@@ -139,37 +147,19 @@ class StrategyPsDriver(HostDriver):
             self._lanes.reset()
         super().reset_batches()
 
-    def _make_cores(
-        self, count: int | None, hosts: int | None, synchronous: int | None
-    ) -> StrategyCores:
-        self._cores = StrategyCores(
-            count,
-            hosts,
-            layout=self._layout,
-            whole_up_to=self._whole_up_to,
-            synchronous=synchronous,
-        )
-        self._synchronous = synchronous
-        return self._cores
-
-    def _kernels(self) -> ServerKernels:
-        assert self._configured is not None
-        kernels = self._configured.kernels
-        assert isinstance(kernels, ServerKernels)
-        return kernels
-
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
         # The updates of synchronous steps come one after the other, from the coordinator.
         kind = ServerKernels if self._synchronous else LockedKernels
-        return kind(plan, self._tables, self._cores)
+        self._kernels = kind(plan, self._tables, self._cores)
+        return self._kernels
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        return TracedQueues(plan)
+        return _TracedQueues(plan)
 
     def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
         """Returns the function that applies a step, traced once for messages of any size."""
-        kernels = self._kernels()
+        kernels = self._kernels
         message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
         of_core = dict.fromkeys(kernels.servers_in_use(), message)
         rates = [tf.TensorSpec([], tf.float32)] * len(plan.dynamic_rates)
@@ -182,6 +172,33 @@ class StrategyPsDriver(HostDriver):
             apply, input_signature=signature, autograph=False
         )
         return function
+
+
+class _TracedQueues(BatchQueues):
+    """The queues of functions that are scheduled, by the name of the batches.
+
+    Workers run functions at the same time. A batch that waited in a queue of the cluster could be
+    taken by another function than the one that enqueued it, so the calls of a step are matched in
+    one trace, as those in a `tf.Graph` are, and nothing is left behind when a function fails or
+    runs again.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = dataclasses.replace(plan, num_cores=1)
+        self._of_names: dict[str | None, GraphBatchQueue] = {}
+
+    def named(self, name: str | None) -> GraphBatchQueue:
+        """Returns the queue of a name; raises OutOfOrder outside of a tf.function."""
+        if not tf.inside_function():
+            raise errors.OutOfOrder(
+                "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
+                "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
+                "a worker. To look up by itself there is `embedding_lookup`."
+            )
+        return self._of_names.setdefault(name, GraphBatchQueue(self._plan))
+
+    def reset(self) -> Op:
+        return [queue.reset() for queue in self._of_names.values()]
 
 
 def _refuse_update(gradients: PerCore, rates: Rates) -> Op:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCall
+from tf2_engine.backends.interface import EngineCall, Value
 from tf2_engine.backends.tpu.cores import TpuCores
 from tf2_engine.types import Nest
-
-_Value = TypeVar("_Value")
 
 
 class SparseCoreCores(TpuCores):
@@ -19,7 +15,7 @@ class SparseCoreCores(TpuCores):
     `strategy.run`.
     """
 
-    def call(self, call: EngineCall[_Value]) -> Nest:
+    def call(self, call: EngineCall[Value]) -> Nest:
         if tf_compat.tpu_computation_graph() is None:
             raise errors.OutOfOrder(
                 f"`{call.name}` is called outside of `strategy.run`. SparseCores have no queue of "

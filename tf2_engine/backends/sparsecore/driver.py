@@ -59,7 +59,6 @@ class SparseCoreDriver(ReplicaDriver):
         self._strategy = tf.distribute.get_strategy()
         self._topology = topologies.read_topology(self._strategy)
         self._limits = SparseCoreLimits.of(limits)
-        self._plan: Plan | None = None
         self._tables: tuple[DeviceTable, ...] = ()
         self._batches: weakref.WeakKeyDictionary[Object, _Batches] = weakref.WeakKeyDictionary()
 
@@ -145,11 +144,6 @@ class SparseCoreDriver(ReplicaDriver):
     def reset_batches(self) -> Op:
         # A batch is tensors of its computation, and ends with it.
         return to_run(None)
-
-    def _ready(self) -> Plan:
-        if self._plan is None:
-            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
-        return self._plan
 
     def _of_core(self) -> _Batches:
         computation = tf_compat.tpu_computation_context()

@@ -19,7 +19,7 @@ MOST_MINIBATCHES = 64
 
 
 class PackedIds(NamedTuple):
-    """The ids of one stack on one core, as the lookup and the update take them.
+    """The ids of one stack on one core: arguments of the ops that look up and update.
 
     By sending SparseCore and receiving one: pointers to the ends, the samples, the rows of the
     shard, and the gains; all one-dimensional, int32 and float32. What is beyond the unpadded sizes
@@ -30,7 +30,7 @@ class PackedIds(NamedTuple):
     sorted_sample_ids: Tensor
     sorted_token_ids: Tensor
     sorted_gains: Tensor
-    minibatches: Tensor
+    num_minibatches_per_physical_sparse_core: Tensor
 
 
 class OnHost(NamedTuple):
@@ -74,7 +74,8 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
             tensors=ids[:4], unpadded_sizes=[num_pointers, *[num_ids] * 3]
         )
         copied: Sequence[Tensor] = tf.raw_ops.TPUAnnotateTensorsWithDynamicShape(tensors=tensors)
-        on_device[name] = PackedIds(copied[0], copied[1], copied[2], copied[3], ids.minibatches)
+        minibatches = ids.num_minibatches_per_physical_sparse_core
+        on_device[name] = PackedIds._make([*copied, minibatches])
     return on_device
 
 
@@ -145,13 +146,7 @@ def _pack(stack: Stack, limits: SparseCoreLimits, ordered: Sequence[Sequence[Ten
         allow_id_dropping=limits.allow_id_dropping,
         **_of_stack(stack),
     )
-    ids = PackedIds(
-        packed.row_pointers,
-        packed.sorted_sample_ids,
-        packed.sorted_token_ids,
-        packed.sorted_gains,
-        packed.num_minibatches_per_sc,
-    )
+    ids = PackedIds._make([*packed[:4], packed.num_minibatches_per_sc])
     return OnHost(ids, packed.row_pointers_unpadded_size, packed.ids_unpadded_size)
 
 

@@ -20,12 +20,8 @@ def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: 
     """
     quantization = stack.tables[0].quantization
     return tf.raw_ops.XlaSparseDenseMatmulWithStaticBufferSize(
-        row_pointers=ids.row_pointers,
-        sorted_sample_ids=ids.sorted_sample_ids,
-        sorted_token_ids=ids.sorted_token_ids,
-        sorted_gains=ids.sorted_gains,
+        **ids._asdict(),
         embedding_table=parameters,
-        num_minibatches_per_physical_sparse_core=ids.minibatches,
         input_size=stack.samples,
         quantization_config_low=quantization.lower if quantization else 0.0,
         quantization_config_high=quantization.upper if quantization else 0.0,

@@ -90,14 +90,10 @@ def updated(
     rule = RULES[type(optimizer).__name__]
     low, high = optimizer.clip_weight_min, optimizer.clip_weight_max
     outputs = getattr(tf.raw_ops, f"XlaSparseDenseMatmulGradWith{rule.op}AndStaticBufferSize")(
-        row_pointers=ids.row_pointers,
-        sorted_sample_ids=ids.sorted_sample_ids,
-        sorted_token_ids=ids.sorted_token_ids,
-        sorted_gains=ids.sorted_gains,
+        **ids._asdict(),
         activation_gradients=gradients,
         learning_rate=rate,
         embedding_table=variables[PARAMETERS],
-        num_minibatches_per_physical_sparse_core=ids.minibatches,
         clip_weight_min=-np.inf if low is None else low,
         clip_weight_max=np.inf if high is None else high,
         table_name=stack.name,

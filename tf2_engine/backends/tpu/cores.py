@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCall, EngineCores, StepInputs, device_inside_run
-from tf2_engine.backends.tpu import checks
-from tf2_engine.backends.tpu.topology import (
-    Topology,
-    per_replica,
+from tf2_engine.backends.interface import (
+    EngineCall,
+    EngineCores,
+    StepInputs,
+    Value,
+    device_inside_run,
 )
+from tf2_engine.backends.tpu import checks, topology
 from tf2_engine.plan import Plan
 from tf2_engine.tables import variable_factory
 from tf2_engine.types import Nest
-
-_Value = TypeVar("_Value")
 
 
 class TpuCores(EngineCores):
@@ -29,7 +27,7 @@ class TpuCores(EngineCores):
 
     tables_on_device = True
 
-    def __init__(self, of_tpu: Topology, count: int | None, hosts: int | None) -> None:
+    def __init__(self, of_tpu: topology.Topology, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
         self._topology = of_tpu
         self.count, self.hosts = len(of_tpu.cores), len(of_tpu.hosts)
@@ -44,7 +42,7 @@ class TpuCores(EngineCores):
                     f"`{name}`={expected}, but the TPU has {actual}. Leave `{name}` out."
                 )
 
-    def call(self, call: EngineCall[_Value]) -> Nest:
+    def call(self, call: EngineCall[Value]) -> Nest:
         if tf_compat.tpu_computation_graph() is not None:
             results = call.function({0: call.read(call.values)})
             return results[0] if isinstance(results, list) else results
@@ -53,7 +51,7 @@ class TpuCores(EngineCores):
                 f"`{call.name}` is called outside of `strategy.run`. On a TPU each core looks its "
                 "own batch up: call it inside the function that `strategy.run` runs."
             )
-        parts = per_replica(self._strategy, dict(call.values))
+        parts = topology.per_replica(self._strategy, dict(call.values))
         return call.function({core: call.read(part) for core, part in enumerate(parts)})
 
     def core_of(self, device: str) -> int:

@@ -38,7 +38,6 @@ class TpuDriver(ReplicaDriver):
     def __init__(self, topology: Topology | None = None, *, initialize: bool = True) -> None:
         self._topology = topology or topologies.read_topology(tf.distribute.get_strategy())
         self._initialize = initialize
-        self._plan: Plan | None = None
         self._config = b""
         self._transfers: dict[transfer.Transfer, tuple[Mapping[str, Table], Function]] = {}
 
@@ -139,11 +138,6 @@ class TpuDriver(ReplicaDriver):
         )
         transfer.set_name(op, name)
         return to_run(op)
-
-    def _ready(self) -> Plan:
-        if self._plan is None:
-            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
-        return self._plan
 
     def _check_entries(self, number: int, expected: int) -> None:
         if number != expected:

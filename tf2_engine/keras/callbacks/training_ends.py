@@ -105,30 +105,25 @@ class _StopByEvaluationsBase(StopWhenBase):
         self._metric, self._limit, self._min_steps = metric, limit, min_steps
 
     def _is_reached(self) -> bool:
-        return self._is_reached_by(Evaluations(self._directory, self._metric, self._min_steps))
-
-    def _is_reached_by(self, evaluations: Evaluations) -> bool:
         raise NotImplementedError
 
-    @property
-    def _directory(self) -> str:
-        directory: str | None = self.model.eval_dir
-        if directory is None:
+    def _evaluations(self) -> Evaluations:
+        if self.model.eval_dir is None:
             raise errors.InvalidInput(
                 f"{type(self).__name__}: the model keeps no checkpoints, so no evaluations either. "
                 "Call its `keep_checkpoints` with a folder before `fit`."
             )
-        return directory
+        return Evaluations(self.model.eval_dir, self._metric, self._min_steps)
 
 
 class _StopIfStuckBase(_StopByEvaluationsBase):
-    def _is_reached_by(self, evaluations: Evaluations) -> bool:
-        return evaluations.stuck(int(self._limit), self._beyond)
+    def _is_reached(self) -> bool:
+        return self._evaluations().stuck(int(self._limit), self._beyond)
 
 
 class _StopIfCrossedBase(_StopByEvaluationsBase):
-    def _is_reached_by(self, evaluations: Evaluations) -> bool:
-        return evaluations.crossed(self._limit, self._beyond)
+    def _is_reached(self) -> bool:
+        return self._evaluations().crossed(self._limit, self._beyond)
 
 
 class StopIfNoDecreaseBase(_StopIfStuckBase):

@@ -116,8 +116,8 @@ class MultiClassHeadLayer(ClassHeadLayer):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=ids, logits=logits)
         return tf.expand_dims(losses, -1)
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
-        return {**super()._metrics_of(metrics), "accuracy": metrics.Accuracy(name="accuracy")}
+    def _metrics_of(self, metrics: Object) -> list[Object]:
+        return [*super()._metrics_of(metrics), metrics.Accuracy(name="accuracy")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
@@ -177,20 +177,20 @@ class BinaryClassHeadLayer(ClassHeadLayer):
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+    def _metrics_of(self, metrics: Object) -> list[Object]:
         is_v1 = self._arguments.values["v1_auc"]
         auc = v1_auc(keras_of(self)) if is_v1 else metrics.AUC
-        return {
-            **super()._metrics_of(metrics),
-            "accuracy": metrics.Accuracy(name="accuracy"),
-            "precision": metrics.Precision(name="precision"),
-            "recall": metrics.Recall(name="recall"),
-            "prediction/mean": metrics.Mean(name="prediction/mean"),
-            "label/mean": metrics.Mean(name="label/mean"),
-            "auc": auc(name="auc"),
-            "auc_precision_recall": auc(curve="PR", name="auc_precision_recall"),
-            **metrics_at(metrics, self._arguments.values["thresholds"]),
-        }
+        return [
+            *super()._metrics_of(metrics),
+            metrics.Accuracy(name="accuracy"),
+            metrics.Precision(name="precision"),
+            metrics.Recall(name="recall"),
+            metrics.Mean(name="prediction/mean"),
+            metrics.Mean(name="label/mean"),
+            auc(name="auc"),
+            auc(curve="PR", name="auc_precision_recall"),
+            *metrics_at(metrics, self._arguments.values["thresholds"]),
+        ]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         chances, metrics = tf.sigmoid(logits), self._metric_objects

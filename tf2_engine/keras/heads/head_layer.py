@@ -14,8 +14,8 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.columns import Numeric
-from tf2_engine.keras.layer_bases.column_layers import PassiveLayer, numbers_of
-from tf2_engine.keras.layer_settings import Arguments, keras_of, plain
+from tf2_engine.keras.layer_bases.column_layers import numbers_of
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.signatures import Outputs
 from tf2_engine.types import Object, Tensor
 
@@ -46,13 +46,7 @@ class HeadLayer(PassiveLayer):
 
     Args:
         arguments: those of the subclass by name, for its config.
-        weight_column: the feature with a weight for each example, by its key or as a `Numeric`.
-        reduction: what the sum of the weighted losses is divided by: their number
-            ("sum_over_batch_size"), nothing ("sum"), the sum of their weights ("mean"), or the
-            number of those whose weight is not zero ("sum_by_nonzero_weights").
-        loss_fn: takes `labels`, `logits` and, if it likes, `features`; returns losses, [batch, 1],
-            or a loss for each number of a regression. None is the loss of the head.
-        suffix: what the names of metrics end with behind a "/"; "" is nothing.
+        weight_column, reduction, loss_fn, suffix, name: the `options` of `BinaryClassHead`.
     """
 
     units = 1
@@ -82,15 +76,11 @@ class HeadLayer(PassiveLayer):
             "suffix": suffix,
         }
         self._arguments = Arguments({**arguments, **settings})
-        self._weight_column, self._reduction, self._loss_fn = weight_column, reduction, loss_fn
-        self.suffix = suffix
-        self._metric_objects = dict(self._metrics_of(keras_of(self).metrics))
+        self._reduction, self._loss_fn = reduction, loss_fn
+        self.weight_column, self.suffix = weight_column, suffix
+        metrics = self._metrics_of(keras_of(self).metrics)
+        self._metric_objects: dict[str, Object] = {each.name: each for each in metrics}
         self.built = True
-
-    @property
-    def weight_column(self) -> str | Numeric | None:
-        """The feature with a weight for each example; None without weights."""
-        return self._weight_column
 
     @do_not_convert
     def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
@@ -181,7 +171,7 @@ class HeadLayer(PassiveLayer):
         return {}
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
-        column = self._weight_column
+        column: str | Numeric | None = self.weight_column
         if column is None:
             return None
         if isinstance(column, Numeric):
@@ -197,9 +187,9 @@ class HeadLayer(PassiveLayer):
         """Returns the loss of each example."""
         raise NotImplementedError
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
-        """Returns new metrics, of the module of a Keras, by their names."""
-        return {"average_loss": metrics.Mean(name="average_loss")}
+    def _metrics_of(self, metrics: Object) -> list[Object]:
+        """Returns new metrics, of the module of a Keras."""
+        return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         """Updates the metrics but for the loss; `labels` are those of the program."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -60,19 +60,17 @@ def thresholds_of(thresholds: Sequence[float]) -> list[float]:
     return [*thresholds]
 
 
-def metrics_at(metrics: Object, thresholds: Sequence[float]) -> dict[str, Object]:
-    """Returns new metrics of accuracy, precision and recall at thresholds, by their names.
+def metrics_at(metrics: Object, thresholds: Sequence[float]) -> Iterator[Object]:
+    """Yields new metrics of accuracy, precision and recall at thresholds.
 
     Args:
         metrics: the module of a Keras.
     """
-    by_name: dict[str, Object] = {}
     for each in thresholds:
         accuracy, precision, recall = _keys_at(each)
-        by_name[accuracy] = metrics.BinaryAccuracy(name=accuracy, threshold=each)
-        by_name[precision] = metrics.Precision(name=precision, thresholds=each)
-        by_name[recall] = metrics.Recall(name=recall, thresholds=each)
-    return by_name
+        yield metrics.BinaryAccuracy(name=accuracy, threshold=each)
+        yield metrics.Precision(name=precision, thresholds=each)
+        yield metrics.Recall(name=recall, thresholds=each)
 
 
 def update_at(

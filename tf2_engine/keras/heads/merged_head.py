@@ -9,8 +9,7 @@ import tensorflow as tf
 from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.heads.head_layer import PREDICT, SERVING_DEFAULT, Features, HeadLayer
-from tf2_engine.keras.layer_bases.column_layers import PassiveLayer
-from tf2_engine.keras.layer_settings import Arguments, keras_of, plain
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.signatures import Outputs, outputs_of
 from tf2_engine.types import Object, Tensor
 

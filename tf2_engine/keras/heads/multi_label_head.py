@@ -91,19 +91,18 @@ class MultiLabelHeadLayer(ClassHeadLayer):
         chosen = values["classes_for_class_based_metrics"]
         return {id_: names[id_] if names else f"class{id_}" for id_ in chosen}
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
-        by_name = {
-            **super()._metrics_of(metrics),
-            "auc": metrics.AUC(name="auc"),
-            "auc_precision_recall": metrics.AUC(curve="PR", name="auc_precision_recall"),
-            **metrics_at(metrics, self._arguments.values["thresholds"]),
-        }
+    def _metrics_of(self, metrics: Object) -> list[Object]:
+        all_metrics = [
+            *super()._metrics_of(metrics),
+            metrics.AUC(name="auc"),
+            metrics.AUC(curve="PR", name="auc_precision_recall"),
+            *metrics_at(metrics, self._arguments.values["thresholds"]),
+        ]
         for name in self._classes_with_metrics.values():
             mean, auc, auc_pr = _keys_of(name)
-            by_name[mean] = metrics.Mean(name=mean)
-            by_name[auc] = metrics.AUC(name=auc)
-            by_name[auc_pr] = metrics.AUC(curve="PR", name=auc_pr)
-        return by_name
+            all_metrics += [metrics.Mean(name=mean), metrics.AUC(name=auc)]
+            all_metrics.append(metrics.AUC(curve="PR", name=auc_pr))
+        return all_metrics
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         chances, metrics = tf.sigmoid(logits), self._metric_objects

@@ -62,9 +62,9 @@ class NumberHeadLayer(HeadLayer):
     def _loss_width(self) -> int:
         return self.units
 
-    def _metrics_of(self, metrics: Object) -> dict[str, Object]:
+    def _metrics_of(self, metrics: Object) -> list[Object]:
         names = ("prediction/mean", "label/mean")
-        return super()._metrics_of(metrics) | {name: metrics.Mean(name=name) for name in names}
+        return [*super()._metrics_of(metrics), *(metrics.Mean(name=name) for name in names)]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
         # As estimators have it: the labels as they are given, of any shape.

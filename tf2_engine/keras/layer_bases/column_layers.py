@@ -11,22 +11,13 @@ from tf2_engine.backends import SparseCoreDriver
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ByStep, ModelColumn, TableColumn
-from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
+from tf2_engine.keras.example_specs import specs_of
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.observer import Observer
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.types import Nest, Object, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
-
-
-class PassiveLayer(Configurable):
-    """The base of layers that take inputs of any type as they are, and use no XLA."""
-
-    def __init__(self, name: str | None = None, **options: Object) -> None:
-        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        self.supports_jit = False
 
 
 class ColumnEmbeddingLayer(PassiveLayer):
@@ -46,6 +37,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
 
     Attributes:
+        columns: in the order of their tables and features.
         step: the global step, which rates that are a `ByStep` read.
         observer: sees the activations; None is none.
     """
@@ -73,13 +65,13 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self._arguments = Arguments(
             {"columns": columns, "optimizer": optimizer, "batch_size": batch_size, **of_tables}
         )
-        self._columns = tuple(column_types.features_of(columns))
+        self.columns = tuple(column_types.features_of(columns))
         self._preprocessing = preprocessing.Preprocessing(
-            {each.key: each.ids for each in self._columns}
+            {each.key: each.ids for each in self.columns}
         )
-        config = {each.key: each.feature_config for each in self._columns}
+        config = {each.key: each.feature_config for each in self.columns}
         self.step: Variable = tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
-        for each in (optimizer, *(column.table.optimizer for column in self._columns)):
+        for each in (optimizer, *(column.table.optimizer for column in self.columns)):
             rate = getattr(each, "learning_rate", None)
             if isinstance(rate, ByStep):
                 rate.step = self.step
@@ -96,11 +88,6 @@ class ColumnEmbeddingLayer(PassiveLayer):
         """Reads what `save_own_variables` wrote."""
         self.step.assign(store["global_step"][()])
 
-    @property
-    def columns(self) -> tuple[TableColumn, ...]:
-        """The columns, in the order of their tables and features."""
-        return self._columns
-
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
         """Returns raw features as ids, weights and lengths by feature, and the other features.
 
@@ -111,7 +98,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         if self.tables.on_sparse_cores:
             prepared_ids = sparse_core.in_order(prepared_ids)
         ids, weights, lengths = prepared_ids
-        used = {name for each in self._columns for name in _keys(each.ids)}
+        used = {key for each in self.columns for key, _ in specs_of(each)}
         return {
             "ids": ids,
             "weights": {key: each for key, each in (weights or {}).items() if each is not None},
@@ -182,7 +169,8 @@ class OrderedLayer(PassiveLayer):
         super().__init__(name=name, **options)
         columns = plain(columns)
         self._arguments = Arguments({"columns": columns, **(arguments or {})})
-        self._columns = in_order(columns)
+        listed = columns if isinstance(columns, Sequence) else [columns]
+        self._columns: tuple[Object, ...] = tuple(sorted(listed, key=column_types.column_name))
         self._set_up()
 
     def _set_up(self) -> None:
@@ -241,8 +229,8 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights = prepared(self._preprocessing, features)
-        parts = [self._part(each, features, ids, weights) for each in self._columns]
+        ids, weights, _ = self._preprocessing(features)
+        parts = [self._part(each, features, ids, weights or {}) for each in self._columns]
         return parts[0] if len(parts) == 1 else tf.concat(parts, -1)
 
     def _part(
@@ -265,28 +253,9 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
         return counts_of(ids[name], depth)
 
 
-def in_order(columns: Object) -> tuple[Object, ...]:
-    """Returns columns, one or several, in the order of their names."""
-    listed = columns if isinstance(columns, Sequence) else [columns]
-    return tuple(sorted(listed, key=column_types.column_name))
-
-
 def lengths_key(key: str) -> str:
     """Returns the feature that has the lengths of a sequence."""
     return f"{key}/lengths"
-
-
-def _keys(column: preprocessing.Column | str) -> list[str]:
-    """Returns the features that a column alone needs."""
-    if isinstance(column, str):
-        return [column]
-    if isinstance(column, preprocessing.Weighted):
-        return [*_keys(column.column), column.weight_key]
-    if isinstance(column, preprocessing.Sequence):
-        return _keys(column.column)
-    if isinstance(column, preprocessing.Crossed):
-        return [key for each in column.keys for key in _keys(each)]
-    return [column_types.key_of(column)]
 
 
 def ids_of(column: ModelColumn) -> preprocessing.Column | None:
@@ -296,16 +265,6 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
         return column.ids
     return None
-
-
-def prepared(
-    columns: preprocessing.Preprocessing, features: Mapping[str, Object]
-) -> tuple[Mapping[str, Object], Mapping[str, Object]]:
-    """Returns the ids of columns, and the weights of ids, by the names of columns."""
-    if not columns.columns:
-        return {}, {}
-    ids, weights, _ = columns(features)
-    return ids, weights or {}
 
 
 def counts_of(ids: Object, depth: int) -> Tensor:
@@ -323,13 +282,7 @@ def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> 
     values = tf.convert_to_tensor(features[column.key])
     if column.normalizer_fn is not None:
         values = column.normalizer_fn(values)
-    return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], _width(values)])
-
-
-def _width(values: Tensor) -> int:
-    width = 1
-    for size in values.shape[1:]:
-        if size is None:
-            raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
-        width *= int(size)
-    return width
+    width = values.shape[1:].num_elements()
+    if width is None:
+        raise errors.InvalidInput(f"A numeric feature has the unknown shape {values.shape}.")
+    return tf.reshape(tf.cast(values, tf.float32), [tf.shape(values)[0], width])

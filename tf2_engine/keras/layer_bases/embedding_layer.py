@@ -13,17 +13,18 @@ from tf2_engine import errors, log, soft_tpu, specs, structure, tf_compat
 from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
 from tf2_engine.backends.ps import is_server_strategy
 from tf2_engine.backends.tpu import topology
+from tf2_engine.checkpoint import exported_variables
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras.configuration import Configuration, configure
 from tf2_engine.keras.keras_tables import KerasTables, MakeVariable
-from tf2_engine.keras.layer_settings import Arguments, Configurable, keras_of, plain
-from tf2_engine.keras.served_tables import served_tables
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.weights import LayerVariables
 from tf2_engine.optimizers.optimizer import optimization_barrier
 from tf2_engine.packed import PackedBatch, pack, unpacked
 from tf2_engine.plan import Plan
 from tf2_engine.serving import cpu_embedding_lookup
+from tf2_engine.serving_tables import small_table, small_variable
 from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
@@ -32,7 +33,7 @@ ApplyGradients = Callable[[Nest], Op]
 """Updates the tables with the gradients of the activations of one lookup."""
 
 
-class EmbeddingLayer(Configurable):
+class EmbeddingLayer(PassiveLayer):
     """Embedding tables as a Keras layer: on a TPU, and with or without its arithmetic elsewhere.
 
     With "tpu" arithmetic an engine holds the tables, and they are not among the layer's variables.
@@ -85,10 +86,7 @@ class EmbeddingLayer(Configurable):
         name: str | None = None,
         **options: Object,
     ) -> None:
-        # Ids are integers and weights are the engine's to cast.
-        super().__init__(  # type: ignore[call-arg]
-            name=name, trainable=trainable, dtype="float32", autocast=False, **options
-        )
+        super().__init__(name=name, trainable=trainable, **options)
         feature_config, optimizer = plain(feature_config), plain(optimizer)
         sparse_core_arithmetic.check_limits(arithmetic, sparse_core_limits)
         if sparse_core_limits is not None:
@@ -135,12 +133,7 @@ class EmbeddingLayer(Configurable):
             variables = [keras_variable]
             self._state.virtual = virtual if configuration.trains else None
         self._layer_variables = LayerVariables(variables, trainable=configuration.trains)
-        # Keras 3: the layer makes its variables itself, takes any nest of tensors as it is, and has
-        # ops that XLA cannot compile.
-        self.built = True
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        self.supports_jit = False
+        self.built = True  # by itself
 
     @property
     def arithmetic(self) -> str:
@@ -208,7 +201,7 @@ class EmbeddingLayer(Configurable):
         """
         assert self.embedding_tables  # which raises if there are none
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
-        self._state.served, embedding.exported_instead = served_tables(embedding, table_dtypes)
+        self._state.served, embedding.exported_instead = _served_tables(embedding, table_dtypes)
         self._layer_variables = LayerVariables([], trainable=False)
         try:
             yield
@@ -406,6 +399,31 @@ def _engine(
     if SparseCoreDriver.claims(tf.distribute.get_strategy()) and (batch_size or are_known):
         engine.build()  # Stacks cannot be made while a step is traced.
     return engine
+
+
+def _served_tables(
+    embedding: KerasTables | TPUEmbedding, table_dtypes: Mapping[str, str]
+) -> tuple[Mapping[str, Object], Mapping[str, Variable]]:
+    """Returns the tables as `cpu_embedding_lookup` takes them, and the variables that they have.
+
+    Args:
+        embedding: what holds the tables, which exist.
+        table_dtypes: the type of each table by its name; float32 tables are not copied.
+
+    Raises:
+        InvalidSpec: a type cannot hold a row; the message names both.
+    """
+    if isinstance(embedding, KerasTables):
+        variables = {
+            name: small_variable(embedding.parameters[name], dtype, name)
+            for name, dtype in table_dtypes.items()
+        }
+        return variables, variables
+    embedding.retrieve()  # updates that are pending, and those of a TPU
+    tables = {
+        name: small_table(embedding.tables[name], dtype) for name, dtype in table_dtypes.items()
+    }
+    return tables, exported_variables(tables)
 
 
 def _activation_proxy(

@@ -11,20 +11,14 @@ from tf2_engine import errors, preprocessing
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import Numeric
-from tf2_engine.keras.layer_bases.column_layers import (
-    ColumnsLayer,
-    counts_of,
-    ids_of,
-    numbers_of,
-    prepared,
-)
+from tf2_engine.keras.layer_bases import column_layers
 from tf2_engine.keras.layer_settings import plain
 from tf2_engine.types import Object, Tensor
 
 LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
-class LinearFeaturesLayer(ColumnsLayer):
+class LinearFeaturesLayer(column_layers.ColumnsLayer):
     """Sums, for each example, the weights of its categories and its numbers times their weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
@@ -76,20 +70,21 @@ class LinearFeaturesLayer(ColumnsLayer):
 
     @do_not_convert
     def _sum(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights = prepared(self._preprocessing, features)
+        ids, weights, _ = self._preprocessing(features)
         sums = []
         for each in self._columns:
             name = column_types.column_name(each)
             variable = tf.convert_to_tensor(self._variables[name])
             if isinstance(each, preprocessing.Column):
+                of_ids = (weights or {}).get(name)
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
-                    variable, ids[name], weights.get(name), combiner=self._combiner
+                    variable, ids[name], of_ids, combiner=self._combiner
                 )
                 sums.append(looked_up)
             elif isinstance(each, Numeric):
-                sums.append(tf.matmul(numbers_of(each, features), variable))
+                sums.append(tf.matmul(column_layers.numbers_of(each, features), variable))
             else:
-                sums.append(tf.matmul(counts_of(ids[name], _rows(each)), variable))
+                sums.append(tf.matmul(column_layers.counts_of(ids[name], _rows(each)), variable))
         total = sums[0] if len(sums) == 1 else tf.add_n(sums)
         return tf.nn.bias_add(total, tf.convert_to_tensor(self._bias))
 
@@ -101,6 +96,6 @@ def _rows(column: LinearColumn) -> int:
     """Returns how many weights a column has for each sum."""
     if isinstance(column, Numeric):
         return math.prod(column.shape)
-    ids = ids_of(column)
+    ids = column_layers.ids_of(column)
     assert ids is not None
     return column_types.num_buckets(ids)

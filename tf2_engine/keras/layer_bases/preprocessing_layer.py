@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.keras.layer_settings import Arguments, Configurable, plain
+from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, plain
 from tf2_engine.keras.weights import output_spec
 from tf2_engine.preprocessing import Column
 from tf2_engine.preprocessing import Preprocessing as PreprocessingModule
 from tf2_engine.types import Ids, Nest, Object
 
 
-class PreprocessingLayer(Configurable):
+class PreprocessingLayer(PassiveLayer):
     """Turns raw features into the ids that feature columns make of them.
 
         prepared = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"))})(inputs)
@@ -29,15 +29,11 @@ class PreprocessingLayer(Configurable):
     """
 
     def __init__(self, columns: Mapping[str, Column], name: str | None = None, **options: Object):
-        # Without autocast: raw features are strings and integers as well.
-        super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
+        super().__init__(name=name, **options)
         columns = plain(columns)
         self._arguments = Arguments({"columns": columns})
         self._module = PreprocessingModule(columns)
         self.built = True
-        self._convert_input_args = False
-        self._allow_non_tensor_positional_args = True
-        self.supports_jit = False
 
     def call(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
         """Returns the ids of a batch.

@@ -12,12 +12,7 @@ from tf2_engine import errors
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.keras import columns as column_types
 from tf2_engine.keras.columns import ModelColumn, SequenceNumeric, TableColumn
-from tf2_engine.keras.layer_bases.column_layers import (
-    EmbeddingColumnsLayer,
-    counts_of,
-    ids_of,
-    lengths_key,
-)
+from tf2_engine.keras.layer_bases import column_layers
 from tf2_engine.preprocessing import Prepared
 from tf2_engine.types import Object, SparseTensor, Tensor
 
@@ -29,7 +24,7 @@ class _Steps(NamedTuple):
     lengths: Tensor
 
 
-class SequenceFeaturesLayer(EmbeddingColumnsLayer):
+class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
     Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
@@ -55,9 +50,7 @@ class SequenceFeaturesLayer(EmbeddingColumnsLayer):
 
     @do_not_convert
     def _concatenated(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
-        prepared = Prepared({}, None, {})
-        if self._preprocessing.columns:
-            prepared = self._preprocessing(features)
+        prepared = self._preprocessing(features)
         parts = [self._steps(each, features, prepared) for each in self._columns]
         of_raw = [
             part.lengths
@@ -74,10 +67,10 @@ class SequenceFeaturesLayer(EmbeddingColumnsLayer):
         self, column: ModelColumn, features: Mapping[str, Object], prepared: Prepared
     ) -> _Steps:
         if isinstance(column, TableColumn):
-            return _Steps(features[column.key], features[lengths_key(column.key)])
+            return _Steps(features[column.key], features[column_layers.lengths_key(column.key)])
         if isinstance(column, SequenceNumeric):
             return _numbers(column, features[column.key])
-        name, categorical = column_types.column_name(column), ids_of(column)
+        name, categorical = column_types.column_name(column), column_layers.ids_of(column)
         if categorical is None or not categorical.is_sequence:
             raise errors.InvalidInput(
                 f"{name!r} is no column of a sequence. Give it to `DenseFeatures`, or make it of a "
@@ -88,7 +81,7 @@ class SequenceFeaturesLayer(EmbeddingColumnsLayer):
             weights = (prepared.weights or {}).get(name)
             values = self._looked_up(column, ids, None if weights is None else _by_step(weights))
         else:
-            values = counts_of(ids, column_types.num_buckets(categorical))
+            values = column_layers.counts_of(ids, column_types.num_buckets(categorical))
         return _Steps(values, prepared.lengths[name])
 
 

@@ -37,19 +37,31 @@ from tf2_engine.keras.table_model import TableModelBase
 from tf2_engine.keras.weights import Keras2Weights, Keras3Weights
 
 _LAYERS = (
-    *(class_heads.BinaryClassHeadLayer, class_heads.MultiClassHeadLayer),
-    *(merged_head.MultiHeadLayer, multi_label_head.MultiLabelHeadLayer),
-    *(number_heads.LogisticRegressionHeadLayer, number_heads.PoissonRegressionHeadLayer),
-    *(number_heads.RegressionHeadLayer, sequence_head.SequenceHeadLayer),
-    *(baseline_layer.BaselineLayer, column_layers.DenseFeaturesLayer),
-    *(linear_layer.LinearFeaturesLayer, sequence_layer.SequenceFeaturesLayer),
+    baseline_layer.BaselineLayer,
+    class_heads.BinaryClassHeadLayer,
+    class_heads.MultiClassHeadLayer,
+    column_layers.DenseFeaturesLayer,
+    linear_layer.LinearFeaturesLayer,
+    merged_head.MultiHeadLayer,
+    multi_label_head.MultiLabelHeadLayer,
+    number_heads.LogisticRegressionHeadLayer,
+    number_heads.PoissonRegressionHeadLayer,
+    number_heads.RegressionHeadLayer,
+    sequence_head.SequenceHeadLayer,
+    sequence_layer.SequenceFeaturesLayer,
 )
 _CALLBACKS = (
-    *(export_callbacks.BestExporterBase, export_callbacks.LatestExporterBase),
-    *(step_log.StepLogBase, table_summaries.TableSummaryCallbackBase),
-    *(training_ends.StopAtStepBase, training_ends.StopIfHigherBase, training_ends.StopIfLowerBase),
-    *(training_ends.StopIfNaNBase, training_ends.StopIfNoDecreaseBase),
-    *(training_ends.StopIfNoIncreaseBase, training_ends.StopWhenBase),
+    export_callbacks.BestExporterBase,
+    export_callbacks.LatestExporterBase,
+    step_log.StepLogBase,
+    table_summaries.TableSummaryCallbackBase,
+    training_ends.StopAtStepBase,
+    training_ends.StopIfHigherBase,
+    training_ends.StopIfLowerBase,
+    training_ends.StopIfNaNBase,
+    training_ends.StopIfNoDecreaseBase,
+    training_ends.StopIfNoIncreaseBase,
+    training_ends.StopWhenBase,
 )
 
 

@@ -55,8 +55,13 @@ def _is_sequence(value: Object) -> bool:
 
 _NO_ARRAY = Kind(lambda value: not isinstance(value, np.ndarray) or value.ndim == 0, "one value")
 _FUNCTIONS = (
-    *("Callable", "Initializer", "ModelFn", "InputFn"),
-    *("OfStep", "SlotFunction", "VariableFactory"),
+    "Callable",
+    "Initializer",
+    "InputFn",
+    "ModelFn",
+    "OfStep",
+    "SlotFunction",
+    "VariableFactory",
 )
 _PATH = Kind(lambda value: isinstance(value, (str, bytes, os.PathLike)), "a path")
 KINDS: dict[str, Kind] = {

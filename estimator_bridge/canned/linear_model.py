@@ -131,7 +131,7 @@ def v1_linear(
     """Returns the logits of a linear model in the open variable scope, and adds its summaries."""
     if tf_compat.is_new_column(feature_columns):
         layer = LinearLayer(feature_columns, units, sparse_combiner, V1_NAME)
-        return _apply(layer, features).logits
+        return apply_layer(layer, features).logits
     model = tf_compat.V1LinearModel(
         feature_columns=feature_columns,
         units=units,
@@ -157,18 +157,10 @@ def keras_linear(
         InvalidInput: a column is one of TensorFlow 1.
     """
     check_new_columns(feature_columns)
-    return _apply(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
+    return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 
 
-def layer_for_sdca(
-    feature_columns: Sequence[Object], name: str, features: Mapping[str, Tensor]
-) -> tuple[LinearLayer, Tensor]:
-    """Returns a linear layer of one logit, and the logits, [batch, 1]; adds its summaries."""
-    layer = LinearLayer(feature_columns, 1, "sum", name)
-    return layer, _apply(layer, features).logits
-
-
-def _apply(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
+def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
     """Returns the result of a layer, and adds its summaries."""
     # Stock's layer is in a model of the same name, which adds a scope to the names of ops.
     with tf.name_scope(layer.name):

@@ -104,10 +104,8 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 class GraphMultiClassHead(GraphHead, MultiClassHead):
     """One of several classes; see `MultiClassHead`."""
 
+    _any_vocabulary = True  # As in stock, it may have another length than there are classes.
     _first_predictions = ALL_CLASSES
-
-    def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
-        """Does nothing: as in stock, a vocabulary may have another length."""
 
     def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
         ids = predictions[PredictionKeys.CLASS_IDS]

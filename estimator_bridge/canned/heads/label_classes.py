@@ -57,20 +57,17 @@ class LabelClasses:
         # A table belongs to its graph; outside of one it serves every batch.
         tables = self._eager_tables if tf.executing_eagerly() else {}
         if key not in tables:
-            names, ids = self._columns()
+            if self.vocabulary is None:
+                raise errors.InvalidInput(
+                    "The labels are strings, but the head has no label_vocabulary. Give it the "
+                    "names of the classes."
+                )
+            names = tf.constant(list(self.vocabulary), tf.string)
+            ids = tf.range(len(self.vocabulary), dtype=tf.int64)
             columns, unknown = ((names, ids), -1) if key == "name" else ((ids, names), "UNK")
             initializer = tf.lookup.KeyValueTensorInitializer(*columns)
             tables[key] = tf.lookup.StaticHashTable(initializer, unknown)
         return tables[key]
-
-    def _columns(self) -> tuple[Tensor, Tensor]:
-        if self.vocabulary is None:
-            raise errors.InvalidInput(
-                "The labels are strings, but the head has no label_vocabulary. Give it the names "
-                "of the classes."
-            )
-        names = tf.constant(list(self.vocabulary), tf.string)
-        return names, tf.range(len(self.vocabulary), dtype=tf.int64)
 
 
 def check_vocabulary(vocabulary: Object, n_classes: int) -> None:

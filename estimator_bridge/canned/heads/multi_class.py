@@ -33,6 +33,7 @@ class MultiClassHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
+    _any_vocabulary = False
     _first_predictions: Sequence[str] = ()
 
     def __init__(
@@ -47,16 +48,14 @@ class MultiClassHead(SingleHead):
         if n_classes is None:
             raise errors.InvalidInput("n_classes cannot be None. Give the number of classes.")
         head_checks.check_list("label_vocabulary", label_vocabulary)
-        self._check_vocabulary(label_vocabulary, n_classes)
+        if not self._any_vocabulary:
+            check_vocabulary(label_vocabulary, n_classes)
         super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
         if isinstance(n_classes, int) and n_classes <= 2:
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
         self._classes = LabelClasses(n_classes, label_vocabulary)
-
-    def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
-        check_vocabulary(vocabulary, n_classes)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
         labels = head_checks.checked_labels(labels, logits, 1)

@@ -189,14 +189,9 @@ class DNNLinearCombinedClassifier(Estimator):
             min(0.005, 1 / sqrt(columns)).
         dnn_feature_columns: dense columns of the network.
         dnn_optimizer: likewise, with a learning rate of 0.001.
-        dnn_hidden_units, dnn_activation_fn, dnn_dropout, batch_norm: those of `DNNClassifier`.
-        n_classes: how many classes there are; 2 has one logit.
-        weight_column: a numeric column, or its key, with a weight for each example.
-        label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
-        input_layer_partitioner: splits the variables of columns; None makes parts of 64 MiB or
-            more, at most one for each parameter server.
-        loss_reduction: one of `tf.compat.v1.losses.Reduction`, but NONE.
         linear_sparse_combiner: that of `LinearClassifier`.
+
+    The other arguments are those of `DNNClassifier`; here some of them begin with dnn_.
 
     Raises:
         InvalidInput: an argument is not possible; or there are no columns at all.
@@ -222,18 +217,11 @@ class DNNLinearCombinedClassifier(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
@@ -271,18 +259,11 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
         model_fn = _keras_model_fn(head, parts, loss_reduction)
@@ -315,18 +296,11 @@ class DNNLinearCombinedEstimator(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
         super().__init__(model_fn, model_dir, config)
@@ -359,18 +333,11 @@ class DNNLinearCombinedEstimatorV2(EstimatorV2):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         model_fn = _keras_model_fn(head, parts)
         super().__init__(model_fn, model_dir, config)
@@ -405,18 +372,11 @@ class DNNLinearCombinedRegressor(Estimator):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
@@ -450,18 +410,11 @@ class DNNLinearCombinedRegressorV2(EstimatorV2):
         batch_norm: bool = False,
         linear_sparse_combiner: str = "sum",
     ) -> None:
+        network = NetworkSettings(
+            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
+        )
         parts = _Parts(
-            linear_feature_columns,
-            linear_optimizer,
-            linear_sparse_combiner,
-            NetworkSettings(
-                dnn_hidden_units or (),
-                dnn_feature_columns or (),
-                dnn_activation_fn,
-                dnn_dropout,
-                batch_norm,
-            ),
-            dnn_optimizer,
+            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
         )
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         model_fn = _keras_model_fn(head, parts, loss_reduction)

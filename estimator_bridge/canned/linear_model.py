@@ -55,7 +55,7 @@ class LinearLayer(Layer):
                     "Items of feature_columns must be either a DenseColumn or CategoricalColumn. "
                     f"Given: {column}."
                 )
-        self._units, self._combiner = units, sparse_combiner
+        self.units, self._combiner = units, sparse_combiner
         self._state = tf_compat.ColumnState(self, self.trainable)
         self.bias: Object = None
 
@@ -85,14 +85,14 @@ class LinearLayer(Layer):
                         column,
                         name="weights",
                         dtype=tf.float32,
-                        shape=(_num_weights(column), self._units),
+                        shape=(_num_weights(column), self.units),
                         initializer=zeros,
                         trainable=self.trainable,
                     )
             self.bias = self.add_weight(
                 name="bias_weights",
                 dtype=tf.float32,
-                shape=[self._units],
+                shape=[self.units],
                 initializer=zeros,
                 trainable=self.trainable,
                 use_resource=True,
@@ -130,20 +130,19 @@ def v1_linear(
 ) -> Tensor:
     """Returns the logits of a linear model in the open variable scope, and adds its summaries."""
     if tf_compat.is_new_column(feature_columns):
-        result = _apply(LinearLayer(feature_columns, units, sparse_combiner, V1_NAME), features)
-    else:
-        model = tf_compat.V1LinearModel(
-            feature_columns=feature_columns,
-            units=units,
-            sparse_combiner=sparse_combiner,
-            name=V1_NAME,
-        )
-        logits = model(features)
-        variables = model.cols_to_vars()
-        bias = _parts([variables.pop("bias")])
-        result = LinearResult(logits, _parts(variables.values()), bias)
-    _add_summaries(result, units)
-    return result.logits
+        layer = LinearLayer(feature_columns, units, sparse_combiner, V1_NAME)
+        return apply_layer(layer, features).logits
+    model = tf_compat.V1LinearModel(
+        feature_columns=feature_columns,
+        units=units,
+        sparse_combiner=sparse_combiner,
+        name=V1_NAME,
+    )
+    logits = model(features)
+    variables = model.cols_to_vars()
+    bias = _parts([variables.pop("bias")])
+    _add_summaries(LinearResult(logits, _parts(variables.values()), bias), units)
+    return logits
 
 
 def keras_linear(
@@ -158,29 +157,19 @@ def keras_linear(
         InvalidInput: a column is one of TensorFlow 1.
     """
     check_new_columns(feature_columns)
-    layer = LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME)
-    result = _apply(layer, features)
-    _add_summaries(result, units)
-    return result
+    return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 
 
-def layer_for_sdca(
-    feature_columns: Sequence[Object], name: str, features: Mapping[str, Tensor]
-) -> tuple[LinearLayer, Tensor]:
-    """Returns a linear layer of one logit, and the logits, [batch, 1]; adds its summaries."""
-    layer = LinearLayer(feature_columns, 1, "sum", name)
-    result = _apply(layer, features)
-    _add_summaries(result, 1)
-    return layer, result.logits
-
-
-def _apply(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
+def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
+    """Returns the result of a layer, and adds its summaries."""
     # Stock's layer is in a model of the same name, which adds a scope to the names of ops.
     with tf.name_scope(layer.name):
         logits = layer(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
-    return LinearResult(logits, weights, bias)
+    result = LinearResult(logits, weights, bias)
+    _add_summaries(result, layer.units)
+    return result
 
 
 def _num_weights(column: Object) -> int:

@@ -25,7 +25,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The settings of a network.
+    """The settings of a network; without columns there is none, and it needs no hidden_units.
 
     Attributes:
         hidden_units: the width of each hidden layer.
@@ -35,8 +35,8 @@ class NetworkSettings:
         batch_norm: whether the output of each hidden layer, after dropout, is normalized.
     """
 
-    hidden_units: Sequence[int]
-    feature_columns: Sequence[Object]
+    hidden_units: Sequence[int] | None
+    feature_columns: Sequence[Object] | None
     activation_fn: Activation | None = tf.nn.relu
     dropout: float | None = None
     batch_norm: bool = False
@@ -55,8 +55,7 @@ def v1_logits(
         units: how many logits there are.
         input_partitioner: splits the variables of columns; None leaves that to the scope.
     """
-    network = _V1Network(settings, _checked_units(units), input_partitioner)
-    return network(features, mode)
+    return _V1Network(settings, units, input_partitioner)(features, mode)
 
 
 def keras_logits(
@@ -67,15 +66,9 @@ def keras_logits(
     Raises:
         InvalidInput: a column is one of TensorFlow 1.
     """
-    network = _KerasNetwork(settings, _checked_units(units))
+    network = _KerasNetwork(settings, units)
     logits = network(features, mode)
     return logits, network.trainable_variables, network.updates
-
-
-def _checked_units(units: int) -> int:
-    if not isinstance(units, int):
-        raise errors.InvalidInput(f"units must be an int.  Given type: {type(units)}.")
-    return units
 
 
 class _Network(Model):
@@ -85,14 +78,18 @@ class _Network(Model):
     """
 
     def __init__(self, settings: NetworkSettings, units: int) -> None:
+        if not isinstance(units, int):
+            raise errors.InvalidInput(f"units must be an int.  Given type: {type(units)}.")
         super().__init__(name="dnn")
         self._settings = settings
-        self._input_layer = self._make_input(settings.feature_columns)
+        columns: Object = settings.feature_columns
+        widths: Object = settings.hidden_units
+        self._input_layer = self._make_input(columns)
         self._hidden_layers: list[Object] = []
         self._dropout_layers: list[Object] = []
         self._batch_norm_layers: list[Object] = []
         self._tags: list[str] = []
-        for number, width in enumerate(settings.hidden_units):
+        for number, width in enumerate(widths):
             self._add_hidden(number, width)
         self._logits_layer, tag = self._make_dense("logits", units, None)
         self._tags.append(tag)

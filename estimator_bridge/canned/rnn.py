@@ -218,8 +218,7 @@ def _cell(units: int, cell_type: Object) -> Object:
 
 
 def _optimizer(optimizer: Object) -> Object:
-    if not isinstance(optimizer, str):
-        return optimizer_arguments.counting_steps(optimizer_arguments.keras_optimizer(optimizer))
     keras_optimizer = optimizer_arguments.keras_optimizer(optimizer, _RATE)
-    keras_optimizer.clipnorm = _CLIP_NORM
+    if isinstance(optimizer, str):
+        keras_optimizer.clipnorm = _CLIP_NORM
     return optimizer_arguments.counting_steps(keras_optimizer)

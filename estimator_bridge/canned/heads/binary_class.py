@@ -7,19 +7,16 @@ from collections.abc import Iterable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.class_predictions import class_predictions
-from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.class_predictions import class_makers, predictions_of
+from estimator_bridge.canned.heads.head import Metrics, Predictions
 from estimator_bridge.canned.heads.label_classes import LabelClasses
 from estimator_bridge.canned.heads.single_head import (
     CLASSIFY,
-    DEFAULT,
-    PREDICT,
     REGRESS,
     Losses,
     LossFn,
     SingleHead,
     keras,
-    update_mean,
 )
 from estimator_bridge.canned.heads.thresholds import (
     checked_thresholds,
@@ -72,25 +69,20 @@ class BinaryClassHead(SingleHead):
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
-    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        before_classes = {
-            PredictionKeys.LOGITS: lambda: logits,
-            PredictionKeys.LOGISTIC: lambda: tf.sigmoid(logits, name=PredictionKeys.LOGISTIC),
-        }
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
         zeros = tf.zeros_like(logits)
         of_both = tf.concat([zeros, logits], axis=-1, name="two_class_logits")
-        return class_predictions(logits, of_both, self._classes, before_classes, keys)
-
-    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
-        outputs = tf_compat.export_output_classes()
-        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
-        logistic = predictions[PredictionKeys.LOGISTIC]
-        return {
-            DEFAULT: classes,
-            CLASSIFY: classes,
-            REGRESS: outputs["RegressionOutput"](value=logistic),
-            PREDICT: outputs["PredictOutput"](predictions),
+        makers = {
+            PredictionKeys.LOGITS: lambda: logits,
+            PredictionKeys.LOGISTIC: lambda: tf.sigmoid(logits, name=PredictionKeys.LOGISTIC),
+            **class_makers(logits, of_both, self._classes),
         }
+        return predictions_of(makers, keys)
+
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
+        number: Object = tf_compat.export_output_classes()["RegressionOutput"]
+        return {CLASSIFY: classes, REGRESS: number(predictions[PredictionKeys.LOGISTIC])}
 
     def _metrics(self) -> Metrics:
         means: Metrics = {
@@ -112,23 +104,15 @@ class BinaryClassHead(SingleHead):
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
         predictions = self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
         chances = predictions[PredictionKeys.LOGISTIC]
-        weights = losses.weights
-        for key in (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL):
-            self._metric(metrics, key).update_state(
-                losses.labels, predictions[PredictionKeys.CLASS_IDS], sample_weight=weights
-            )
-        update_mean(self._metric(metrics, MetricKeys.PREDICTION_MEAN), chances, weights)
-        update_mean(self._metric(metrics, MetricKeys.LABEL_MEAN), losses.labels, weights)
+        of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
+        self._update_all(metrics, of_ids, losses, predictions[PredictionKeys.CLASS_IDS])
+        self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, chances, losses.weights)
+        self._update_mean(metrics, MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
         # It reads the mean of the labels; an Estimator takes metrics that have an update.
         self._metric(metrics, MetricKeys.ACCURACY_BASELINE).add_update(tf.no_op())
-        spread = tf_compat.broadcast_weights(weights, chances)
-        for key in (MetricKeys.AUC, MetricKeys.AUC_PR):
-            self._metric(metrics, key).update_state(losses.labels, chances, sample_weight=spread)
-        for threshold in self._thresholds:
-            for key in threshold_keys(threshold):
-                self._metric(metrics, key).update_state(
-                    losses.labels, chances, sample_weight=weights
-                )
+        spread = losses._replace(weights=tf_compat.broadcast_weights(losses.weights, chances))
+        self._update_all(metrics, (MetricKeys.AUC, MetricKeys.AUC_PR), spread, chances)
+        self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
 
 
 class _AccuracyBaseline(keras.metrics.Metric):

@@ -1,64 +1,56 @@
-"""The predictions of classifiers with one class for each example."""
+"""The predictions of classifiers, each made by a function if it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.head import Predictions
 from estimator_bridge.canned.heads.label_classes import LabelClasses
 from estimator_bridge.canned.result_names import PredictionKeys
-from tf2_engine.types import Object, Tensor
+from tf2_engine.types import Tensor
 
 K = PredictionKeys
-CLASS_KEYS = (K.PROBABILITIES, K.CLASS_IDS, K.CLASSES, K.ALL_CLASS_IDS, K.ALL_CLASSES)
+ALL_CLASSES = (K.ALL_CLASS_IDS, K.ALL_CLASSES)
+
+Makers = Mapping[str, Callable[[], Tensor]]
+"""Functions that return predictions, by name."""
 
 
-def class_predictions(
-    logits: Tensor,
-    class_logits: Tensor,
-    classes: LabelClasses,
-    before_classes: dict[str, Callable[[], Tensor]],
-    keys: Sequence[str] | None,
-    all_classes_first: bool = False,
-) -> dict[Object, Tensor]:
-    """Returns predictions by name.
+def predictions_of(
+    makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
+) -> Predictions:
+    """Returns the predictions that have some keys, all if there are none; `first` are made first.
+
+    Raises:
+        InvalidInput: there is no prediction of a key.
+    """
+    head_checks.check_prediction_keys(keys or (), makers)
+    chosen = [key for key in makers if key in (keys or makers)]
+    # The order in which ops are made decides their names, which signatures of exports have.
+    predictions = {key: makers[key]() for key in sorted(chosen, key=lambda key: key not in first)}
+    return {key: predictions[key] for key in chosen}
+
+
+def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:
+    """Returns the functions of the predictions for one class of each example.
 
     Args:
         logits: those of the model.
         class_logits: [..., classes], one for each class.
-        before_classes: the predictions that come before those of classes, as functions.
-        keys: which of the predictions; None is all.
-        all_classes_first: makes the ops of the predictions that list all classes first.
     """
-    known = (*before_classes, *CLASS_KEYS)
-    head_checks.check_prediction_keys(keys or (), known)
-    keys = keys or known
-    all_classes = {K.ALL_CLASS_IDS: classes.all_ids, K.ALL_CLASSES: classes.all_names}
-    parts = [
-        lambda: {key: make() for key, make in before_classes.items() if key in keys},
-        lambda: _of_classes(class_logits, classes, keys),
-        lambda: {key: make(logits) for key, make in all_classes.items() if key in keys},
-    ]
-    # The order in which ops are made decides their names, which signatures of exports have.
-    predictions: dict[Object, Tensor] = {}
-    for part in reversed(parts) if all_classes_first else parts:
-        predictions |= part()
-    return {key: predictions[key] for key in known if key in predictions}
 
+    @functools.cache
+    def ids() -> Tensor:
+        return tf.expand_dims(tf.argmax(class_logits, axis=-1, name=K.CLASS_IDS), axis=-1)
 
-def _of_classes(
-    class_logits: Tensor, classes: LabelClasses, keys: Sequence[str]
-) -> dict[Object, Tensor]:
-    """Returns the probabilities of all classes, and the most probable one."""
-    predictions: dict[Object, Tensor] = {}
-    if K.PROBABILITIES in keys:
-        predictions[K.PROBABILITIES] = tf.nn.softmax(class_logits, name=K.PROBABILITIES)
-    if K.CLASS_IDS in keys or K.CLASSES in keys:
-        ids = tf.expand_dims(tf.argmax(class_logits, axis=-1, name=K.CLASS_IDS), axis=-1)
-        if K.CLASS_IDS in keys:
-            predictions[K.CLASS_IDS] = ids
-        if K.CLASSES in keys:
-            predictions[K.CLASSES] = classes.names_of(ids)
-    return predictions
+    return {
+        K.PROBABILITIES: lambda: tf.nn.softmax(class_logits, name=K.PROBABILITIES),
+        K.CLASS_IDS: ids,
+        K.CLASSES: lambda: classes.names_of(ids()),
+        K.ALL_CLASS_IDS: lambda: classes.all_ids(logits),
+        K.ALL_CLASSES: lambda: classes.all_names(logits),
+    }

@@ -7,22 +7,25 @@ than Keras does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_checks, head_training
+from estimator_bridge.canned.heads import head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
+from estimator_bridge.canned.heads.class_predictions import ALL_CLASSES
+from estimator_bridge.canned.heads.head import HeadCall, Predictions
 from estimator_bridge.canned.heads.multi_class import MultiClassHead
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.heads.single_head import HeadBatch, Losses, SingleHead
+from estimator_bridge.canned.heads.single_head import Losses, SingleHead
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
-from tf2_engine.types import Object, Op, Tensor, Variable
+from tf2_engine.types import Object, Op, Tensor
 
-MetricOps = tuple[Tensor, Op]
+MetricOps = dict[str, tuple[Tensor, Op]]
+"""(value, update op) by name."""
 
 SUM = tf.losses.Reduction.SUM
 
@@ -31,48 +34,34 @@ class GraphHead(SingleHead):
     """The shared base of the heads of TensorFlow 1; mixed into a public head."""
 
     _numeric_weights = False
-
-    def _check_reduction(self, reduction: str) -> None:
-        head_checks.check_reduction(reduction, tf.losses.Reduction.all())
+    _reductions = tf.losses.Reduction.all()
 
     def _reduced(self, losses: Losses) -> Tensor:
         return tf.losses.compute_weighted_loss(
             losses.of_examples, weights=losses.weights, reduction=self._loss_reduction
         )
 
-    def _eval_metrics(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> HostCall:
-        def metrics() -> dict[str, MetricOps]:
+    def _eval_metrics(self, call: HeadCall, losses: Losses, predictions: Predictions) -> HostCall:
+        def metrics() -> MetricOps:
             with tf.name_scope("metrics"):
                 mean_loss = tf.metrics.mean(losses.of_examples, weights=losses.weights)
                 return {
                     MetricKeys.LOSS_MEAN: mean_loss,
-                    **self._metric_ops(batch, losses, predictions),
+                    **self._metric_ops(call, losses, predictions),
                 }
 
         return metrics, {}
 
-    def _metric_ops(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> dict[str, MetricOps]:
+    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
         """Returns the metrics but for the mean loss."""
         raise NotImplementedError
 
-    def _train_op(
-        self,
-        loss: Tensor,
-        optimizer: Object,
-        variables: Sequence[Variable] | None,
-        train_op_fn: Callable[[Tensor], Op] | None,
-        update_ops: Sequence[Op] | None,
-    ) -> Op:
-        head_training.check_one_way_to_train(optimizer, train_op_fn)
-        if optimizer is not None:
-            train_op = optimizer.minimize(loss, global_step=tf.train.get_global_step())
+    def _train_op(self, loss: Tensor, call: HeadCall) -> Op:
+        head_training.check_one_way_to_train(call)
+        if call.train_op_fn is not None:
+            train_op = call.train_op_fn(loss)
         else:
-            assert train_op_fn is not None
-            train_op = train_op_fn(loss)
+            train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
         update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
         return tf.group(train_op, *update_ops) if update_ops else train_op
 
@@ -92,9 +81,7 @@ class GraphHead(SingleHead):
 class GraphBinaryClassHead(GraphHead, BinaryClassHead):
     """Two classes; see `BinaryClassHead`."""
 
-    def _metric_ops(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> dict[str, MetricOps]:
+    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
         labels, weights = losses.labels, losses.weights
         ids, chances = predictions[PredictionKeys.CLASS_IDS], predictions[PredictionKeys.LOGISTIC]
         label_mean = _spread_mean(labels, weights)
@@ -117,14 +104,10 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 class GraphMultiClassHead(GraphHead, MultiClassHead):
     """One of several classes; see `MultiClassHead`."""
 
-    _all_classes_first = True
+    _any_vocabulary = True  # As in stock, it may have another length than there are classes.
+    _first_predictions = ALL_CLASSES
 
-    def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
-        """Does nothing: as in stock, a vocabulary may have another length."""
-
-    def _metric_ops(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> dict[str, MetricOps]:
+    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
         ids = predictions[PredictionKeys.CLASS_IDS]
         return {MetricKeys.ACCURACY: tf.metrics.accuracy(losses.labels, ids, losses.weights)}
 
@@ -132,14 +115,12 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
 class GraphRegressionHead(GraphHead, RegressionHead):
     """Numbers; see `RegressionHead`."""
 
-    def _metric_ops(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> dict[str, MetricOps]:
+    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
         values = predictions[PredictionKeys.PREDICTIONS]
         return {
             MetricKeys.PREDICTION_MEAN: _spread_mean(values, losses.weights),
             # As stock has it: the labels as the program gave them, of any shape.
-            MetricKeys.LABEL_MEAN: tf.metrics.mean(batch.labels, weights=losses.weights),
+            MetricKeys.LABEL_MEAN: tf.metrics.mean(call.labels, weights=losses.weights),
         }
 
 
@@ -164,7 +145,7 @@ def graph_class_head(
     return GraphBinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
 
 
-def _spread_mean(values: Tensor, weights: Tensor | float) -> MetricOps:
+def _spread_mean(values: Tensor, weights: Tensor | float) -> tuple[Tensor, Op]:
     """Returns the mean of values, whose weights are spread over all values of an example."""
     values = tf.cast(values, tf.float32)
     return tf.metrics.mean(values, weights=tf_compat.broadcast_weights(weights, values))

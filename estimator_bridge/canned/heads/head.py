@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
+Features = Mapping[str, Tensor]
+Predictions = dict[Object, Tensor]
+
 Metrics = dict[str, Object]
 """Keras metrics by name."""
+
+
+class HeadCall(NamedTuple):
+    """The arguments of `Head.create_estimator_spec`."""
+
+    features: Features
+    mode: str
+    logits: Nest
+    labels: Nest = None
+    optimizer: Object = None
+    trainable_variables: Sequence[Variable] | None = None
+    train_op_fn: Callable[[Tensor], Op] | None = None
+    update_ops: Sequence[Op] | None = None
+    regularization_losses: Sequence[Tensor] | None = None
 
 
 class Head(abc.ABC):
@@ -93,18 +111,23 @@ class Head(abc.ABC):
             InvalidInput: labels, logits or weights have the wrong shape or type; or there is no
                 optimizer, or two, in training.
         """
+        call = HeadCall(
+            features,
+            mode,
+            logits,
+            labels,
+            optimizer,
+            trainable_variables,
+            train_op_fn,
+            update_ops,
+            regularization_losses,
+        )
+        return self._estimator_spec(call)
+
+    def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
+        """Returns the result of `create_estimator_spec`."""
         try:
-            spec = self._create_tpu_estimator_spec(
-                features=features,
-                mode=mode,
-                logits=logits,
-                labels=labels,
-                optimizer=optimizer,
-                trainable_variables=trainable_variables,
-                train_op_fn=train_op_fn,
-                update_ops=update_ops,
-                regularization_losses=regularization_losses,
-            )
+            spec = self._create_tpu_estimator_spec(**call._asdict())
         except NotImplementedError:
             raise NotImplementedError(
                 "Subclasses of Head must implement `create_estimator_spec()` or "
@@ -112,18 +135,8 @@ class Head(abc.ABC):
             ) from None
         return spec.as_estimator_spec()
 
-    def _create_tpu_estimator_spec(
-        self,
-        features: Mapping[str, Tensor],
-        mode: str,
-        logits: Nest,
-        labels: Nest = None,
-        optimizer: Object = None,
-        trainable_variables: Sequence[Variable] | None = None,
-        train_op_fn: Callable[[Tensor], Op] | None = None,
-        update_ops: Sequence[Op] | None = None,
-        regularization_losses: Sequence[Tensor] | None = None,
-    ) -> TPUEstimatorSpec:
+    def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
+        """Returns a TPUEstimatorSpec; takes the arguments of `create_estimator_spec`."""
         raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
     def _summary_key(self, key: str) -> str:

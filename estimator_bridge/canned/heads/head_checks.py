@@ -6,7 +6,7 @@ eagerly, and for shapes that are known in a graph, they raise InvalidInput.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
@@ -226,7 +226,7 @@ def checked_range(labels: Tensor, n_classes: int, message: str | None = None) ->
         return _behind(checks, labels)
 
 
-def check_prediction_keys(keys: Iterable[str], known: Sequence[str]) -> None:
+def check_prediction_keys(keys: Iterable[str], known: Collection[str]) -> None:
     """Raises InvalidInput if a head has no prediction of a key."""
     for key in keys:
         if key not in known:

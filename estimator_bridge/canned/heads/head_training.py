@@ -8,9 +8,10 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.head import HeadCall
 from estimator_bridge.canned.result_names import MetricKeys
 from tf2_engine import tf_compat
-from tf2_engine.types import Object, Op, Tensor, Variable
+from tf2_engine.types import Object, Op, Tensor
 
 MEAN = "sum_over_batch_size"
 """The reduction of Keras that divides the sum of losses by their number."""
@@ -19,10 +20,10 @@ REDUCTIONS = ("auto", "sum", MEAN)
 """The reductions of `tf.losses.Reduction` that give one loss."""
 
 
-def check_one_way_to_train(optimizer: Object, train_op_fn: Object) -> None:
+def check_one_way_to_train(call: HeadCall) -> None:
     """Raises InvalidInput unless there is an optimizer or a train_op_fn, and not both."""
-    if (optimizer is None) == (train_op_fn is None):
-        count = "None" if optimizer is None else "set"
+    if (call.optimizer is None) == (call.train_op_fn is None):
+        count = "None" if call.optimizer is None else "set"
         raise errors.InvalidInput(
             f"train_op_fn and optimizer cannot both be {count}. Give one of them for training."
         )
@@ -36,31 +37,24 @@ def per_replica(loss: Tensor, reduction: str) -> Tensor:
     return loss
 
 
-def make_train_op(
-    loss: Tensor,
-    reduction: str,
-    optimizer: Object,
-    variables: Sequence[Variable] | None,
-    train_op_fn: Callable[[Tensor], Op] | None,
-    update_ops: Sequence[Op] | None,
-) -> Op:
+def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
     """Returns the train op of a Keras optimizer, or of a function of the program.
 
     Raises:
         InvalidInput: there are both, or neither; or the optimizer is none of Keras.
     """
-    head_checks.check_list("update_ops", update_ops)
-    check_one_way_to_train(optimizer, train_op_fn)
+    head_checks.check_list("update_ops", call.update_ops)
+    check_one_way_to_train(call)
     # The names of the optimizer's slots begin with this scope.
     with tf.name_scope(""), tf.name_scope("training"):
-        if optimizer is None:
-            assert train_op_fn is not None
-            train_op = train_op_fn(loss)
+        if call.train_op_fn is not None:
+            train_op = call.train_op_fn(loss)
         else:
-            check_keras_optimizer(optimizer)
-            head_checks.check_trainable(variables)
-            train_op = optimizer.get_updates(per_replica(loss, reduction), variables)[0]
-        return train_op if update_ops is None else tf.group(train_op, *update_ops)
+            check_keras_optimizer(call.optimizer)
+            head_checks.check_trainable(call.trainable_variables)
+            of_replica = per_replica(loss, reduction)
+            train_op = call.optimizer.get_updates(of_replica, call.trainable_variables)[0]
+        return train_op if call.update_ops is None else tf.group(train_op, *call.update_ops)
 
 
 def check_keras_optimizer(optimizer: Object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -10,8 +9,6 @@ import tensorflow as tf
 from estimator_bridge import errors
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Tensor
-
-_UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class LabelClasses:
@@ -24,16 +21,17 @@ class LabelClasses:
 
     def __init__(self, count: int, vocabulary: Sequence[str] | None) -> None:
         self.count, self.vocabulary = count, vocabulary
+        self._eager_tables: dict[str, Object] = {}
 
     def ids_of(self, names: Tensor) -> Tensor:
         """Returns the int64 ids of names; -1 of those that the vocabulary does not have."""
-        return self._ids_by_name.lookup(names)
+        return self._table("name").lookup(names)
 
     def names_of(self, ids: Tensor) -> Tensor:
         """Returns the names of int64 ids, as strings."""
         if not self.vocabulary:
             return tf.strings.as_string(ids, name="str_classes")
-        return self._names_by_id.lookup(ids)
+        return self._table("id").lookup(ids)
 
     def all_ids(self, logits: Tensor) -> Tensor:
         """Returns all ids for each example of the logits, [batch, classes] int32."""
@@ -54,44 +52,22 @@ class LabelClasses:
         output = tf_compat.export_output_classes()["ClassificationOutput"]
         return output(scores=scores, classes=self.all_names(scores))
 
-    @property
-    def _ids_by_name(self) -> Object:
-        return self._eager_ids_by_name if tf.executing_eagerly() else self._make_ids_by_name()
-
-    @property
-    def _names_by_id(self) -> Object:
-        return self._eager_names_by_id if tf.executing_eagerly() else self._make_names_by_id()
-
-    # A table belongs to its graph; outside of one it serves every batch.
-    @functools.cached_property
-    def _eager_ids_by_name(self) -> Object:
-        return self._make_ids_by_name()
-
-    @functools.cached_property
-    def _eager_names_by_id(self) -> Object:
-        return self._make_names_by_id()
-
-    def _make_ids_by_name(self) -> Object:
-        names, ids = self._columns()
-        return tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(names, ids), _UNKNOWN_ID
-        )
-
-    def _make_names_by_id(self) -> Object:
-        names, ids = self._columns()
-        return tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(ids, names),
-            _UNKNOWN_NAME,
-        )
-
-    def _columns(self) -> tuple[Tensor, Tensor]:
-        if self.vocabulary is None:
-            raise errors.InvalidInput(
-                "The labels are strings, but the head has no label_vocabulary. Give it the names "
-                "of the classes."
-            )
-        names = tf.constant(list(self.vocabulary), tf.string)
-        return names, tf.range(len(self.vocabulary), dtype=tf.int64)
+    def _table(self, key: str) -> Object:
+        """Returns the table of ids by "name", or of names by "id"."""
+        # A table belongs to its graph; outside of one it serves every batch.
+        tables = self._eager_tables if tf.executing_eagerly() else {}
+        if key not in tables:
+            if self.vocabulary is None:
+                raise errors.InvalidInput(
+                    "The labels are strings, but the head has no label_vocabulary. Give it the "
+                    "names of the classes."
+                )
+            names = tf.constant(list(self.vocabulary), tf.string)
+            ids = tf.range(len(self.vocabulary), dtype=tf.int64)
+            columns, unknown = ((names, ids), -1) if key == "name" else ((ids, names), "UNK")
+            initializer = tf.lookup.KeyValueTensorInitializer(*columns)
+            tables[key] = tf.lookup.StaticHashTable(initializer, unknown)
+        return tables[key]
 
 
 def check_vocabulary(vocabulary: Object, n_classes: int) -> None:

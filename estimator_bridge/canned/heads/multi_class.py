@@ -9,20 +9,11 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
-from estimator_bridge.canned.heads.class_predictions import class_predictions
-from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.class_predictions import class_makers, predictions_of
+from estimator_bridge.canned.heads.head import Metrics, Predictions
 from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
-from estimator_bridge.canned.heads.single_head import (
-    CLASSIFY,
-    DEFAULT,
-    PREDICT,
-    Losses,
-    LossFn,
-    SingleHead,
-    keras,
-)
+from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
-from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
 
 
@@ -42,7 +33,8 @@ class MultiClassHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
-    _all_classes_first = False
+    _any_vocabulary = False
+    _first_predictions: Sequence[str] = ()
 
     def __init__(
         self,
@@ -56,16 +48,14 @@ class MultiClassHead(SingleHead):
         if n_classes is None:
             raise errors.InvalidInput("n_classes cannot be None. Give the number of classes.")
         head_checks.check_list("label_vocabulary", label_vocabulary)
-        self._check_vocabulary(label_vocabulary, n_classes)
+        if not self._any_vocabulary:
+            check_vocabulary(label_vocabulary, n_classes)
         super().__init__(n_classes, weight_column, loss_reduction, loss_fn, name)
         if isinstance(n_classes, int) and n_classes <= 2:
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
         self._classes = LabelClasses(n_classes, label_vocabulary)
-
-    def _check_vocabulary(self, vocabulary: Sequence[str] | None, n_classes: int) -> None:
-        check_vocabulary(vocabulary, n_classes)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
         labels = head_checks.checked_labels(labels, logits, 1)
@@ -89,24 +79,20 @@ class MultiClassHead(SingleHead):
         )
         return tf.expand_dims(losses, axis=-1)
 
-    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        before_classes = {PredictionKeys.LOGITS: lambda: logits}
-        first = self._all_classes_first
-        return class_predictions(logits, logits, self._classes, before_classes, keys, first)
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
+        makers = class_makers(logits, logits, self._classes)
+        makers = {PredictionKeys.LOGITS: lambda: logits, **makers}
+        return predictions_of(makers, keys, self._first_predictions)
 
-    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
-        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
-        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
-        return {DEFAULT: classes, CLASSIFY: classes, PREDICT: predict}
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
     def _metrics(self) -> Metrics:
         return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
 
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
         ids = self.predictions(logits, [PredictionKeys.CLASS_IDS])[PredictionKeys.CLASS_IDS]
-        self._metric(metrics, MetricKeys.ACCURACY).update_state(
-            losses.labels, ids, sample_weight=losses.weights
-        )
+        self._update_all(metrics, [MetricKeys.ACCURACY], losses, ids)
 
 
 def class_head(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_training
-from estimator_bridge.canned.heads.head import Head, Metrics
+from estimator_bridge.canned.heads.head import Head, HeadCall, Metrics
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine import tf_compat
-from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Nest, Object, Tensor
 
 keras = tf_compat.keras2()
 
@@ -134,19 +134,8 @@ class MultiHead(Head):
             eval_metrics.update(updated or {})
         return eval_metrics
 
-    def create_estimator_spec(
-        self,
-        features: Mapping[str, Tensor],
-        mode: str,
-        logits: Nest,
-        labels: Nest = None,
-        optimizer: Object = None,
-        trainable_variables: Sequence[Variable] | None = None,
-        train_op_fn: Callable[[Tensor], Op] | None = None,
-        update_ops: Sequence[Op] | None = None,
-        regularization_losses: Sequence[Tensor] | None = None,
-    ) -> EstimatorSpec:
-        """Returns the EstimatorSpec of all heads; see `Head.create_estimator_spec`."""
+    def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
+        features, mode, logits, labels = call[:4]
         with tf.name_scope(self.name, "multi_head"):
             by_head = self._by_head(logits, labels)
             specs = {
@@ -162,24 +151,15 @@ class MultiHead(Head):
             predictions = self.predictions(logits)
             if mode == ModeKeys.PREDICT:
                 return EstimatorSpec(mode, predictions, export_outputs=_merged_outputs(specs))
+            regularization_losses = call.regularization_losses
             loss = self.loss(labels, logits, features, mode, regularization_losses)
             if mode == ModeKeys.EVAL:
+                metrics = self.metrics(regularization_losses)
                 metrics = self.update_metrics(
-                    self.metrics(regularization_losses),
-                    features,
-                    logits,
-                    labels,
-                    regularization_losses,
+                    metrics, features, logits, labels, regularization_losses
                 )
                 return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-            train_op = head_training.make_train_op(
-                loss,
-                self.loss_reduction,
-                optimizer,
-                trainable_variables,
-                train_op_fn,
-                update_ops,
-            )
+            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
             head_training.add_loss_summaries(loss, regularization_losses)
             return EstimatorSpec(mode, predictions, loss, train_op)
 

@@ -8,28 +8,18 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Metrics
+from estimator_bridge.canned.heads.class_predictions import predictions_of
+from estimator_bridge.canned.heads.head import Metrics, Predictions
 from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
-from estimator_bridge.canned.heads.single_head import (
-    CLASSIFY,
-    DEFAULT,
-    PREDICT,
-    Losses,
-    LossFn,
-    SingleHead,
-    keras,
-    update_mean,
-)
+from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.heads.thresholds import (
     checked_thresholds,
     metrics_at,
     threshold_keys,
 )
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
-from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, SparseTensor, Tensor
 
-_KEYS = (PredictionKeys.LOGITS, PredictionKeys.PROBABILITIES, PredictionKeys.CLASSES)
 _OF_CLASS = (MetricKeys.PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
 
 
@@ -107,23 +97,17 @@ class MultiLabelHead(SingleHead):
         losses = tf.losses.sigmoid_cross_entropy(labels, logits, reduction=tf.losses.Reduction.NONE)
         return tf.reduce_mean(losses, axis=-1, keepdims=True)
 
-    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
-        head_checks.check_prediction_keys(keys or (), _KEYS)
-        keys = keys or _KEYS
-        predictions: dict[Object, Tensor] = {}
-        if PredictionKeys.LOGITS in keys:
-            predictions[PredictionKeys.LOGITS] = logits
-        if PredictionKeys.PROBABILITIES in keys:
-            key = PredictionKeys.PROBABILITIES
-            predictions[key] = tf.sigmoid(logits, name=key)
-        if PredictionKeys.CLASSES in keys:
-            predictions[PredictionKeys.CLASSES] = self._classes.all_names(logits)
-        return predictions
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
+        probabilities = PredictionKeys.PROBABILITIES
+        makers = {
+            PredictionKeys.LOGITS: lambda: logits,
+            probabilities: lambda: tf.sigmoid(logits, name=probabilities),
+            PredictionKeys.CLASSES: lambda: self._classes.all_names(logits),
+        }
+        return predictions_of(makers, keys)
 
-    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
-        classes = self._classes.output(predictions[PredictionKeys.PROBABILITIES])
-        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
-        return {DEFAULT: classes, CLASSIFY: classes, PREDICT: predict}
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
     def _metrics(self) -> Metrics:
         metrics: Metrics = {
@@ -141,21 +125,14 @@ class MultiLabelHead(SingleHead):
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
         key = PredictionKeys.PROBABILITIES
         chances = self.predictions(logits, [key])[key]
-        keys = [MetricKeys.AUC, MetricKeys.AUC_PR]
-        for threshold in self._thresholds:
-            keys += threshold_keys(threshold)
-        for key in keys:
-            self._metric(metrics, key).update_state(
-                losses.labels, chances, sample_weight=losses.weights
-            )
+        keys = [MetricKeys.AUC, MetricKeys.AUC_PR, *threshold_keys(*self._thresholds)]
+        self._update_all(metrics, keys, losses, chances)
         for id_, name in self._own_metrics.items():
-            of_class = chances[..., id_ : id_ + 1], losses.labels[..., id_ : id_ + 1]
+            of_class = chances[..., id_ : id_ + 1]
+            own_losses = losses._replace(labels=losses.labels[..., id_ : id_ + 1])
             mean, *areas = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
-            update_mean(self._metric(metrics, mean), of_class[0], losses.weights)
-            for key in areas:
-                self._metric(metrics, key).update_state(
-                    of_class[1], of_class[0], sample_weight=losses.weights
-                )
+            self._update_mean(metrics, mean, of_class, losses.weights)
+            self._update_all(metrics, areas, own_losses, of_class)
 
 
 def _ids(

@@ -8,17 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Metrics
-from estimator_bridge.canned.heads.single_head import (
-    DEFAULT,
-    PREDICT,
-    REGRESS,
-    Losses,
-    LossFn,
-    SingleHead,
-    keras,
-    update_mean,
-)
+from estimator_bridge.canned.heads.head import Metrics, Predictions
+from estimator_bridge.canned.heads.single_head import REGRESS, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
@@ -45,7 +36,7 @@ class RegressionHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
-    _weight_per_logit = True
+    _per_logit = True
 
     def __init__(
         self,
@@ -63,10 +54,6 @@ class RegressionHead(SingleHead):
         super().__init__(label_dimension, weight_column, loss_reduction, loss_fn, name)
         self._inverse_link_fn = inverse_link_fn
 
-    @property
-    def _loss_width(self) -> int:
-        return self.logits_dimension
-
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
         labels = head_checks.checked_labels(labels, logits, self.logits_dimension)
         return tf.cast(labels, tf.float32)
@@ -74,7 +61,7 @@ class RegressionHead(SingleHead):
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.losses.mean_squared_error(labels, logits, reduction=tf.losses.Reduction.NONE)
 
-    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
         known = _KEYS if self._inverse_link_fn else _KEYS[:1]
         head_checks.check_prediction_keys(keys or (), known)
         link = self._inverse_link_fn
@@ -84,10 +71,9 @@ class RegressionHead(SingleHead):
         }
         return {key: predictions[key] for key in keys or known}
 
-    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
-        outputs = tf_compat.export_output_classes()
-        number = outputs["RegressionOutput"](value=predictions[PredictionKeys.PREDICTIONS])
-        return {DEFAULT: number, REGRESS: number, PREDICT: outputs["PredictOutput"](predictions)}
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        number: Object = tf_compat.export_output_classes()["RegressionOutput"]
+        return {REGRESS: number(predictions[PredictionKeys.PREDICTIONS])}
 
     def _metrics(self) -> Metrics:
         keys = (MetricKeys.PREDICTION_MEAN, MetricKeys.LABEL_MEAN)
@@ -99,7 +85,7 @@ class RegressionHead(SingleHead):
             values=labels, sample_weight=losses.weights
         )
         values = self.predictions(logits)[PredictionKeys.PREDICTIONS]
-        update_mean(self._metric(metrics, MetricKeys.PREDICTION_MEAN), values, losses.weights)
+        self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, values, losses.weights)
 
 
 class PoissonRegressionHead(RegressionHead):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads.head import Head, Metrics
+from estimator_bridge.canned.heads.head import Head, HeadCall, Metrics
 from estimator_bridge.canned.heads.multi_head import MultiHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
-from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Nest, Object, Tensor
 
 
 class SequentialHead(Head):
@@ -93,35 +93,15 @@ class SequentialHead(Head):
             eval_metrics, features, logits, labels, regularization_losses
         )
 
-    def create_estimator_spec(
-        self,
-        features: Mapping[str, Tensor],
-        mode: str,
-        logits: Tensor,
-        labels: Nest = None,
-        optimizer: Object = None,
-        trainable_variables: Sequence[Variable] | None = None,
-        train_op_fn: Callable[[Tensor], Op] | None = None,
-        update_ops: Sequence[Op] | None = None,
-        regularization_losses: Sequence[Tensor] | None = None,
-    ) -> EstimatorSpec:
+    def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
         """Returns the spec of the static head; predictions have the mask, too."""
-        key = self.input_sequence_mask_key
-        if mode == ModeKeys.PREDICT:
-            spec = self.static_head.create_estimator_spec(features, mode, logits)
+        key, features = self.input_sequence_mask_key, call.features
+        if call.mode == ModeKeys.PREDICT:
+            spec = self.static_head.create_estimator_spec(features, call.mode, call.logits)
             return spec._replace(predictions={**spec.predictions, key: features[key]})
-        labels, logits, features = self._steps(labels, logits, features)
-        return self.static_head.create_estimator_spec(
-            features,
-            mode,
-            logits,
-            labels,
-            optimizer,
-            trainable_variables,
-            train_op_fn,
-            update_ops,
-            regularization_losses,
-        )
+        labels, logits, features = self._steps(call.labels, call.logits, features)
+        of_steps = call._replace(features=features, logits=logits, labels=labels)
+        return self.static_head.create_estimator_spec(*of_steps)
 
     def _steps(
         self, labels: Nest, logits: Tensor, features: Mapping[str, Tensor]

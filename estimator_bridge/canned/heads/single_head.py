@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Head, Metrics
+from estimator_bridge.canned.heads.head import Features, Head, HeadCall, Metrics, Predictions
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
-from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Nest, Object, Op, Tensor
 
 LossFn = Callable[..., Tensor]
-Features = Mapping[str, Tensor]
 
 CLASSIFY, REGRESS, PREDICT = "classification", "regression", "predict"
 DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -39,15 +38,6 @@ class Losses(NamedTuple):
     labels: Tensor
 
 
-class HeadBatch(NamedTuple):
-    """The arguments of a head for a batch: of the model, of its input, and losses to be added."""
-
-    features: Features
-    labels: Nest
-    logits: Tensor
-    regularization_losses: Sequence[Tensor] | None
-
-
 class SingleHead(Head):
     """A head with one kind of labels; subclasses say what labels, losses and predictions are.
 
@@ -55,8 +45,9 @@ class SingleHead(Head):
         logits_dimension: the size of the last axis of the logits.
     """
 
-    _weight_per_logit = False
+    _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
+    _reductions: Sequence[str] = head_training.REDUCTIONS
 
     def __init__(
         self,
@@ -66,7 +57,7 @@ class SingleHead(Head):
         loss_fn: LossFn | None = None,
         name: str | None = None,
     ) -> None:
-        self._check_reduction(loss_reduction)
+        head_checks.check_reduction(loss_reduction, self._reductions)
         head_checks.check_loss_fn(loss_fn)
         self._logits_dimension = logits_dimension
         self._weight_column = weight_column
@@ -106,7 +97,7 @@ class SingleHead(Head):
         weights. Regularization losses are added.
         """
         logits = head_checks.checked_logits(logits, self.logits_dimension)
-        return self._loss_of(HeadBatch(features or {}, labels, logits, regularization_losses))[1]
+        return self._loss_of(logits, labels, features or {}, regularization_losses)[1]
 
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
@@ -151,79 +142,62 @@ class SingleHead(Head):
             )
         return eval_metrics
 
-    def _create_tpu_estimator_spec(
-        self,
-        features: Features,
-        mode: str,
-        logits: Tensor,
-        labels: Nest = None,
-        optimizer: Object = None,
-        trainable_variables: Sequence[Variable] | None = None,
-        train_op_fn: Callable[[Tensor], Op] | None = None,
-        update_ops: Sequence[Op] | None = None,
-        regularization_losses: Sequence[Tensor] | None = None,
-    ) -> TPUEstimatorSpec:
+    def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
+        call = HeadCall(*arguments, **by_name)
+        mode = call.mode
         with tf.name_scope(self._name, "head"):
-            predictions = self.predictions(logits)
+            predictions = self.predictions(call.logits)
             if mode == ModeKeys.PREDICT:
                 return TPUEstimatorSpec(
                     mode, predictions, export_outputs=self._export_outputs(predictions)
                 )
-            logits = head_checks.checked_logits(logits, self.logits_dimension)
-            batch = HeadBatch(features, labels, logits, regularization_losses)
-            losses, loss = self._loss_of(batch)
+            logits = head_checks.checked_logits(call.logits, self.logits_dimension)
+            call = call._replace(logits=logits)
+            regularization_losses = call.regularization_losses
+            losses, loss = self._loss_of(logits, call.labels, call.features, regularization_losses)
             if mode == ModeKeys.EVAL:
-                metrics = self._eval_metrics(batch, losses, predictions)
+                metrics = self._eval_metrics(call, losses, predictions)
                 return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
-            train_op = self._train_op(loss, optimizer, trainable_variables, train_op_fn, update_ops)
+            train_op = self._train_op(loss, call)
         self._add_summaries(loss, losses, regularization_losses)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
-    def _loss_of(self, batch: HeadBatch) -> tuple[Losses, Tensor]:
+    def _loss_of(
+        self,
+        logits: Tensor,
+        labels: Nest,
+        features: Features,
+        regularization_losses: Sequence[Tensor] | None,
+    ) -> tuple[Losses, Tensor]:
         """Returns the losses of a batch's examples, and that of the batch."""
         with tf.name_scope("losses"):
-            losses = self._losses(batch.logits, batch.labels, batch.features)
+            losses = self._losses(logits, labels, features)
             loss = self._reduced(losses)
-            if batch.regularization_losses is not None:
-                loss += tf.add_n(batch.regularization_losses)
+            if regularization_losses is not None:
+                loss += tf.add_n(regularization_losses)
         return losses, loss
 
-    def _eval_metrics(
-        self, batch: HeadBatch, losses: Losses, predictions: dict[Object, Tensor]
-    ) -> HostCall:
+    def _eval_metrics(self, call: HeadCall, losses: Losses, predictions: Predictions) -> HostCall:
         """Returns the function that makes and updates metrics, and its tensors."""
-        metrics = self.metrics(batch.regularization_losses)
+        metrics = self.metrics(call.regularization_losses)
 
-        def update(logits: Tensor, labels: Nest = batch.labels) -> Metrics:
+        def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
             return self.update_metrics(
-                metrics, batch.features, logits, labels, batch.regularization_losses
+                metrics, call.features, logits, labels, call.regularization_losses
             )
 
-        tensors = {"logits": batch.logits}
-        if tf.is_tensor(batch.labels):
-            tensors["labels"] = batch.labels
+        tensors = {"logits": call.logits}
+        if tf.is_tensor(call.labels):
+            tensors["labels"] = call.labels
         return update, tensors
 
-    def _train_op(
-        self,
-        loss: Tensor,
-        optimizer: Object,
-        variables: Sequence[Variable] | None,
-        train_op_fn: Callable[[Tensor], Op] | None,
-        update_ops: Sequence[Op] | None,
-    ) -> Op:
-        reduction = self.loss_reduction
-        return head_training.make_train_op(
-            loss, reduction, optimizer, variables, train_op_fn, update_ops
-        )
+    def _train_op(self, loss: Tensor, call: HeadCall) -> Op:
+        return head_training.make_train_op(loss, self.loss_reduction, call)
 
     def _add_summaries(
         self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
     ) -> None:
         head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
-
-    def _check_reduction(self, reduction: str) -> None:
-        head_checks.check_reduction(reduction, head_training.REDUCTIONS)
 
     def _reduced(self, losses: Losses) -> Tensor:
         """Returns the loss of a batch from those of its examples."""
@@ -237,13 +211,13 @@ class SingleHead(Head):
         if self._loss_fn is None:
             losses = self._losses_of_examples(labels, logits)
         else:
-            width = self._loss_width
+            width = self.logits_dimension if self._per_logit else 1
             losses = head_checks.checked_losses(self._loss_fn, labels, logits, features, width)
         weights = head_checks.checked_weights(
             features,
             self._weight_column,
             logits,
-            per_logit=self._weight_per_logit,
+            per_logit=self._per_logit,
             numeric=self._numeric_weights,
         )
         return Losses(losses, weights, labels)
@@ -251,10 +225,21 @@ class SingleHead(Head):
     def _metric(self, metrics: Metrics, key: str) -> Object:
         return metrics[self._summary_key(key)]
 
-    @property
-    def _loss_width(self) -> int:
-        """The size of the last axis of the losses of examples."""
-        return 1
+    def _update_mean(
+        self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
+    ) -> None:
+        """Updates a Keras Mean by values, whose weights are spread over those of an example."""
+        values = tf.cast(values, tf.float32)
+        spread = tf_compat.broadcast_weights(weights, values)
+        self._metric(metrics, key).update_state(values=values, sample_weight=spread)
+
+    def _update_all(
+        self, metrics: Metrics, keys: Iterable[str], losses: Losses, predictions: Tensor
+    ) -> None:
+        """Updates metrics that compare labels and predictions."""
+        _, weights, labels = losses
+        for key in keys:
+            self._metric(metrics, key).update_state(labels, predictions, sample_weight=weights)
 
     @abc.abstractmethod
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
@@ -265,12 +250,19 @@ class SingleHead(Head):
         """Returns the loss of each example, where the program has no loss function."""
 
     @abc.abstractmethod
-    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> dict[Object, Tensor]:
+    def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
         """Returns predictions by name, in the scope of predictions."""
 
-    @abc.abstractmethod
-    def _export_outputs(self, predictions: dict[Object, Tensor]) -> dict[str, Object]:
+    def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
         """Returns the outputs of a SavedModel by the name of their signature."""
+        outputs = self._own_outputs(predictions)
+        default = next(iter(outputs.values()))
+        predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
+        return {DEFAULT: default, **outputs, PREDICT: predict}
+
+    @abc.abstractmethod
+    def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
+        """Returns the outputs but for that of all predictions; the first is the default one."""
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:
@@ -279,9 +271,3 @@ class SingleHead(Head):
     @abc.abstractmethod
     def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
         """Updates the metrics of `_metrics`; `labels` are those of the program."""
-
-
-def update_mean(metric: Object, values: Tensor, weights: Tensor | float) -> None:
-    """Updates a Keras Mean by values, whose weights are spread over all values of an example."""
-    values = tf.cast(values, tf.float32)
-    metric.update_state(values=values, sample_weight=tf_compat.broadcast_weights(weights, values))

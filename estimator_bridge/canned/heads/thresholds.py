@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads.head import Metrics
@@ -25,10 +25,10 @@ def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
     return checked
 
 
-def threshold_keys(threshold: float) -> Iterator[str]:
-    """Yields the names of accuracy, precision and recall at a threshold."""
-    for key in (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL):
-        yield MetricKeys.AT_THRESHOLD.format(key, threshold)
+def threshold_keys(*thresholds: float) -> list[str]:
+    """Returns the names of accuracy, precision and recall at each threshold."""
+    keys = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
+    return [MetricKeys.AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
 
 def metrics_at(thresholds: Iterable[float]) -> Metrics:

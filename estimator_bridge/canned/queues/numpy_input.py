@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from estimator_bridge import errors
-from estimator_bridge.canned.queues.row_queue import ArrayRows, row_queue
+from estimator_bridge.canned.queues.row_queue import array_rows, next_batch
 from tf2_engine.types import Array, Nest, Object
 
 Arrays: TypeAlias = Array | Mapping[str, Array]
@@ -49,16 +49,14 @@ def numpy_input_fn(
     def input_fn() -> Nest:
         features, labels = _features(x), _labels(x, y)
         _check_lengths(features, labels)
-        queue = row_queue(
-            ArrayRows({**features, **labels}),
+        columns = next_batch(
+            array_rows([*features.values(), *labels.values()]),
+            batch_size,
             queue_capacity,
             shuffle=bool(shuffle),
-            enqueue_size=batch_size,
             num_epochs=num_epochs,
             num_threads=num_threads,
         )
-        dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
-        _, *columns = dequeue(batch_size)
         in_x, in_y = columns[: len(features)], columns[len(features) :]
         fed_features = dict(zip(features, in_x, strict=True)) if isinstance(x, Mapping) else in_x[0]
         if y is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from estimator_bridge import errors
 from estimator_bridge.canned.queues.numpy_input import check_shuffle
-from estimator_bridge.canned.queues.row_queue import FrameRows, row_queue
+from estimator_bridge.canned.queues.row_queue import frame_rows, next_batch
 from estimator_bridge.legacy.requirements import class_names
 from tf2_engine.types import Nest, Object
 
@@ -49,17 +49,15 @@ def pandas_input_fn(
     capacity = queue_capacity or (4 if shuffle else 1) * len(frame)
 
     def input_fn() -> Nest:
-        queue = row_queue(
-            FrameRows(frame),
+        columns = next_batch(
+            frame_rows(frame),
+            batch_size,
             capacity,
             shuffle=bool(shuffle),
-            enqueue_size=batch_size,
             num_epochs=num_epochs,
             num_threads=num_threads,
             min_after_dequeue=max(capacity / 4, 1),
         )
-        dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
-        _, *columns = dequeue(batch_size)
         features = dict(zip(frame.columns, columns, strict=True))
         fed_labels = {key: features.pop(column) for key, column in labels.items()}
         if y is None:

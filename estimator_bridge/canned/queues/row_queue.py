@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -14,49 +14,40 @@ from tf2_engine import log
 from tf2_engine.types import Array, DType, Object, Tensor
 
 
-class Rows(Protocol):
+class Rows(NamedTuple):
     """Data in memory: columns of equal length, after the number of each row.
 
     Attributes:
-        dtypes, shapes: of one row's values.
         length: how many rows there are.
+        dtypes, shapes: of one row's values.
+        take: returns the values of the rows with some numbers, one array for each dtype.
     """
 
+    length: int
     dtypes: list[DType]
     shapes: list[tuple[int, ...]]
-    length: int
-
-    def take(self, rows: list[int]) -> list[Array]:
-        """Returns the values of some rows, one array for each dtype."""
+    take: Callable[[list[int]], list[Array]]
 
 
-class ArrayRows:
-    """Numpy arrays by name, whose first axes are the rows; the first value is the row's number."""
+def array_rows(columns: Sequence[Array]) -> Rows:
+    """Returns the rows of numpy arrays, along their first axes."""
 
-    def __init__(self, columns: Mapping[str, Array]) -> None:
-        self._columns = list(columns.values())
-        self.length = len(self._columns[0])
-        self.dtypes = [tf.int64, *(tf.as_dtype(column.dtype) for column in self._columns)]
-        self.shapes: list[tuple[int, ...]] = [(), *(column.shape[1:] for column in self._columns)]
+    def take(rows: list[int]) -> list[Array]:
+        return [np.asarray(rows), *(column[rows] for column in columns)]
 
-    def take(self, rows: list[int]) -> list[Array]:
-        """Returns the numbers of the rows, and their part of each array."""
-        return [np.asarray(rows), *(column[rows] for column in self._columns)]
+    dtypes = [tf.int64, *(tf.as_dtype(column.dtype) for column in columns)]
+    return Rows(len(columns[0]), dtypes, [(), *(column.shape[1:] for column in columns)], take)
 
 
-class FrameRows:
-    """A pandas DataFrame, whose columns hold scalars; the first value is that of its index."""
+def frame_rows(frame: Object) -> Rows:
+    """Returns the rows of a pandas DataFrame of scalars; their numbers are those of its index."""
 
-    def __init__(self, frame: Object) -> None:
-        self._frame = frame
-        self.length = len(frame)
-        self.dtypes = [tf.as_dtype(kind) for kind in (frame.index.dtype, *frame.dtypes)]
-        self.shapes: list[tuple[int, ...]] = [()] * len(self.dtypes)
-
-    def take(self, rows: list[int]) -> list[Array]:
-        """Returns the index of the rows, and their part of each column."""
-        part = self._frame.iloc[rows]
+    def take(rows: list[int]) -> list[Array]:
+        part = frame.iloc[rows]
         return [part.index.values, *(part[name].values for name in part.columns)]
+
+    dtypes = [tf.as_dtype(kind) for kind in (frame.index.dtype, *frame.dtypes)]
+    return Rows(len(frame), dtypes, [()] * len(dtypes), take)
 
 
 class _RowFeed:
@@ -88,26 +79,27 @@ class _RowFeed:
         return dict(zip(self._placeholders, self._rows.take(numbers), strict=True))
 
 
-def row_queue(
+def next_batch(
     rows: Rows,
+    batch_size: int,
     capacity: int,
     *,
     shuffle: bool,
-    enqueue_size: int,
     num_epochs: int | None,
-    num_threads: int = 1,
+    num_threads: int,
     min_after_dequeue: float | None = None,
-) -> Object:
-    """Returns a queue in the default graph that threads of the session fill with rows.
+) -> list[Tensor]:
+    """Returns the columns of a batch, from a queue that threads of the session fill with rows.
 
     The ops, and their number, are those of stock's queues: by the number of ops before them
     TensorFlow seeds random ops that have no seed of their own.
 
     Args:
+        batch_size: rows per batch, and how many are put into the queue at a time; with
+            `num_epochs` the last batch may be smaller.
         capacity: the rows that the queue holds at most.
         shuffle: takes rows at random from those in the queue, of which there are then at least
             `min_after_dequeue`, by default a quarter of the capacity.
-        enqueue_size: how many rows are put into it at a time.
         num_epochs: how often each thread goes through the rows; None is without end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
@@ -124,14 +116,16 @@ def row_queue(
         for _ in range(num_threads):
             placeholders = [tf.placeholder(dtype) for dtype in rows.dtypes]
             enqueue_ops.append(queue.enqueue_many(placeholders))
-            feeds.append(_RowFeed(placeholders, rows, enqueue_size, shuffle, num_epochs))
+            feeds.append(_RowFeed(placeholders, rows, batch_size, shuffle, num_epochs))
         tf.train.add_queue_runner(FeedingRunner(queue, enqueue_ops, feeds))
         filled = tf.cast(tf.maximum(0, queue.size() - least), tf.float32)
         room = capacity - least
         tf.summary.scalar(
             f"queue/{queue.name}fraction_over_{least}_of_{room}_full", filled * (1.0 / room)
         )
-    return queue
+    dequeue = queue.dequeue_many if num_epochs is None else queue.dequeue_up_to
+    _, *columns = dequeue(batch_size)
+    return columns
 
 
 def _warn_of_threads(num_threads: int, shuffle: bool, num_epochs: int | None) -> None:

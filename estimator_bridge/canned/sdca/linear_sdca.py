@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from estimator_bridge import errors
@@ -9,6 +10,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
@@ -28,21 +30,12 @@ class LinearSDCA:
     Loss Minimization", 2013; with the distributed variant of Ma et al., 2015.
     """
 
-    def __init__(
-        self,
-        example_id_column: str,
-        num_loss_partitions: int = 1,
-        num_table_shards: int | None = None,
-        symmetric_l1_regularization: float = 0.0,
-        symmetric_l2_regularization: float = 1.0,
-        adaptive: bool = False,
-    ) -> None:
-        self.example_id_column = example_id_column
-        self.num_loss_partitions = num_loss_partitions
-        self.num_table_shards = num_table_shards
-        self.symmetric_l1_regularization = symmetric_l1_regularization
-        self.symmetric_l2_regularization = symmetric_l2_regularization
-        self.adaptive = adaptive
+    example_id_column: str
+    num_loss_partitions: int = 1
+    num_table_shards: int | None = None
+    symmetric_l1_regularization: float = 0.0
+    symmetric_l2_regularization: float = 1.0
+    adaptive: bool = False
 
 
 def check_sdca(

@@ -10,7 +10,7 @@ from estimator_bridge import errors
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.graph_heads import GraphHead
 from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, layer_for_sdca
+from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer
 from estimator_bridge.canned.model_checks import check_new_columns
 from estimator_bridge.canned.sdca.ascent import Ascent, UpdateWeightsHook
 from estimator_bridge.canned.sdca.examples import read_examples
@@ -38,7 +38,8 @@ def sdca_spec(
     loss_type = _loss_type(head)
     check_new_columns(feature_columns)
     name = V1_NAME if isinstance(head, GraphHead) else KERAS_NAME
-    layer, logits = layer_for_sdca(feature_columns, name, features)
+    layer = LinearLayer(feature_columns, 1, "sum", name)
+    logits = apply_layer(layer, features).logits
     if mode != ModeKeys.TRAIN:
         return head.create_estimator_spec(features, mode, logits, labels)
     examples = read_examples(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from tf2_engine import log
 from tf2_engine.types import Array, Object, Op, Session, Tensor
 
 Feed = Callable[[], Mapping[Tensor, Array]]
@@ -30,6 +31,14 @@ class FeedingRunner(tf.train.QueueRunner):
             queue_closed_exception_types=(tf.errors.OutOfRangeError, tf.errors.CancelledError),
         )
         self._feeds = list(feeds)
+        self._guard = threading.Lock()
+        self._running: dict[Session, int] = {}
+        self._failures: list[Exception] = []
+
+    @property
+    def exceptions_raised(self) -> list[Exception]:
+        """The errors that threads without a coordinator raised since the last `create_threads`."""
+        return self._failures
 
     def create_threads(
         self,
@@ -39,23 +48,55 @@ class FeedingRunner(tf.train.QueueRunner):
         start: bool = False,
     ) -> list[threading.Thread]:
         """Returns the threads that fill the queue; none where they run in this session already."""
-        session = _FeedingSession(sess, dict(zip(self.enqueue_ops, self._feeds, strict=True)))
-        threads: list[threading.Thread] = super().create_threads(session, coord, daemon, start)
+        with self._guard:
+            if self._running.get(sess):
+                return []
+            self._running[sess] = len(self.enqueue_ops)
+            self._failures = []
+        threads = [
+            threading.Thread(target=self._fill, args=(sess, op, feed, coord))
+            for op, feed in zip(self.enqueue_ops, self._feeds, strict=True)
+        ]
+        if coord is not None:
+            threads.append(threading.Thread(target=self._cancel_at_stop, args=(sess, coord)))
+        for thread in threads:
+            if coord is not None:
+                coord.register_thread(thread)
+            thread.daemon = daemon
+            if start:
+                thread.start()
         return threads
 
+    def _fill(
+        self, session: Session, op: Op, feed: Feed, coord: tf.train.Coordinator | None
+    ) -> None:
+        try:
+            while coord is None or not coord.should_stop():
+                session.run(op, feed())
+        except self.queue_closed_exception_types:
+            self._end(session, close=True)
+        except Exception as error:  # whatever a feed raises ends the step, not the thread alone
+            self._end(session, close=False)
+            if coord is not None:
+                coord.request_stop(error)
+            else:
+                log.error("A thread that fills a queue failed: %s", error)
+                self._failures.append(error)
+                raise
+        else:
+            self._end(session, close=False)
 
-@dataclasses.dataclass(frozen=True)
-class _FeedingSession:
-    """A session as a queue runner uses it, whose enqueue ops are fed; equal for equal sessions."""
+    def _end(self, session: Session, close: bool) -> None:
+        """Notes the end of a thread; the last one that finds no more rows closes the queue."""
+        with self._guard:
+            self._running[session] -= 1
+            is_last = self._running[session] == 0
+        if close and is_last:
+            # A session that was closed meanwhile has no queue to close.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
+                session.run(self.close_op)
 
-    session: Session
-    feeds: Mapping[Op, Feed] = dataclasses.field(compare=False)
-
-    def make_callable(self, op: Op) -> Callable[[], Object]:
-        """Returns a function that runs an enqueue op with its next rows."""
-        feed = self.feeds[op]
-        return lambda: self.session.run(op, feed())
-
-    def run(self, op: Op) -> Object:
-        """Runs the op that closes the queue."""
-        return self.session.run(op)
+    def _cancel_at_stop(self, session: Session, coord: tf.train.Coordinator) -> None:
+        coord.wait_for_stop()
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):
+            session.run(self.cancel_op)

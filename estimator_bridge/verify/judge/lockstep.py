@@ -21,7 +21,7 @@ from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.steps import StepComparison
-from estimator_bridge.verify.judge.table_updates import TableUpdates
+from estimator_bridge.verify.judge.table_updates import TableUpdates, same_arrays
 from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import (
@@ -69,34 +69,29 @@ class LockstepComparison(StepComparison):
         self._tables: dict[str, TableUpdates] | None = None
         steps = iter(()) if perturbed_run is None else joined_steps(perturbed_run)
         self._steps_p: Iterator[Step] = steps
-        self._p: Step | None = None
+        self._p: dict[str, Values] = {}
 
     def _state_of(self, pair: StepPair) -> StepPair:
         """Returns the step of which each side goes on: it is side A's."""
         return pair[0], pair[0]
 
-    def compare_pair(self, pair: StepPair) -> bool:
-        """Adds a step to the series; returns whether anything diverged in it."""
+    def compare_pair(self, pair: StepPair) -> None:
+        """Adds a step to the series."""
         a, b = pair
         self.steps.append(a.number)
-        self._p = next(self._steps_p, None)
+        self._p = next(self._steps_p, Step(a.number, {})).values
         self._residuals, self._systematic = {}, {}
         ids = self._ids()
-        diverged = False
         for group in sorted({*a.values, *b.values} - {VARIABLES}):
-            pairs = self._pairing.paired(group, a.values.get(group, {}), b.values.get(group, {}))
-            for name, (one, other) in pairs.items():
-                if (one.shape, one.dtype) != (other.shape, other.dtype):
-                    diverged |= self._add_shapes(group, name, one, other)
-                elif not name.name.endswith(SUMMED_ROWS):
+            for name, one, other in self._alike(group, self._paired(group, pair)):
+                if not name.name.endswith(SUMMED_ROWS):
                     residual = self._computed(group, name, one, other, ids)
-                    diverged |= self._add_residual(group, name, residual)
+                    self._add_residual(group, name, residual)
         self._remember_inputs(pair, ids)
         if VARIABLES in a.values or VARIABLES in b.values:
-            diverged |= self._compare_variables(pair)
+            self._compare_variables(pair)
             self._before = a.values.get(VARIABLES)
             self._inputs = ([], [])
-        return diverged
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
         return (
@@ -127,7 +122,7 @@ class LockstepComparison(StepComparison):
             series.is_noise = is_noise and not series.decided
 
     def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: Ids) -> Residual:
-        p = None if self._p is None else self._p.values.get(group, {}).get(name.name)
+        p = self._p.get(group, {}).get(name.name)
         rounding: Array | float = 0.0
         if group == ACTIVATIONS and a.dtype == np.float32:
             looked_up = self._looked_up(name, a, b, ids.get(name.name))
@@ -140,8 +135,8 @@ class LockstepComparison(StepComparison):
         self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
     ) -> Residual | Array | float:
         """Returns the residual of an activation, or the possible error of its sums."""
-        tables = (t for t in self._settings[0]["tables"] if t["name"] == name.table)
-        table = next(tables, None)
+        tables = self._settings[0]["tables"]
+        table = next((each for each in tables if each["name"] == name.table), None)
         if table is None or ids is None or self._before is None:
             return 0.0
         feature, rows = self._features[name.name], self._before.get(table["variable"])
@@ -171,34 +166,28 @@ class LockstepComparison(StepComparison):
             mine = {key: gradients[key] for key in known if key in gradients}
             inputs.append(ShadowInputs(position, known, mine))
 
-    def _compare_variables(self, pair: StepPair) -> bool:
+    def _compare_variables(self, pair: StepPair) -> None:
         a, b = (step.values.get(VARIABLES, {}) for step in pair)
-        pairs = self._pairing.paired(VARIABLES, a, b)
-        diverged = False
-        judged: set[str] = set()
+        pairs = self._paired(VARIABLES, pair)
+        judged: set[PairedName] = set()
         before = self._before
         if before is not None and self._inputs is not None:
             for name, residual in self._of_tables(pairs, before, a, b):
-                judged.add(name.name)
-                diverged |= self._add_residual(VARIABLES, name, residual)
-        same = _same_gradients(*pair)
-        for name, (one, other) in pairs.items():
-            if name.name in judged:
-                continue
-            if (one.shape, one.dtype) != (other.shape, other.dtype):
-                diverged |= self._add_shapes(VARIABLES, name, one, other)
-                continue
+                judged.add(name)
+                self._add_residual(VARIABLES, name, residual)
+        same = same_arrays(*(step.values.get(GRADIENTS, {}) for step in pair))
+        rest = {name: arrays for name, arrays in pairs.items() if name not in judged}
+        for name, one, other in self._alike(VARIABLES, rest):
             start = None if before is None else before.get(name.name)
             residual = _of_start(one, other)
             if start is not None:
-                p = None if self._p is None else self._p.values.get(VARIABLES, {}).get(name.name)
+                p = self._p.get(VARIABLES, {}).get(name.name)
                 residual = self._network.updated(
                     *(name.name, start, one, other, p),
                     same=same,
                     relative=self._relative(name.name),
                 )
-            diverged |= self._add_residual(VARIABLES, name, residual)
-        return diverged
+            self._add_residual(VARIABLES, name, residual)
 
     def _relative(self, name: str) -> float:
         """Returns by how much of itself the movement of a variable may be off besides rounding."""
@@ -231,8 +220,8 @@ class LockstepComparison(StepComparison):
                 for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
                     yield names[name], residual
 
-    def _add_residual(self, group: str, name: PairedName, residual: Residual) -> bool:
-        """Adds a point to the series of an array; returns whether it diverges."""
+    def _add_residual(self, group: str, name: PairedName, residual: Residual) -> None:
+        """Adds a point to the series of an array."""
         series, key = self._series_of(group, name), (group, name.name)
         power = self._powers.setdefault(key, Power())
         number = self.steps[-1]
@@ -257,13 +246,11 @@ class LockstepComparison(StepComparison):
                 divergence = Divergence(number, None, None, "", "", 0, note=note)
                 self._systematic[key] = power.factor
                 series.points[-1] = point._replace(systematic=True)
-        if name.name in self._network.jumps and group == GRADIENTS:
-            if self._network.jumps[name.name][0]:
-                self._first_jumps.setdefault(name.name, number)
-        if divergence is None:
-            return False
-        series.first = series.first or divergence
-        return True
+        if group == GRADIENTS and self._network.jumps.get(name.name, (0, 0))[0]:
+            self._first_jumps.setdefault(name.name, number)
+        if divergence is not None:
+            series.first = series.first or divergence
+            self._diverged = True
 
     def _ids(self) -> Ids:
         """Returns the ids of the current step by feature; None where they are not known."""
@@ -297,14 +284,6 @@ def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
         step.position,
         {key: ids for key, ids in step.ids.items() if key in features},
         {key: gradient for key, gradient in step.gradients.items() if key in features},
-    )
-
-
-def _same_gradients(a: Step, b: Step) -> bool:
-    """Returns whether both sides apply the same gradients, bit by bit."""
-    ours, theirs = (step.values.get(GRADIENTS, {}) for step in (a, b))
-    return ours.keys() == theirs.keys() and all(
-        np.array_equal(ours[name], theirs[name]) for name in ours
     )
 
 

@@ -219,7 +219,7 @@ def _moved(a: Array) -> Array:
 
 
 def _rows(beyond: Array) -> int:
-    return int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 0
+    return elements.count_rows(beyond) if beyond.ndim else 0
 
 
 def _finite(values: Array) -> Array:

@@ -117,9 +117,8 @@ class Power:
         if self._row_factors is None:
             return 0, 0
         moved = np.isfinite(self._row_factors)
-        return int(np.count_nonzero(self._row_factors[moved] <= LIMIT)), int(
-            np.count_nonzero(moved)
-        )
+        decided = self._row_factors[moved] <= LIMIT
+        return int(np.count_nonzero(decided)), int(np.count_nonzero(moved))
 
     @property
     def undecided_row(self) -> int | None:

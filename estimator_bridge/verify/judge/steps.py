@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
-from estimator_bridge.verify.judge.pairing import PairedName, Pairing
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import Recording
@@ -39,6 +40,8 @@ class StepComparison(abc.ABC):
         self.evidence: Evidence | None = None
         self._sides = a, b
         self._settings = a.settings, b.settings
+        # Whether anything diverges in the current step.
+        self._diverged = False
         self.tolerance = tolerance
         of_a, of_b = self._settings
         self._pairing = Pairing(of_a["tables"], of_b["tables"], scope.computed(of_a, of_b))
@@ -59,19 +62,20 @@ class StepComparison(abc.ABC):
             if step_a is None or step_b is None:
                 self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
                 break
-            diverged, pair = self.compare_pair((step_a, step_b)), (step_a, step_b)
-            if self.evidence is None and diverged:
+            pair, self._diverged = (step_a, step_b), False
+            self.compare_pair(pair)
+            if self.evidence is None and self._diverged:
                 self.evidence = self._evidence(states, pair)
             elif self.evidence is not None and self.evidence.following is None:
                 self.evidence = self.evidence._replace(following=pair)
             if recording.VARIABLES in step_a.values:
-                states = (self._state_of((step_a, step_b)), *states)[:2]
+                states = (self._state_of(pair), *states)[:2]
         self.finish()
         progress("comparing", total, total)
 
     @abc.abstractmethod
-    def compare_pair(self, pair: StepPair) -> bool:
-        """Adds a step to the series; returns whether anything diverged in it."""
+    def compare_pair(self, pair: StepPair) -> None:
+        """Adds a step to the series."""
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -95,12 +99,23 @@ class StepComparison(abc.ABC):
             (group, name.name), Series(group, name.name, name.table, name.role)
         )
 
-    def _add_shapes(self, group: str, name: PairedName, a: Array, b: Array) -> bool:
-        """Notes that the types or shapes of an array differ; returns True, since it diverges."""
-        series = self._series_of(group, name)
-        kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
-        series.first = series.first or Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
-        return True
+    def _paired(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
+        """Returns the arrays of a group that both sides have in a step."""
+        a, b = (step.values.get(group, {}) for step in pair)
+        return self._pairing.paired(group, a, b)
+
+    def _alike(
+        self, group: str, pairs: Mapping[PairedName, ArrayPair]
+    ) -> Iterator[tuple[PairedName, Array, Array]]:
+        """Yields the arrays of one type and shape; notes of the others that these differ."""
+        for name, (a, b) in pairs.items():
+            if (a.shape, a.dtype) == (b.shape, b.dtype):
+                yield name, a, b
+                continue
+            series = self._series_of(group, name)
+            kinds = (f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b))
+            series.first = series.first or Divergence(self.steps[-1], None, None, *kinds, 0)
+            self._diverged = True
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:

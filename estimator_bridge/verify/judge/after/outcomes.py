@@ -8,7 +8,8 @@ tolerance, what follows may differ as far as those differences carry; see `Carri
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from estimator_bridge.verify.judge.after.evaluation_metrics import compare_metri
 from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of
 from estimator_bridge.verify.judge.elements import magnitude
-from estimator_bridge.verify.judge.tolerance import allowed
-from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
-from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED, Outcomes
-from estimator_bridge.verify.record.recording import Recording, SideDescription
+from estimator_bridge.verify.judge.tolerance import allowed, ids_of_sample
+from estimator_bridge.verify.record.array_files import digest, read_arrays
+from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED
+from estimator_bridge.verify.record.recording import Recording, SideDescription, parts_of_tables
 
 _MOVES_ALLOWED = 8.0
 """The multiple of what a perturbed start moves that is allowed: it is one sample of rounding."""
@@ -84,18 +85,6 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
             if np.isfinite(differences.largest):
                 largest[name, output] = differences.largest
     return largest
-
-
-def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most ids that a sample of a batch has in a feature, at least one."""
-    most = 1
-    for key in features:
-        samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")
-        if samples is not None and samples.size:
-            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
-        elif dense is not None and dense.ndim > 1:
-            most = max(most, dense.shape[1])
-    return most
 
 
 def failures_of(side: Recording) -> dict[str, str]:
@@ -162,20 +151,12 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
     """Compares the arrays of an outcome, chunk by chunk; returns their differences by name."""
     by_output: dict[str, SampleDifferences] = {}
-    for number, (chunk_a, chunk_b) in enumerate(_paired_chunks(a.outcomes, b.outcomes, name)):
+    chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue={})
+    for number, (chunk_a, chunk_b) in enumerate(chunks):
         for output in dict.fromkeys([*chunk_a, *chunk_b]):
             differences = by_output.setdefault(output, SampleDifferences(is_new=not number))
             differences.add(chunk_a.get(output), chunk_b.get(output))
     return by_output
-
-
-def _paired_chunks(a: Outcomes, b: Outcomes, name: str) -> Iterator[tuple[Values, Values]]:
-    chunks_a, chunks_b = a.chunks(name), b.chunks(name)
-    while True:
-        chunk_a, chunk_b = next(chunks_a, None), next(chunks_b, None)
-        if chunk_a is None and chunk_b is None:
-            return
-        yield chunk_a or {}, chunk_b or {}
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
@@ -202,10 +183,7 @@ def _by_tables(
     digests: Mapping[str, str], settings: SideDescription
 ) -> dict[tuple[str, str | None], str]:
     """Returns digests by keys that both sides share: tables and their slots, or names."""
-    keys: dict[str, tuple[str, str | None]] = {}
-    for table in settings["tables"]:
-        keys[table["variable"]] = table["name"], None
-        keys.update({name: (table["name"], slot) for name, slot in table["slots"].items()})
+    keys = parts_of_tables(settings["tables"])
     return {keys.get(name, (name, "")): digest for name, digest in digests.items()}
 
 
@@ -234,12 +212,12 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 def _kept(side: Recording, name: str) -> dict[str, bool]:
     """Returns for each exported variable whether it equals that of the checkpoint."""
     before = side.outcomes.about(name).get("variables", {})
-    is_kept: dict[str, bool] = {}
-    for chunk in side.outcomes.chunks(name):
-        for output, array in chunk.items():
-            if output in before:
-                is_kept[output] = before[output] == digest({"": array})
-    return is_kept
+    return {
+        output: before[output] == digest({"": array})
+        for chunk in side.outcomes.chunks(name)
+        for output, array in chunk.items()
+        if output in before
+    }
 
 
 def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:

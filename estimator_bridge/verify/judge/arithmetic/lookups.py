@@ -95,15 +95,10 @@ def look_up(table: Array, occurrences: RecordedIds, combiner: str | None) -> Arr
 
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
     """Returns the activation with its error bounds, [*shape, dim]."""
-    gains = gains_of(occurrences, combiner)
-    column = Rounded(gains.value[:, np.newaxis], gains.error[:, np.newaxis])
-    terms = column * rounded(table[occurrences.ids])
-    shape = *occurrences.shape, table.shape[1]
-    whole = np.zeros((int(np.prod(occurrences.shape)), table.shape[1]))
-    activation = Rounded(whole, whole.copy())
-    cells, sums = sums_by(occurrences.cells, terms)
-    activation.value[cells], activation.error[cells] = sums.value, sums.error
-    return Rounded(activation.value.reshape(shape), activation.error.reshape(shape))
+    gains = gains_of(occurrences, combiner).reshaped(-1, 1)
+    cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))
+    activation = sums.among_zeros(cells, int(np.prod(occurrences.shape)))
+    return activation.reshaped(*occurrences.shape, table.shape[1])
 
 
 def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
@@ -111,14 +106,12 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
     weights = rounded(occurrences.weights)
     if combiner not in ("mean", "sqrtn"):
         return weights
-    column = Rounded(weights.value[:, np.newaxis], weights.error[:, np.newaxis])
+    column = weights.reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, column if combiner == "mean" else square(column))
     divisors = sums if combiner == "mean" else root(sums)
     of_cell = np.searchsorted(cells, occurrences.cells)
-    divisor = Rounded(divisors.value[of_cell, 0], divisors.error[of_cell, 0])
-    quotient = weights / divisor
-    nothing = divisor.value == 0
-    return Rounded(np.where(nothing, 0.0, quotient.value), np.where(nothing, 0.0, quotient.error))
+    divisor = divisors.at(of_cell).reshaped(-1)
+    return (weights / divisor).zero_where(divisor.value == 0)
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:

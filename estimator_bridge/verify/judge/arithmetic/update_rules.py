@@ -92,9 +92,7 @@ def _ftrl(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Setting
     else:
         z = slots["linears"] + g - grown * w / rate
         divisor = (raised + beta) / rate + l2
-    w = (clip(z, -limit, limit) - z) / divisor
-    nothing = divisor.value == 0
-    w = Rounded(np.where(nothing, 0.0, w.value), np.where(nothing, 0.0, w.error))
+    w = ((clip(z, -limit, limit) - z) / divisor).zero_where(divisor.value == 0)
     return w, {"accumulators": a, "linears": z}
 
 

@@ -36,15 +36,8 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
                 continue
             if ours[key].shape != theirs[key].shape:  # That is told of the array itself.
                 continue
-            if _differ(evidence, key, ours[key], theirs[key]):
+            if evidence.diverges(recording.ACTIVATIONS, key, ours[key], theirs[key]):
                 yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
-
-
-def _differ(evidence: Evidence, key: str, a: Array, b: Array) -> bool:
-    residual = evidence.residuals.get((recording.ACTIVATIONS, key))
-    if residual is None:
-        return not close(a, b)
-    return bool(np.any(np.abs(residual.apart) > residual.allowed))
 
 
 def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:

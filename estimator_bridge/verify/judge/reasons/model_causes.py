@@ -75,8 +75,7 @@ def _diverging(evidence: Evidence, group: str) -> list[str]:
     return [
         name
         for (of_group, name), one in evidence.residuals.items()
-        if of_group == group
-        and (bool(np.any(np.abs(one.apart) > one.allowed)) or (group, name) in evidence.systematic)
+        if of_group == group and evidence.diverges(group, name, one.a, one.b)
     ]
 
 

@@ -187,7 +187,7 @@ def capturing_model_fn(
         features = bound.arguments["features"]
         if isinstance(features, Mapping):
             captured = {
-                key: captured_both_ways(capture, _name_of_core(key, core), value)
+                key: captured_both_ways(capture, name_of_core(key, core), value)
                 for key, value in features.items()
                 if key in keys and isinstance(value, tf.Tensor)
             }
@@ -197,7 +197,7 @@ def capturing_model_fn(
         # Ops are numbered otherwise on each engine; that must not change the seeds of dropout.
         with updates, tf_compat.numbered_seeds(core * _SEEDS_PER_CORE):
             spec = model_fn(*bound.args, **bound.kwargs)
-            loss = capture.tensor(LOSS, _name_of_core(LOSS, core), spec.loss)
+            loss = capture.tensor(LOSS, name_of_core(LOSS, core), spec.loss)
             return spec._replace(loss=loss)
 
     return with_signature_of(model_fn, call)
@@ -220,7 +220,8 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
     return with_signature_of(model_fn, call)
 
 
-def _name_of_core(key: str, core: int) -> str:
+def name_of_core(key: str, core: int) -> str:
+    """Returns the name of an array of one core; the first one's is that of the array."""
     return key if core == 0 else f"{key} (core {core})"
 
 
@@ -255,24 +256,14 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
     # Canned estimators of TensorFlow 2 train with the latter.
     keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
     with (
-        _replaced(tf.train.Optimizer, "apply_gradients", apply_gradients),
-        _replaced(keras_optimizer, "get_gradients", get_gradients),
+        intercepting(tf.train.Optimizer, {"apply_gradients": apply_gradients}),
+        intercepting(keras_optimizer, {"get_gradients": get_gradients}),
     ):
         yield
 
 
 def _name(variable: Object) -> str:
     return str(variable.name.rpartition(":")[0])
-
-
-@contextlib.contextmanager
-def _replaced(owner: Object, name: str, method: Function) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, intercepted(original, method))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def captured_update(capture: Capture, gradient: Object, name: str) -> Object:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
+from estimator_bridge.verify.record.capture import Arguments
 from estimator_bridge.verify.record.description import Program, variable_of
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, SideDescription, Values
 from estimator_bridge.verify.record.recording_hook import same_bits
-from tf2_engine.types import Object, Variable
+from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
 """Describes a side: takes its program, the trainer, and the step at which so many steps begin."""
@@ -114,14 +115,24 @@ def values_of(trainer: Object) -> Values:
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}
 
 
-def save(trainer: Object, path: str) -> None:
-    """Writes a checkpoint that the program, and `estimator-bridge convert`, can read."""
+def variables_read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
+    """Returns the variables that a method of a trainer has read, with their names."""
+    return values_of(trainer).items()
+
+
+def checkpoint_of(trainer: Object) -> tf.train.Checkpoint:
+    """Returns a checkpoint that the program, and `estimator-bridge convert`, can read."""
     variables = tf.Module()
     for name, variable in trainer.variables.items():
         setattr(variables, name, variable)
-    checkpoint = tf.train.Checkpoint(
+    return tf.train.Checkpoint(
         embedding=trainer.engine, global_step=trainer.step, variables=variables
     )
+
+
+def save(trainer: Object, path: str) -> None:
+    """Writes the checkpoint of a trainer."""
+    checkpoint = checkpoint_of(trainer)
     # Who restores it counts on from there.
     checkpoint.save_counter  # noqa: B018 - made when it is read
     checkpoint.write(path)

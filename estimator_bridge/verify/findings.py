@@ -194,6 +194,11 @@ class Outcome(NamedTuple):
     cause: str = ""
 
     @property
+    def title(self) -> str:
+        """The kind and the name."""
+        return f"{self.kind} {self.name}".strip()
+
+    @property
     def equal(self) -> bool:
         """Whether it is within the tolerance."""
         return not self.note and self.difference <= self.allowed
@@ -316,6 +321,18 @@ class Findings:
             or any(self.only)
             or bool(self.remarks)
         )
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Returns names in a row; of more than so many the first, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Returns parts of a sentence in a row, the last after "and"."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def differing_settings(

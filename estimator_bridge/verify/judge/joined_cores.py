@@ -83,8 +83,7 @@ def _joined(group: str, named: Values) -> Values:
     """Returns arrays by the names that those of the first core have."""
     of_cores: dict[str, dict[int, Array]] = {name: {} for name in named}
     for name, array in named.items():
-        match = _OF_CORE.match(name)
-        whole, core = (match[1], int(match[2])) if match else (name, 0)
+        whole, core = _name_and_core(name)
         of_cores.setdefault(whole, {})[core] = array
     return {
         name: _of_all(group, [parts[core] for core in sorted(parts)])
@@ -99,15 +98,17 @@ def unused_gradients(step: Step) -> list[str]:
     TensorFlow does not compute a gradient that reaches no table, and so it is not recorded.
     """
     gradients = step.values.get(GRADIENTS, {})
-    known = {_whole(name) for name in gradients}
+    known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})
-    return [name for name in activations if name not in gradients and _whole(name) in known]
+    return [
+        name for name in activations if name not in gradients and _name_and_core(name)[0] in known
+    ]
 
 
-def _whole(name: str) -> str:
-    """Returns the name of an array without that of its core."""
+def _name_and_core(name: str) -> tuple[str, int]:
+    """Returns the name of an array without that of its core, and the core."""
     match = _OF_CORE.match(name)
-    return match[1] if match else name
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def _of_all(group: str, parts: list[Array]) -> Array:

@@ -113,8 +113,9 @@ class StepComparison(abc.ABC):
                 yield name, a, b
                 continue
             series = self._series_of(group, name)
-            kinds = (f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b))
-            series.first = series.first or Divergence(self.steps[-1], None, None, *kinds, 0)
+            kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
+            divergence = Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
+            series.first = series.first or divergence
             self._diverged = True
 
 

@@ -106,12 +106,7 @@ def describe(
 
 
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a TF2 program, once the engine of its trainer is built.
-
-    Args:
-        begin: the global step at which it begins.
-        steps: that it makes.
-    """
+    """Returns the description of a TF2 program, as `describe`, once its trainer has an engine."""
     legacy, engine = program.legacy, trainer.engine
     assert legacy is not None
     v2, batch_size = program.side.stock_v2, program.batch_size
@@ -139,12 +134,10 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
 
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a Keras model, once all of its variables exist.
+    """Returns the description of a Keras model, as `describe`, once all of its variables exist.
 
     Args:
         training: a `KerasTraining`.
-        begin: the global step at which it begins.
-        steps: that it makes.
     """
     engine, columns = training.engine, training.model.with_tables.columns
     plan = engine.plan if engine.tables else None
@@ -214,14 +207,7 @@ def variable_of(table: str, part: str = PARAMETERS) -> str:
 def _settings(program: Program, *, use_tpu: bool) -> Sequence[tuple[str, str, str, str]]:
     if program.legacy is None:
         return []
-    side, arithmetic = program.side, program.arithmetic
-    return settings_of(
-        program.legacy,
-        stock=side.stock,
-        use_tpu=use_tpu,
-        arithmetic=arithmetic,
-        stock_v2=side.stock_v2,
-    )
+    return settings_of(program.legacy, program.side, use_tpu=use_tpu, arithmetic=program.arithmetic)
 
 
 def _where(program: Program) -> str:

@@ -127,6 +127,7 @@ class MetricValues(CapturedMetrics):
             return {}
 
     def _run(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        assert self._metric_fn is not None
         with tf.Graph().as_default(), tf.Session() as session:
             feeds = [_placeholder([batch[name] for batch in batches]) for name in names]
             tensors = tf.nest.pack_sequence_as(self._structure, feeds)

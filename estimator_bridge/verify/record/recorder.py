@@ -246,8 +246,6 @@ class Recorder:
             )
         model_fn = arguments.get("model_fn")
         if model_fn is not None:
-            if self.side.stock:
-                model_fn = capture.refusing_specs_of_bridge(model_fn)
             arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
         arithmetic = self.side.arithmetic_of(arguments.get("arithmetic"))
         driver = None if self.side.stock else self._set_engine(arguments, quirks, arithmetic)
@@ -269,16 +267,15 @@ class Recorder:
         arguments["model_dir"] = self.directory(asked)
         if config is not None:
             arguments["config"] = config.replace(model_dir=arguments["model_dir"])
-        model_fn = arguments["model_fn"]
-        if self.side.stock:
-            model_fn = capture.refusing_specs_of_bridge(model_fn)
-        arguments["model_fn"] = self.capturing(model_fn, None)
+        arguments["model_fn"] = self.capturing(arguments["model_fn"], None)
         original(estimator, **arguments)
         self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
+        if self.side.stock:
+            model_fn = capture.refusing_specs_of_bridge(model_fn)
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
             model_fn = model_ops.sketching_model_fn(

@@ -7,6 +7,7 @@ of their own, and carry it on to the metric; the metric functions; or how the si
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -46,8 +47,8 @@ EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 class Fault(NamedTuple):
     """The cause of a difference, and the observation; both empty where there is none."""
 
-    cause: str
-    note: str
+    cause: str = ""
+    note: str = ""
 
 
 class _Metric(NamedTuple):
@@ -182,42 +183,40 @@ def _roundings(seen: Mapping[str, Array]) -> float:
     return _ROUNDINGS_OF_VALUE + math.sqrt(max(sizes, default=0))
 
 
+@dataclasses.dataclass(frozen=True)
 class _Judge:
     """Judges the metrics of one evaluation.
 
-    Args:
+    Attributes:
         is_same: whether what they are computed from is equal to the bit.
         values_agree: whether it is equal within its tolerance.
         roundings: how many roundings a metric takes.
     """
 
-    def __init__(
-        self, name: str, allowed: Allowed, is_same: bool, values_agree: bool, roundings: float
-    ) -> None:
-        self._name, self._allowed = name, allowed
-        self._is_same, self._values_agree = is_same, values_agree
-        self._roundings = roundings
+    name: str
+    allowed: Allowed
+    is_same: bool
+    values_agree: bool
+    roundings: float
 
     def outcome(self, key: str, metric: _Metric) -> Outcome:
         """Returns the outcome of a metric."""
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
-        rounding = self._rounding(metric)
-        fault, allowed, why = Fault("", ""), *self._allowed(key, differences.scale)
+        magnitude = elements.magnitude(metric.a, metric.b)
+        rounding = self.roundings * _UNIT_ROUNDOFF * magnitude
+        fault, allowed, why = Fault(), *self.allowed(key, differences.scale)
         base = allowed
         if self._is_consistent(metric, rounding):
             fault = self._fault(metric, rounding)
-            carried = _apart(metric.again_b, metric.crossed) if self._values_agree else 0.0
+            carried = _apart(metric.again_b, metric.crossed) if self.values_agree else 0.0
             allowed, why = 3 * rounding + carried, FOLLOWS
-        if self._is_same:
+        if self.is_same:
             allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
                 fault = Fault(METRIC, "it is computed otherwise, from equal values")
-        outcome = differences.outcome(self._name, key, allowed, why)
+        outcome = differences.outcome(self.name, key, allowed, why)
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
-
-    def _rounding(self, metric: _Metric) -> float:
-        return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
         """Returns whether a metric that is computed once more equals that of some side.
@@ -247,7 +246,7 @@ class _Judge:
                 f"the metric functions differ: for side A's values A's gives "
                 f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
             )
-        return Fault("", "")
+        return Fault()
 
 
 def _apart(one: Array | None, other: Array | None) -> float:

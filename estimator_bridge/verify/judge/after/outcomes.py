@@ -20,7 +20,7 @@ from estimator_bridge.verify.judge.after.sample_differences import SampleDiffere
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of
 from estimator_bridge.verify.judge.elements import magnitude
 from estimator_bridge.verify.judge.tolerance import allowed, ids_of_sample
-from estimator_bridge.verify.record.array_files import digest, read_arrays
+from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED
 from estimator_bridge.verify.record.recording import Recording, SideDescription, parts_of_tables
 
@@ -151,7 +151,8 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
     """Compares the arrays of an outcome, chunk by chunk; returns their differences by name."""
     by_output: dict[str, SampleDifferences] = {}
-    chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue={})
+    none: Values = {}
+    chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue=none)
     for number, (chunk_a, chunk_b) in enumerate(chunks):
         for output in dict.fromkeys([*chunk_a, *chunk_b]):
             differences = by_output.setdefault(output, SampleDifferences(is_new=not number))

@@ -64,7 +64,7 @@ class Update:
     @property
     def rule(self) -> RuleDescription:
         """The rule of the table."""
-        return rule_of(self.table)
+        return known_rule(self.table)
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +104,7 @@ class Update:
         )
 
 
-def rule_of(table: TableDescription) -> RuleDescription:
+def known_rule(table: TableDescription) -> RuleDescription:
     """Returns the rule of a table that has one."""
     assert table["rule"] is not None
     return table["rule"]
@@ -112,13 +112,13 @@ def rule_of(table: TableDescription) -> RuleDescription:
 
 def with_settings(table: TableDescription, **settings: float | bool | None) -> TableDescription:
     """Returns a table with other settings of its rule."""
-    rule = rule_of(table)
+    rule = known_rule(table)
     return {**table, "rule": {**rule, "settings": {**rule["settings"], **settings}}}
 
 
 def with_rates(table: TableDescription, factor: float) -> TableDescription:
     """Returns a table with other rates."""
-    rule = rule_of(table)
+    rule = known_rule(table)
     return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
 
 

@@ -71,12 +71,12 @@ def _of_rule(update: Update, settings: Mapping[str, float | bool | None]) -> Ite
         if name.startswith(_NOT_GUESSED):
             continue
         if isinstance(value, bool):
-            text, changed = f"has {name}={not value}, not {value}.", {name: not value}
+            text = f"has {name}={not value}, not {value}."
+            changed = with_settings(update.table, **{name: not value})
+            yield Guess("update rule", text, changed, update.steps)
         elif isinstance(value, float) and value:
-            text, changed = f"has {name}=0, not {value:g}.", {name: 0.0}
-        else:
-            continue
-        yield Guess("update rule", text, with_settings(update.table, **changed), update.steps)
+            changed = with_settings(update.table, **{name: 0.0})
+            yield Guess("update rule", f"has {name}=0, not {value:g}.", changed, update.steps)
 
 
 def _of_features(update: Update) -> Iterator[Guess]:

@@ -7,8 +7,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify import findings
-from estimator_bridge.verify.findings import Difference, Divergence, Outcome, Series
+from estimator_bridge.verify.findings import (
+    Difference,
+    Divergence,
+    Outcome,
+    Series,
+    differing_settings,
+)
 from estimator_bridge.verify.judge import scope
 from estimator_bridge.verify.judge.after import input_data, outcomes
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of, occurrences
@@ -61,7 +66,7 @@ def compare(
         not_compared=list(scope.not_compared(a, b)),
         failures=list(scope.failures(a, b)),
     )
-    differing = {name for _, name, _, _ in findings.differing_settings(*settings)}
+    differing = {name for _, name, _, _ in differing_settings(*settings)}
     if result.equal and differing:
         result.notes.append(
             f"Settings differ, to no effect in these steps: {', '.join(sorted(differing))}. What "
@@ -113,14 +118,10 @@ def _undecided(steps: StepComparison) -> Iterator[str]:
     """Yields the arrays of which faults cannot be told from rounding, with the reasons."""
     for series in steps.series.values():
         if not series.decided and series.first is None:
-            yield (
-                f"{series.role} {series.name}: "
-                + (
-                    f"a divergence of {series.visible:.0%} would not have been seen"
-                    if math.isfinite(series.visible)
-                    else "no divergence would have been seen"
-                )
-            )
+            reason = "no divergence would have been seen"
+            if math.isfinite(series.visible):
+                reason = f"a divergence of {series.visible:.0%} would not have been seen"
+            yield f"{series.role} {series.name}: {reason}"
 
 
 def _with_ids(

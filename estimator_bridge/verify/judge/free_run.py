@@ -6,16 +6,14 @@ import math
 
 import numpy as np
 
-from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import StepPair
-from estimator_bridge.verify.findings import Divergence
+from estimator_bridge.verify.findings import Divergence, Point
 from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.pairing import PairedName
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.judge.steps import StepComparison, measure
 from estimator_bridge.verify.judge.tolerance import Tolerance
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import VARIABLES, Recording, Step
+from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Recording, Step
 from tf2_engine.types import Array
 
 
@@ -29,7 +27,7 @@ class FreeComparison(StepComparison):
     def compare_pair(self, pair: StepPair) -> None:
         """Adds a step to the series."""
         a, b = pair
-        if self._settings[1]["engine"] == recording.CHECKPOINT:
+        if self._settings[1]["engine"] == CHECKPOINT:
             # A checkpoint has the variables of the last step alone, and nothing before it.
             a = Step(a.number, {group: a.values[group] for group in b.values})
         self.steps.append(a.number)
@@ -64,7 +62,7 @@ class FreeComparison(StepComparison):
         series.visible = min(series.visible, allowed / moved if moved else math.inf)
 
 
-def _divergence(a: Array, b: Array, point: findings.Point, index: tuple[int, ...]) -> Divergence:
+def _divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
     """Returns where two arrays of one shape differ by more than the tolerance."""
     rows = elements.count_rows(elements.differences(a, b) > point.allowed)
     row, element = (index[0] if index else None), (list(index[1:]) or None)

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds, occurrences
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
@@ -60,7 +59,7 @@ def ids_of_step(
 
 
 def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds | None:
-    parts = [lookups.occurrences(batch, feature) for batch in batches]
+    parts = [occurrences(batch, feature) for batch in batches]
     known = [part for part in parts if part is not None]
     return _joined_ids(known) if len(known) == len(parts) else None
 

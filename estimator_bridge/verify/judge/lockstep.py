@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify import findings
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
-from estimator_bridge.verify.findings import Divergence
+from estimator_bridge.verify.findings import TABLE, Divergence
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
 from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
@@ -23,7 +22,6 @@ from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.steps import StepComparison
 from estimator_bridge.verify.judge.table_updates import TableUpdates, same_arrays
 from estimator_bridge.verify.judge.tolerance import Tolerance
-from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
@@ -32,6 +30,7 @@ from estimator_bridge.verify.record.recording import (
     Recording,
     Step,
     Values,
+    read_arrays,
 )
 from tf2_engine.types import Array
 
@@ -233,7 +232,7 @@ class LockstepComparison(StepComparison):
         )
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
         factors = power.add(allowed, residual.moved)
-        if residual.rows is not None and name.role == findings.TABLE and len(residual.rows):
+        if residual.rows is not None and name.role == TABLE and len(residual.rows):
             assert self._before is not None
             power.add_rows(factors, residual.rows, len(self._before[name.name]))
         if residual.bias is not None and divergence is None:
@@ -291,7 +290,7 @@ def _samples(a: Recording) -> int:
     """Returns the samples of the first batch."""
     sizes = []
     for path in a.batches()[:1]:
-        for name, array in recording.read_arrays(path).items():
+        for name, array in read_arrays(path).items():
             if name.endswith(".shape"):
                 sizes.append(int(array[0]) if array.size else 0)
             elif not name.endswith((".indices", ".values")) and array.ndim:

@@ -80,9 +80,9 @@ class Network:
         noise = self._noise.get((group, name))
         if noise is None:
             return Residual(a, b, difference, floor, _moved(a))
-        factor = FACTOR if self._is_of_samples(name) else self._factor_of_sums
+        factor = FACTOR if name in self._features else self._factor_of_sums
         allowed = floor + factor * noise.level(a)
-        if self._is_of_samples(name):
+        if name in self._features:
             allowed = self._with_jumps(name, noise, (a, difference, p), allowed, floor)
         return Residual(a, b, difference, allowed, _moved(a))
 
@@ -151,9 +151,6 @@ class Network:
             for name in self._substituted
         )
 
-    def _is_of_samples(self, name: str) -> bool:
-        return name in self._features
-
     def _with_jumps(
         self,
         name: str,
@@ -185,7 +182,7 @@ class Network:
             self._add(VARIABLES, name, a, apart(began, p) - apart(state[name], a))
 
     def _add(self, group: str, name: str, a: Array, moved: Array) -> None:
-        has_jumps = group == GRADIENTS and self._is_of_samples(name)
+        has_jumps = group == GRADIENTS and name in self._features
         noise = self._noise.setdefault((group, name), Noise(has_jumps=has_jumps))
         noise.add(a, np.abs(moved))
 

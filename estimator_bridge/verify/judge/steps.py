@@ -16,8 +16,7 @@ from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.record.recording import VARIABLES, Recording
 from tf2_engine.types import Array
 
 
@@ -68,7 +67,7 @@ class StepComparison(abc.ABC):
                 self.evidence = self._evidence(states, pair)
             elif self.evidence is not None and self.evidence.following is None:
                 self.evidence = self.evidence._replace(following=pair)
-            if recording.VARIABLES in step_a.values:
+            if VARIABLES in step_a.values:
                 states = (self._state_of(pair), *states)[:2]
         self.finish()
         progress("comparing", total, total)

@@ -180,12 +180,7 @@ def digest(values: Mapping[str, Object]) -> str:
     """Returns a hash that tells arrays apart: by names, types, shapes and bytes."""
     result = hashlib.sha256()
     for name in sorted(values):
-        array = as_array(values[name])
-        if _is_plain(array):
-            description: Object = {"type": array.dtype.str, "shape": list(array.shape)}
-            data = np.ascontiguousarray(array).tobytes()
-        else:
-            description, data = _encoded(array)
+        description, data = _encoded(as_array(values[name]))
         result.update(f"{name} {json.dumps(description)} ".encode("utf-8", "surrogatepass"))
         result.update(data)
     return result.hexdigest()

@@ -62,15 +62,25 @@ def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
 @contextlib.contextmanager
 def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
     """Intercepts methods of a class as long as the context is open; see `intercept`."""
-    of_class = {name: method for name, method in vars(model_class).items() if name in methods}
-    intercept(model_class, methods)
+    with contextlib.ExitStack() as stack:
+        for name, method in methods.items():
+            replacement = intercepted(getattr(model_class, name), method)
+            stack.enter_context(replaced(model_class, name, replacement))
+        yield
+
+
+@contextlib.contextmanager
+def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
+    """Sets an attribute of an object, or a class, while the context is open."""
+    is_own, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        for name in methods:
-            delattr(model_class, name)
-        for name, method in of_class.items():
-            setattr(model_class, name, method)
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:

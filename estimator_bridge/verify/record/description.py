@@ -11,7 +11,6 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
-from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.recording import (
@@ -252,7 +251,7 @@ def _tables(
 
 
 def _table(
-    known: KnownTable,
+    known: variable_names.KnownTable,
     variable: str,
     slots: dict[str, str],
     legacy: LegacySpec,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from estimator_bridge.verify.record.array_files import Values
-from estimator_bridge.verify.record.capture import Function
+from estimator_bridge.verify.record.capture import Function, replaced
 from estimator_bridge.verify.record.metric_values import CapturedMetrics
 from estimator_bridge.verify.record.recording import LOSS
 from tf2_engine.graph_mode import do_not_convert
@@ -35,11 +35,11 @@ class KerasMetricValues(CapturedMetrics):
         with contextlib.ExitStack() as stack:
             if callable(getattr(model, _UPDATE, None)):
                 update = self._capturing_update(getattr(model, _UPDATE))
-                stack.enter_context(_replaced(model, _UPDATE, update))
+                stack.enter_context(replaced(model, _UPDATE, update))
             mean_loss = getattr(model, _MEAN_LOSS, None)
             if mean_loss is not None:
                 update = self._capturing_loss(mean_loss.update_state)
-                stack.enter_context(_replaced(mean_loss, "update_state", update))
+                stack.enter_context(replaced(mean_loss, "update_state", update))
             model.test_function = None  # to be traced anew
             yield
         model.test_function = None
@@ -81,17 +81,3 @@ def _called(function: Function, structure: Nest) -> Object:
 def _reset(metrics: Sequence[Object]) -> None:
     for each in metrics:
         each.reset_state()
-
-
-@contextlib.contextmanager
-def _replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
-    """Sets an attribute of an object while the context is open."""
-    is_own, before = name in vars(owner), getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import shutil
@@ -221,11 +222,10 @@ class _OutcomeInputs:
     name: str
     replayed: Recording | None
     about: About
-    numbers: list[int] = dataclasses.field(default_factory=list)
+    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     def begin(self) -> int:
-        self.numbers.append(len(self.numbers))
-        return self.numbers[-1]
+        return next(self.numbers)
 
     def files(self, number: int) -> Sequence[pathlib.Path]:
         if self.replayed is None:

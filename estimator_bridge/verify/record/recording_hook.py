@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.description import describe, grouped_variables
-from estimator_bridge.verify.record.recording import Values
+from estimator_bridge.verify.record.recording import VARIABLES, Values
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class RecordingHook(tf.train.SessionRunHook):
         if not self._is_first:
             return
         state = self._read(session)
-        recorder.writer.step(self._number, {recording.VARIABLES: state})
+        recorder.writer.step(self._number, {VARIABLES: state})
         _, program = recorder.programs[id(self._model)]
         steps = recorder.steps_left
         recorder.begin(
@@ -90,7 +89,7 @@ class RecordingHook(tf.train.SessionRunHook):
         num_steps = number - self._number
         # A call may have captured less than its steps.
         for offset, values in enumerate(recorder.capture.flush(num_steps), 1):
-            variables = {recording.VARIABLES: state} if offset == num_steps else {}
+            variables = {VARIABLES: state} if offset == num_steps else {}
             recorder.writer.step(self._number + offset, {**values, **variables})
         self._number = number
         self._take_over(session, state, recorder.next_state(number, state))

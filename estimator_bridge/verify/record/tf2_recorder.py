@@ -15,7 +15,7 @@ from estimator_bridge import declared, errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import convert, find
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record.capture import Arguments, Function, intercept
+from estimator_bridge.verify.record.capture import Arguments, Function, intercept, replaced
 from estimator_bridge.verify.record.description import describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder, train_a_step
@@ -78,12 +78,12 @@ class Tf2Recorder:
             finally:
                 self._in_layer = False
 
-        engine_class.__init__, layer_class.__init__ = init, init_layer
-        try:
-            with declared.recorded(self._attach):
-                yield
-        finally:
-            engine_class.__init__, layer_class.__init__ = original, original_layer
+        with (
+            replaced(engine_class, "__init__", init),
+            replaced(layer_class, "__init__", init_layer),
+            declared.recorded(self._attach),
+        ):
+            yield
 
     def _attach(self, trainer_class: type) -> None:
         if trainer_class is TableModelBase:

@@ -59,11 +59,7 @@ def rules_of(
 
 
 def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
-    """Returns the update rule of an optimizer of the engine; None if its rates are not known.
-
-    Args:
-        steps: the global steps before those that are made.
-    """
+    """Returns the update rule of an optimizer of the engine; None if its rates are not known."""
     rate = optimizer.learning_rate
     if isinstance(rate, ByStep):
         rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]

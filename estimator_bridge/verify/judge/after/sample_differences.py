@@ -67,9 +67,8 @@ class SampleDifferences:
             number = self._count
             self.add(np.asarray(one)[np.newaxis], np.asarray(other)[np.newaxis])
             if self.note and self._count == number:
-                self.note = (
-                    f"sample {number}: {self.note}" if "sample" not in self.note else self.note
-                )
+                if "sample" not in self.note:
+                    self.note = f"sample {number}: {self.note}"
                 return
 
     def _add_alike(self, a: Array, b: Array) -> None:

@@ -19,8 +19,6 @@ SMALLEST_NORMAL = 2.0**-126
 ROUNDINGS_PER_POWER = 4
 """Roundings of a power, whose implementations are not correctly rounded."""
 
-Number = "Rounded | float"
-
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
@@ -39,8 +37,7 @@ class Rounded:
         return _with_rounding(self.value + right.value, self.error + right.error)
 
     def __sub__(self, other: Rounded | float) -> Rounded:
-        right = rounded(other)
-        return _with_rounding(self.value - right.value, self.error + right.error)
+        return self + -rounded(other)
 
     def __mul__(self, other: Rounded | float) -> Rounded:
         right = rounded(other)

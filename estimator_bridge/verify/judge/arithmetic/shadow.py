@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import UNIT_ROUNDOFF, Rounded, rounded
 from estimator_bridge.verify.judge.arithmetic.update_rules import RULES, Rule, updated
 from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
@@ -32,7 +31,7 @@ class ShadowInputs(NamedTuple):
     """
 
     position: int
-    ids: dict[str, RecordedIds]
+    ids: dict[str, lookups.RecordedIds]
     gradients: Values
 
     def fits(self, rows: Array) -> bool:
@@ -73,7 +72,7 @@ class TableShadow:
         assert rule is not None
         self._table, self._description = table, rule
         self._rule: Rule = RULES[rule["kind"]]
-        self.features: dict[str, Feature] = lookups.features_of([table])
+        self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
         """Returns the rows that the steps update, as they are afterwards.

@@ -345,7 +345,15 @@ def differing_settings(
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
-    for where, name in sorted({*both[0], *both[1]}):
-        value_a, value_b = (side.get((where, name), "not set") for side in both)
-        if value_a != value_b:
-            yield where, name, value_a, value_b
+    for (where, name), value_a, value_b in differing(*both):
+        yield where, name, value_a, value_b
+
+
+def differing(
+    a: Mapping[Object, str], b: Mapping[Object, str]
+) -> Iterator[tuple[Object, str, str]]:
+    """Yields each key of which two mappings have other values, and both; one may be "not set"."""
+    for key in sorted({*a, *b}):
+        one, other = a.get(key, "not set"), b.get(key, "not set")
+        if one != other:
+            yield key, one, other

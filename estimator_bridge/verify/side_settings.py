@@ -29,17 +29,15 @@ class SideSetting(NamedTuple):
 
 
 def settings_of(
-    legacy: LegacySpec,
-    side: Side,
-    *,
-    use_tpu: bool,
-    arithmetic: str,
+    legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[SideSetting]:
     """Returns the settings that a program makes, with the reasons why a side ignores some.
 
     Args:
         arithmetic: of a side that is not stock, with use_tpu=True.
     """
+    if legacy is None:
+        return []
     quirks = None if side.stock else legacy.quirks
     settings = []
     for each in values(legacy):

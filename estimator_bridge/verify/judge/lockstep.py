@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
+from estimator_bridge.verify.evidence import Residual, StepPair
 from estimator_bridge.verify.findings import TABLE, Divergence
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
@@ -57,10 +57,7 @@ class LockstepComparison(StepComparison):
         self._perturbed = perturbed_run
         self._features = lookups.features_of(self._settings[0]["tables"])
         self._network = Network(a, perturbed_run, _samples(a), {*self._features})
-        self._residuals: dict[tuple[str, str], Residual] = {}
-        self._systematic: dict[tuple[str, str], float] = {}
         self._powers: dict[tuple[str, str], Power] = {}
-        self._largest: dict[tuple[str, str], float] = {}
         self._first_jumps: dict[str, int] = {}
         # What the steps since the last look at the variables were made from, on each side.
         self._inputs: tuple[list[ShadowInputs], list[ShadowInputs]] | None = ([], [])
@@ -92,13 +89,6 @@ class LockstepComparison(StepComparison):
             self._before = a.values.get(VARIABLES)
             self._inputs = ([], [])
 
-    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
-        return (
-            super()
-            ._evidence(states, pair)
-            ._replace(residuals=self._residuals, systematic=self._systematic)
-        )
-
     def finish(self) -> None:
         """Judges all steps together, and the smallest differences that they would have shown."""
         for name, (ours, theirs) in self._network.jumps.items():
@@ -110,14 +100,14 @@ class LockstepComparison(StepComparison):
                 )
                 step = self._first_jumps[name]
                 series.first = Divergence(step, None, None, "", "", ours, note=note)
-        gradients = [self._largest.get(key, 0.0) for key in self._powers if key[0] == GRADIENTS]
-        largest = max(gradients, default=0.0)
+        of_gradients = (power.largest for key, power in self._powers.items() if key[0] == GRADIENTS)
+        largest = max(of_gradients, default=0.0)
         for key, power in self._powers.items():
             series = self.series[key]
             series.visible, series.moved = power.visible, power.moved
             series.rows_decided, series.rows_moved = power.rows
             series.undecided_row = power.undecided_row
-            is_noise = key[0] == GRADIENTS and self._largest[key] <= _NOISE * largest
+            is_noise = key[0] == GRADIENTS and power.largest <= _NOISE * largest
             series.is_noise = is_noise and not series.decided
 
     def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: Ids) -> Residual:
@@ -227,9 +217,6 @@ class LockstepComparison(StepComparison):
         self._residuals[key] = residual
         point, divergence = point_of(number, residual)
         series.points.append(point)
-        self._largest[key] = max(
-            self._largest.get(key, 0.0), float(np.max(np.abs(residual.moved), initial=0.0))
-        )
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
         factors = power.add(allowed, residual.moved)
         if residual.rows is not None and name.role == TABLE and len(residual.rows):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.progress_line import Progress
-from estimator_bridge.verify.evidence import Evidence, StepPair
+from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import lookups
@@ -39,6 +39,9 @@ class StepComparison(abc.ABC):
         self.evidence: Evidence | None = None
         self._sides = a, b
         self._settings = a.settings, b.settings
+        # Of the current step; see `Evidence`.
+        self._residuals: dict[tuple[str, str], Residual] = {}
+        self._systematic: dict[tuple[str, str], float] = {}
         # Whether anything diverges in the current step.
         self._diverged = False
         self.tolerance = tolerance
@@ -85,13 +88,18 @@ class StepComparison(abc.ABC):
         return pair
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
+        evidence = Evidence(
+            *(self._settings, states, pair, None),
+            residuals=self._residuals,
+            systematic=self._systematic,
+        )
         if not self.num_updates:
-            return Evidence(self._settings, states, pair, None)
+            return evidence
         side, settings = self._sides[0], self._settings[0]
         position, cores = self.num_updates - 1, settings["cores"]
         batch = side.batch(position) if cores == 1 else None
         ids = ids_of_step(side, position, cores, lookups.features_of(settings["tables"]))
-        return Evidence(self._settings, states, pair, batch, position, ids)
+        return evidence._replace(batch=batch, position=position, ids=ids)
 
     def _series_of(self, group: str, name: PairedName) -> Series:
         return self.series.setdefault(

@@ -9,15 +9,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.capture import PART
-from estimator_bridge.verify.record.description import describe, grouped_variables
+from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
 from estimator_bridge.verify.record.recording import VARIABLES, Values
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.record.recorder import Recorder
-
-# The ops by which a device takes its tables from the variables.
-_LOADS = "LoadTPUEmbedding"
 
 
 class RecordingHook(tf.train.SessionRunHook):
@@ -119,7 +116,7 @@ class RecordingHook(tf.train.SessionRunHook):
         session.run([*assignments], feed)
         if self._loads is None:
             ops = session.graph.get_operations()
-            self._loads = [op for op in ops if op.type.startswith(_LOADS)]
+            self._loads = [op for op in ops if op.type.startswith(LOADS)]
         # A device that is not configured yet takes the tables from the variables by itself.
         with contextlib.suppress(tf.errors.FailedPreconditionError):
             session.run(self._loads)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import Rounded
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, TableShadow
 from estimator_bridge.verify.judge.elements import unequal_rows
@@ -45,24 +46,26 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
     rows = len(interval.before[table["variable"]])
     for position, step in enumerate(interval.steps):
         for key, occurrences in interval.ids_of(table, position).items():
-            where = f"feature {key}"
-            outside = (occurrences.ids < 0) | (occurrences.ids >= rows)
-            if outside.any():
-                first = int(np.flatnonzero(outside)[0])
-                text = (
-                    f"id {occurrences.ids[first]} is no row of table {table['name']}, which has "
-                    f"{rows}; {int(np.count_nonzero(outside))} of {len(outside)} ids are not"
-                )
-                yield Violation(step.number, violation.IDS, where, text)
-            if len(occurrences.weights) != len(occurrences.ids):
-                text = f"{len(occurrences.ids)} ids have {len(occurrences.weights)} weights"
-                yield Violation(step.number, violation.IDS, where, text)
-            elif not np.isfinite(occurrences.weights).all():
-                yield Violation(step.number, violation.IDS, where, "a weight is not finite")
-            cells = occurrences.cells
-            if len(cells) and not 0 <= cells.min() <= cells.max() < np.prod(occurrences.shape):
-                text = f"an id lies outside of the batch's shape {occurrences.shape}"
-                yield Violation(step.number, violation.IDS, where, text)
+            for text in _wrong_ids(occurrences, rows, table["name"]):
+                yield Violation(step.number, violation.IDS, f"feature {key}", text)
+
+
+def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]:
+    """Yields what is wrong with the ids of a feature of a table, which has so many rows."""
+    cells, ids, weights, shape = occurrences
+    outside = (ids < 0) | (ids >= rows)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        yield (
+            f"id {ids[first]} is no row of table {table}, which has {rows}; "
+            f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
+        )
+    if len(weights) != len(ids):
+        yield f"{len(ids)} ids have {len(weights)} weights"
+    elif not np.isfinite(weights).all():
+        yield "a weight is not finite"
+    if len(cells) and not 0 <= cells.min() <= cells.max() < np.prod(shape):
+        yield f"an id lies outside of the batch's shape {shape}"
 
 
 def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:

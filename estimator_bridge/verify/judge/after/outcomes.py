@@ -13,19 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.findings import Batches, Outcome
+from estimator_bridge.verify.findings import Batches, Outcome, differing
 from estimator_bridge.verify.judge.after import input_data
 from estimator_bridge.verify.judge.after.evaluation_metrics import compare_metrics
 from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of
 from estimator_bridge.verify.judge.elements import magnitude
-from estimator_bridge.verify.judge.tolerance import allowed, ids_of_sample
+from estimator_bridge.verify.judge.tolerance import PERTURBATION_FACTOR, allowed, ids_of_sample
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED
 from estimator_bridge.verify.record.recording import Recording, SideDescription, parts_of_tables
-
-_MOVES_ALLOWED = 8.0
-"""The multiple of what a perturbed start moves that is allowed: it is one sample of rounding."""
 
 EQUAL_TO_THE_BIT = "computed from equal numbers by the same ops"
 OWN_ROUNDING = "computed from equal numbers: its own rounding"
@@ -127,7 +124,7 @@ class _Pair:
         base = self.carried.own_rounding if equal else self.carried.of_outputs
         moved = self.carried.moved.get((self.name, output), 0.0)
         why = OWN_ROUNDING if equal else CARRIED
-        return base(sample, sample) + _MOVES_ALLOWED * moved, why
+        return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
     def equal_inputs(self) -> bool:
         """Returns whether the variables and the data of both sides are equal to the bit."""
@@ -233,7 +230,5 @@ def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[O
             side = "A" if name in types_a else "B"
             yield Outcome(kind, name, 0.0, 0.0, f"a signature on side {side} alone")
         of_a, of_b = types_a.get(name, {}), types_b.get(name, {})
-        for key in sorted({*of_a, *of_b}) if of_a and of_b else ():
-            one, other = of_a.get(key, "not set"), of_b.get(key, "not set")
-            if one != other:
-                yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")
+        for key, one, other in differing(of_a, of_b) if of_a and of_b else ():
+            yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")

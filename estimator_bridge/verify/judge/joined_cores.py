@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,11 +23,6 @@ Ids = Mapping[str, RecordedIds | None]
 """The ids of features in a batch; None where they are not known."""
 
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
-
-
-def joined_steps(recording: Recording) -> Iterator[Step]:
-    """Yields the steps of a recording with one array for all cores; see `joined_step`."""
-    yield from map(joined_step, recording.steps())
 
 
 def joined_step(step: Step) -> Step:

@@ -14,9 +14,9 @@ from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
 from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verify.judge.network_rounding import Network
-from estimator_bridge.verify.judge.pairing import PairedName
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.steps import StepComparison
@@ -63,8 +63,8 @@ class LockstepComparison(StepComparison):
         self._inputs: tuple[list[ShadowInputs], list[ShadowInputs]] | None = ([], [])
         self._before: Values | None = None
         self._tables: dict[str, TableUpdates] | None = None
-        steps = iter(()) if perturbed_run is None else joined_steps(perturbed_run)
-        self._steps_p: Iterator[Step] = steps
+        steps_p = () if perturbed_run is None else perturbed_run.steps()
+        self._steps_p: Iterator[Step] = map(joined_step, steps_p)
         self._p: dict[str, Values] = {}
 
     def _state_of(self, pair: StepPair) -> StepPair:
@@ -77,7 +77,10 @@ class LockstepComparison(StepComparison):
         self.steps.append(a.number)
         self._p = next(self._steps_p, Step(a.number, {})).values
         self._residuals, self._systematic = {}, {}
-        ids = self._ids()
+        position, cores = len(self.steps) - 2, self._settings[0]["cores"]
+        ids: Ids = {}
+        if position >= 0:
+            ids = ids_of_step(self._sides[0], position, cores, self._features)
         for group in sorted({*a.values, *b.values} - {VARIABLES}):
             for name, one, other in self._alike(group, self._paired(group, pair)):
                 if not name.name.endswith(SUMMED_ROWS):
@@ -161,7 +164,7 @@ class LockstepComparison(StepComparison):
         judged: set[PairedName] = set()
         before = self._before
         if before is not None and self._inputs is not None:
-            for name, residual in self._of_tables(pairs, before, a, b):
+            for name, residual in self._of_tables(pairs, before, (a, b)):
                 judged.add(name)
                 self._add_residual(VARIABLES, name, residual)
         same = same_arrays(*(step.values.get(GRADIENTS, {}) for step in pair))
@@ -184,11 +187,7 @@ class LockstepComparison(StepComparison):
         return bias_correction.relative_error(name, self._before or {}, names, self.steps[-1])
 
     def _of_tables(
-        self,
-        pairs: Mapping[PairedName, tuple[Array, Array]],
-        before: Values,
-        a: Values,
-        b: Values,
+        self, pairs: Mapping[PairedName, ArrayPair], before: Values, after: tuple[Values, Values]
     ) -> Iterator[tuple[PairedName, Residual]]:
         """Yields the residuals of tables and slots whose rule, ids and gradients are known."""
         names = {name.name: name for name in pairs}
@@ -201,12 +200,12 @@ class LockstepComparison(StepComparison):
             }
         assert self._inputs is not None
         for updates in self._tables.values():
-            inputs = tuple(
+            ours, theirs = (
                 [_of_table(step, {*updates.features}) for step in steps] for steps in self._inputs
             )
             rows = before[updates.variable]
-            if all(step.fits(rows) for steps in inputs for step in steps):
-                for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
+            if all(step.fits(rows) for step in (*ours, *theirs)):
+                for name, residual in updates.residuals(before, after, (ours, theirs)):
                     yield names[name], residual
 
     def _add_residual(self, group: str, name: PairedName, residual: Residual) -> None:
@@ -237,13 +236,6 @@ class LockstepComparison(StepComparison):
         if divergence is not None:
             series.first = series.first or divergence
             self._diverged = True
-
-    def _ids(self) -> Ids:
-        """Returns the ids of the current step by feature; None where they are not known."""
-        position, cores = len(self.steps) - 2, self._settings[0]["cores"]
-        if position < 0:
-            return {}
-        return ids_of_step(self._sides[0], position, cores, self._features)
 
 
 def is_more(ours: int, theirs: int) -> bool:

@@ -13,7 +13,7 @@ from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_step
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record.recording import VARIABLES, Recording
@@ -56,10 +56,10 @@ class StepComparison(abc.ABC):
 
     def run(self, progress: Progress) -> None:
         """Compares all steps."""
-        a, b = self._sides
-        total = len(a.numbers())
+        total = len(self._sides[0].numbers())
         states: tuple[StepPair, ...] = ()
-        for step_a, step_b in itertools.zip_longest(joined_steps(a), joined_steps(b)):
+        sides = (map(joined_step, side.steps()) for side in self._sides)
+        for step_a, step_b in itertools.zip_longest(*sides):
             progress("comparing", len(self.steps), total)
             if step_a is None or step_b is None:
                 self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")

@@ -14,6 +14,7 @@ from estimator_bridge.verify.record.capture import (
     Function,
     captured_both_ways,
     captured_update,
+    replaced,
 )
 from estimator_bridge.verify.record.description import describe_model
 from estimator_bridge.verify.record.keras_exports import exported_variables
@@ -99,11 +100,10 @@ class KerasRecorder:
             on_train_batch_end=lambda batch, logs: steps.on_train_batch_end(model.global_step),
         )
         options["callbacks"] = [followed, *options.get("callbacks", ())]
-        recorder.training = True
         try:
-            return original(model, arguments.pop("input_fn")(), **arguments, **options)
+            with replaced(recorder, "training", True):
+                return original(model, arguments.pop("input_fn")(), **arguments, **options)
         finally:
-            recorder.training = False
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:

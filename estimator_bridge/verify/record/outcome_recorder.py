@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.array_files import Values, digest, listed, unlisted
-from estimator_bridge.verify.record.capture import Arguments, Function
+from estimator_bridge.verify.record.capture import Arguments, Function, replaced
 from estimator_bridge.verify.record.metric_values import (
     CapturedMetrics,
     MetricValues,
@@ -206,12 +206,8 @@ class OutcomeRecorder:
     @contextlib.contextmanager
     def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
         # A training may evaluate on its way.
-        before, self._recorder.training = self._recorder.training, False
-        self._evaluating = evaluating
-        try:
+        with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
             yield
-        finally:
-            self._recorder.training, self._evaluating = before, False
 
 
 @dataclasses.dataclass(frozen=True)

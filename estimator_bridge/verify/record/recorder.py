@@ -312,11 +312,8 @@ class Recorder:
             # Checkpoints hold what the side goes on from.
             listeners = [BeforeSaving(hook), *(arguments.get("saving_listeners") or ())]
             arguments["saving_listeners"] = listeners
-        self.training = True
-        try:
+        with capture.replaced(self, "training", True):
             return original(estimator, **arguments)
-        finally:
-            self.training = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,11 +72,8 @@ class Tf2Recorder:
 
         @functools.wraps(original_layer)
         def init_layer(layer: Object, *args: Object, **kwargs: Object) -> None:
-            self._in_layer = True
-            try:
+            with replaced(self, "_in_layer", True):
                 original_layer(layer, *args, **kwargs)
-            finally:
-                self._in_layer = False
 
         with (
             replaced(engine_class, "__init__", init),
@@ -172,11 +169,10 @@ class Tf2Recorder:
         recorder.prepare(arguments, begin)
         callback = TrainingSteps(recorder, trainer, begin, describe_training, is_first=first)
         arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
-        recorder.training = True
         try:
-            return original(trainer, **arguments)
+            with replaced(recorder, "training", True):
+                return original(trainer, **arguments)
         finally:
-            recorder.training = False
             callback.finish()
 
     def _start(self, begin_from: str, spec: Object) -> str:

@@ -48,7 +48,10 @@ class TrainingSteps:
         if not self.is_first:
             return
         if recorder.begin_from is None:
-            save(trainer, recorder.start)
+            checkpoint = checkpoint_of(trainer)
+            # Who restores it counts on from there.
+            checkpoint.save_counter  # noqa: B018 - made when it is read
+            checkpoint.write(recorder.start)
         state = values_of(trainer)
         recorder.writer.step(self.begin, {VARIABLES: state})
         trained = [name for name, variable in trainer.variables.items() if variable.trainable]
@@ -124,11 +127,3 @@ def checkpoint_of(trainer: Object) -> tf.train.Checkpoint:
     return tf.train.Checkpoint(
         embedding=trainer.engine, global_step=trainer.step, variables=variables
     )
-
-
-def save(trainer: Object, path: str) -> None:
-    """Writes the checkpoint of a trainer."""
-    checkpoint = checkpoint_of(trainer)
-    # Who restores it counts on from there.
-    checkpoint.save_counter  # noqa: B018 - made when it is read
-    checkpoint.write(path)

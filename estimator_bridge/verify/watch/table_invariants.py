@@ -160,7 +160,9 @@ def check_update(
     """Yields parts of a table that differ from an update with the recorded gradients."""
     rule = table["rule"]
     last = inputs[-1].position
-    if rule is None or last >= len(rule["rates"]) or not _all_rows(interval, table, inputs):
+    rows = interval.before[table["variable"]]
+    are_rows = all(ids.are_rows_of(rows) for step in inputs for ids in step.ids.values())
+    if rule is None or last >= len(rule["rates"]) or not are_rows:
         return
     shadow = TableShadow(table).advance(interval.before, inputs)
     for name, where in _parts(table).items():
@@ -181,11 +183,6 @@ def check_update(
             rate = rule["rates"][last]
             text += f". It moves {factor:.6g} times as far as at the rate of the step, {rate:.6g}"
         yield Violation(interval.number, invariant, where, text)
-
-
-def _all_rows(interval: Interval, table: TableDescription, inputs: list[ShadowInputs]) -> bool:
-    rows = interval.before[table["variable"]]
-    return all(ids.are_rows_of(rows) for step in inputs for ids in step.ids.values())
 
 
 def _parts(table: TableDescription) -> dict[str, str]:

@@ -88,11 +88,6 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     return RecordedIds(indices[:, 0], ids, weights, (samples,))
 
 
-def look_up(table: Array, occurrences: RecordedIds, combiner: str | None) -> Array:
-    """Returns the activation, [*shape, dim] float64."""
-    return look_up_rounded(table, occurrences, combiner).value
-
-
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
     """Returns the activation with its error bounds, [*shape, dim]."""
     gains = gains_of(occurrences, combiner).reshaped(-1, 1)
@@ -160,11 +155,6 @@ def _distinct_terms(keys: Array, values: Array) -> Array:
         starts = np.flatnonzero(np.r_[True, of_key[1:] != of_key[:-1]])
         counts.append(np.add.reduceat(is_new.astype(np.int64), starts))
     return np.stack(counts, 1)
-
-
-def without_weights(occurrences: RecordedIds) -> RecordedIds:
-    """Returns the occurrences with every weight 1."""
-    return occurrences._replace(weights=np.ones(len(occurrences.ids)))
 
 
 def without_duplicates(occurrences: RecordedIds) -> RecordedIds:

@@ -252,10 +252,7 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
     """Returns the rows and slots of a side after the step, by side A's names."""
-    values = {}
-    for one, a, b in evidence.tables():
-        if one["name"] == table["name"]:
-            values[table["variable"]] = (a, b)[side]
-    for _, variable, a, b in evidence.slots(table):
-        values[variable] = (a, b)[side]
+    tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
+    values = {one["variable"]: both[side] for one, *both in tables}
+    values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}
     return values if len(values) == 1 + len(table["slots"]) else None

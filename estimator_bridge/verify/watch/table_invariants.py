@@ -51,7 +51,7 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
 
 
 def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]:
-    """Yields what is wrong with the ids of a feature of a table, which has so many rows."""
+    """Yields the faults of the ids of a feature, whose table has so many rows."""
     cells, ids, weights, shape = occurrences
     outside = (ids < 0) | (ids >= rows)
     if outside.any():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
-from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings
+from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings, some
 from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.arithmetic.updates import wrong_updates
 from estimator_bridge.verify.judge.reasons.lookup_causes import stale_lookups, wrong_lookups
@@ -24,6 +24,7 @@ from estimator_bridge.verify.result import Result
 from tf2_engine.types import Object
 
 QUIRKS = "quirks"
+_MAX_NAMES = 5
 
 
 def explain(result: Result) -> list[Cause]:
@@ -141,11 +142,10 @@ def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
             return
     if not evidence.states:
         diverged = [series.name for series in result.series if series.first is not None]
-        more = f" and {len(diverged) - 5} more" if len(diverged) > 5 else ""
         yield Cause(
             "initializers",
             "The sides do not start alike: variables that the common start lacks were initialised "
-            f"by each side itself: {', '.join(diverged[:5])}{more}. Begin from a checkpoint that "
+            f"by each side itself: {some(diverged, _MAX_NAMES)}. Begin from a checkpoint that "
             "has them.",
         )
     elif role == recording.LOSS:

@@ -37,6 +37,11 @@ class Residual(NamedTuple):
     bias: Array | None = None
     rows: Array | None = None
 
+    @property
+    def beyond(self) -> Array:
+        """Which elements are further off than they may be."""
+        return np.abs(self.apart) > self.allowed
+
 
 class Evidence(NamedTuple):
     """The step at which sides first differ, and those around it. Not part of a report.
@@ -79,11 +84,15 @@ class Evidence(NamedTuple):
 
     def before_of(self, variable: str) -> Array | None:
         """Returns a variable of side A just before the step; None if it is not known."""
-        return (
-            None
-            if self.before is None
-            else self.before[0].values[recording.VARIABLES].get(variable)
-        )
+        before = self.before
+        return None if before is None else before[0].values[recording.VARIABLES].get(variable)
+
+    def diverges(self, group: str, name: str, a: Array, b: Array) -> bool:
+        """Returns whether an array, `a` and `b` on the sides, diverges in the step."""
+        residual = self.residuals.get((group, name))
+        if residual is None:
+            return not close(a, b)
+        return bool(residual.beyond.any()) or (group, name) in self.systematic
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
         """Yields every table of side A with its rows on both sides after the step."""
@@ -93,11 +102,10 @@ class Evidence(NamedTuple):
             if pair is not None:
                 yield table, *pair
 
-    def slots(self, table: TableDescription) -> Iterator[tuple[str, Array | None, Array, Array]]:
+    def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
         """Yields the slots of one of side A's tables that both sides have.
 
-        Each is its name, its values before the step if they are known, and those of both sides
-        after it.
+        Each is its name, side A's variable, and the values of both sides after the step.
         """
         variables_b = {
             slot: variable
@@ -108,7 +116,7 @@ class Evidence(NamedTuple):
         for variable, slot in table["slots"].items():
             pair = self._pair(variable, variables_b.get(slot, ""))
             if pair is not None:
-                yield slot, self.before_of(variable), *pair
+                yield slot, variable, *pair
 
     def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
         """Returns a variable of each side after the step; None if they are of different shapes."""

@@ -194,6 +194,11 @@ class Outcome(NamedTuple):
     cause: str = ""
 
     @property
+    def title(self) -> str:
+        """The kind and the name."""
+        return f"{self.kind} {self.name}".strip()
+
+    @property
     def equal(self) -> bool:
         """Whether it is within the tolerance."""
         return not self.note and self.difference <= self.allowed
@@ -318,6 +323,18 @@ class Findings:
         )
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """Returns names in a row; of more than so many the first, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Returns parts of a sentence in a row, the last after "and"."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def differing_settings(
     a: Mapping[str, Object], b: Mapping[str, Object]
 ) -> Iterator[tuple[str, str, str, str]]:
@@ -328,7 +345,15 @@ def differing_settings(
     if not a["settings"] or not b["settings"]:
         return
     both = [{(where, name): value for where, name, value, _ in s["settings"]} for s in (a, b)]
-    for where, name in sorted({*both[0], *both[1]}):
-        value_a, value_b = (side.get((where, name), "not set") for side in both)
-        if value_a != value_b:
-            yield where, name, value_a, value_b
+    for (where, name), value_a, value_b in differing(*both):
+        yield where, name, value_a, value_b
+
+
+def differing(
+    a: Mapping[Object, str], b: Mapping[Object, str]
+) -> Iterator[tuple[Object, str, str]]:
+    """Yields each key of which two mappings have other values, and both; one may be "not set"."""
+    for key in sorted({*a, *b}):
+        one, other = a.get(key, "not set"), b.get(key, "not set")
+        if one != other:
+            yield key, one, other

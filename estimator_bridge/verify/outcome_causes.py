@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from estimator_bridge.verify.findings import Cause, Findings, Outcome
+from estimator_bridge.verify.findings import Cause, Findings, some
 from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED
 
 _MAX_NAMES = 5
@@ -34,7 +34,7 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
-        notes = (f"{_named(one)}: {one.note}" for one in unequal if one.cause == cause)
+        notes = (f"{one.title}: {one.note}" for one in unequal if one.cause == cause)
         yield Cause(cause, f"{'; '.join(notes)}.")
     if findings.first is not None or not findings.batches.equal:
         return
@@ -45,12 +45,7 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
         of_kind = [one for one in unequal if one.kind.partition("-")[0] == kind]
         rest = [one for one in of_kind if one.kind not in explained]
         if rest:
-            more = f" and {len(rest) - _MAX_NAMES} more" if len(rest) > _MAX_NAMES else ""
-            names = ", ".join(_named(one) for one in rest[:_MAX_NAMES])
-            yield Cause(cause, f"The training agrees, and {names}{more} does not: {seen}")
+            names = some([one.title for one in rest], _MAX_NAMES)
+            yield Cause(cause, f"The training agrees, and {names} does not: {seen}")
         if of_kind and kind == EXPORT:
             return
-
-
-def _named(outcome: Outcome) -> str:
-    return f"{outcome.kind} {outcome.name}".strip()

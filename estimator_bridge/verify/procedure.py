@@ -81,16 +81,8 @@ def side_by_side(
             progress(phase, 1, 1)
     result = compare.compare(a, b, progress=progress)
     if options.measure and not result.numbers_agree and _may_be_rounding(result):
-        gradients = place_b if result.lockstep else None
-        request = RecordingRequest(
-            PERTURBED,
-            place_perturbed,
-            start,
-            place_a,
-            place_a if result.lockstep else None,
-            gradients,
-        )
-        record(request)
+        followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
+        record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
         result = compare.compare(a, b, Recording(place_perturbed), progress)
     result.causes = causes.explain(result)
     if options.measure:

@@ -9,6 +9,7 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import values
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
 from estimator_bridge.translation import on_sparse_cores
+from estimator_bridge.verify.sides import Side
 from tf2_engine.types import Object
 
 
@@ -28,20 +29,16 @@ class SideSetting(NamedTuple):
 
 
 def settings_of(
-    legacy: LegacySpec,
-    *,
-    stock: bool,
-    use_tpu: bool,
-    arithmetic: str = "tpu",
-    stock_v2: bool = False,
+    legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[SideSetting]:
     """Returns the settings that a program makes, with the reasons why a side ignores some.
 
     Args:
         arithmetic: of a side that is not stock, with use_tpu=True.
-        stock_v2: whether stock's TPUEmbeddingV2 has the tables, which drops more.
     """
-    quirks = None if stock else legacy.quirks
+    if legacy is None:
+        return []
+    quirks = None if side.stock else legacy.quirks
     settings = []
     for each in values(legacy):
         where = "spec" if each.where == SPEC else " ".join(map(str, each.where))
@@ -56,7 +53,7 @@ def settings_of(
         else:
             ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
             if arithmetic == "sparsecore" and use_tpu and not ignored:
-                ignored = on_sparse_cores.why_ignored(each, stock_v2=stock_v2)
+                ignored = on_sparse_cores.why_ignored(each, stock_v2=side.stock_v2)
         settings.append(SideSetting(where, name, value, ignored))
     return settings
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import findings
-from estimator_bridge.verify.findings import Difference, Divergence, Outcome, Series
 from estimator_bridge.verify.judge import scope
 from estimator_bridge.verify.judge.after import input_data, outcomes
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of, occurrences
@@ -41,7 +40,7 @@ def compare(
     for series in steps.series.values():
         if series.first is not None:
             series.first = _with_ids(series, series.first, steps.steps[0], a, settings[0])
-    compared: list[Outcome] = []
+    compared: list[findings.Outcome] = []
     if settings[1]["engine"] != recording.CHECKPOINT:
         compared.extend(outcomes.compare_outcomes(a, b, _carried(a, b, steps, perturbed)))
     result = Result(
@@ -113,19 +112,19 @@ def _undecided(steps: StepComparison) -> Iterator[str]:
     """Yields the arrays of which faults cannot be told from rounding, with the reasons."""
     for series in steps.series.values():
         if not series.decided and series.first is None:
-            yield (
-                f"{series.role} {series.name}: "
-                + (
-                    f"a divergence of {series.visible:.0%} would not have been seen"
-                    if math.isfinite(series.visible)
-                    else "no divergence would have been seen"
-                )
-            )
+            reason = "no divergence would have been seen"
+            if math.isfinite(series.visible):
+                reason = f"a divergence of {series.visible:.0%} would not have been seen"
+            yield f"{series.role} {series.name}: {reason}"
 
 
 def _with_ids(
-    series: Series, first: Divergence, start: int, a: Recording, settings: SideDescription
-) -> Divergence:
+    series: findings.Series,
+    first: findings.Divergence,
+    start: int,
+    a: Recording,
+    settings: SideDescription,
+) -> findings.Divergence:
     """Returns the first divergence of an array with the ids of the row or sample."""
     if first.row is None or series.table is None:
         return first
@@ -140,12 +139,8 @@ def _with_ids(
     return first._replace(ids=ids.ids[samples == first.row].tolist())
 
 
-def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[Difference] | None:
+def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Difference] | None:
     """Returns the fields in which two mappings differ; None if one of them is empty."""
     if not a or not b:
         return None
-    return [
-        Difference(name, a.get(name, "not set"), b.get(name, "not set"))
-        for name in sorted({*a, *b})
-        if a.get(name) != b.get(name)
-    ]
+    return [findings.Difference(*each) for each in findings.differing(a, b)]

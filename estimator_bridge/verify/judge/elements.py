@@ -73,17 +73,24 @@ def magnitude(*arrays: Array) -> float:
 def shown(value: Object) -> str:
     """Returns an element for a report: numbers so that different ones look different."""
     array = np.asarray(value)
-    if array.ndim:
-        text = np.array2string(array, threshold=8)
+    if array.ndim or type_name(array) == "string":
+        text = np.array2string(array, threshold=8) if array.ndim else repr(array.item())
         return plain_text.plain(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
-    if array.dtype == object or array.dtype.kind in "SU":
-        text = repr(array.item())
-        return plain_text.plain(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
-    if array.dtype.kind == "V" and is_float(array.dtype):
-        return f"{float(value):.9g}"
-    if array.dtype in (np.float16, np.float32):
+    small = array.dtype in (np.float16, np.float32)
+    if small or (array.dtype.kind == "V" and is_float(array.dtype)):
         return f"{float(value):.9g}"
     return str(array.item())
+
+
+def unequal_rows(a: Array, b: Array) -> Array:
+    """Returns which rows of two arrays of numbers differ, [rows] bool; two NaNs do not."""
+    return ((a != b) & ~((a != a) & (b != b))).reshape(len(a), -1).any(1)
+
+
+def count_rows(of_elements: Array) -> int:
+    """Returns in how many rows something is true of an element; a number is one row."""
+    rows = np.atleast_1d(of_elements)
+    return int(np.count_nonzero(rows.reshape(len(rows), -1).any(1)))
 
 
 def type_name(array: Array) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
+from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds, occurrences
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
@@ -24,11 +23,6 @@ Ids = Mapping[str, RecordedIds | None]
 """The ids of features in a batch; None where they are not known."""
 
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
-
-
-def joined_steps(recording: Recording) -> Iterator[Step]:
-    """Yields the steps of a recording with one array for all cores; see `joined_step`."""
-    yield from map(joined_step, recording.steps())
 
 
 def joined_step(step: Step) -> Step:
@@ -60,7 +54,7 @@ def ids_of_step(
 
 
 def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds | None:
-    parts = [lookups.occurrences(batch, feature) for batch in batches]
+    parts = [occurrences(batch, feature) for batch in batches]
     known = [part for part in parts if part is not None]
     return _joined_ids(known) if len(known) == len(parts) else None
 
@@ -83,8 +77,7 @@ def _joined(group: str, named: Values) -> Values:
     """Returns arrays by the names that those of the first core have."""
     of_cores: dict[str, dict[int, Array]] = {name: {} for name in named}
     for name, array in named.items():
-        match = _OF_CORE.match(name)
-        whole, core = (match[1], int(match[2])) if match else (name, 0)
+        whole, core = _name_and_core(name)
         of_cores.setdefault(whole, {})[core] = array
     return {
         name: _of_all(group, [parts[core] for core in sorted(parts)])
@@ -99,15 +92,17 @@ def unused_gradients(step: Step) -> list[str]:
     TensorFlow does not compute a gradient that reaches no table, and so it is not recorded.
     """
     gradients = step.values.get(GRADIENTS, {})
-    known = {_whole(name) for name in gradients}
+    known = {_name_and_core(name)[0] for name in gradients}
     activations = step.values.get(ACTIVATIONS, {})
-    return [name for name in activations if name not in gradients and _whole(name) in known]
+    return [
+        name for name in activations if name not in gradients and _name_and_core(name)[0] in known
+    ]
 
 
-def _whole(name: str) -> str:
-    """Returns the name of an array without that of its core."""
+def _name_and_core(name: str) -> tuple[str, int]:
+    """Returns the name of an array without that of its core, and the core."""
     match = _OF_CORE.match(name)
-    return match[1] if match else name
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def _of_all(group: str, parts: list[Array]) -> Array:

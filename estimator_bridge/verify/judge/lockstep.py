@@ -7,23 +7,21 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify import findings
-from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
-from estimator_bridge.verify.findings import Divergence
+from estimator_bridge.verify.evidence import Residual, StepPair
+from estimator_bridge.verify.findings import TABLE, Divergence
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
 from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_steps
+from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_step
 from estimator_bridge.verify.judge.network_rounding import Network
-from estimator_bridge.verify.judge.pairing import PairedName
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.judge.power import Power
 from estimator_bridge.verify.judge.residual import apart, point_of, spacing
 from estimator_bridge.verify.judge.steps import StepComparison
-from estimator_bridge.verify.judge.table_updates import TableUpdates
+from estimator_bridge.verify.judge.table_updates import TableUpdates, same_arrays
 from estimator_bridge.verify.judge.tolerance import Tolerance
-from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,
@@ -32,6 +30,7 @@ from estimator_bridge.verify.record.recording import (
     Recording,
     Step,
     Values,
+    read_arrays,
 )
 from tf2_engine.types import Array
 
@@ -58,52 +57,40 @@ class LockstepComparison(StepComparison):
         self._perturbed = perturbed_run
         self._features = lookups.features_of(self._settings[0]["tables"])
         self._network = Network(a, perturbed_run, _samples(a), {*self._features})
-        self._residuals: dict[tuple[str, str], Residual] = {}
-        self._systematic: dict[tuple[str, str], float] = {}
         self._powers: dict[tuple[str, str], Power] = {}
-        self._largest: dict[tuple[str, str], float] = {}
         self._first_jumps: dict[str, int] = {}
         # What the steps since the last look at the variables were made from, on each side.
         self._inputs: tuple[list[ShadowInputs], list[ShadowInputs]] | None = ([], [])
         self._before: Values | None = None
         self._tables: dict[str, TableUpdates] | None = None
-        steps = iter(()) if perturbed_run is None else joined_steps(perturbed_run)
-        self._steps_p: Iterator[Step] = steps
-        self._p: Step | None = None
+        steps_p = () if perturbed_run is None else perturbed_run.steps()
+        self._steps_p: Iterator[Step] = map(joined_step, steps_p)
+        self._p: dict[str, Values] = {}
 
     def _state_of(self, pair: StepPair) -> StepPair:
         """Returns the step of which each side goes on: it is side A's."""
         return pair[0], pair[0]
 
-    def compare_pair(self, pair: StepPair) -> bool:
-        """Adds a step to the series; returns whether anything diverged in it."""
+    def compare_pair(self, pair: StepPair) -> None:
+        """Adds a step to the series."""
         a, b = pair
         self.steps.append(a.number)
-        self._p = next(self._steps_p, None)
+        self._p = next(self._steps_p, Step(a.number, {})).values
         self._residuals, self._systematic = {}, {}
-        ids = self._ids()
-        diverged = False
+        position, cores = len(self.steps) - 2, self._settings[0]["cores"]
+        ids: Ids = {}
+        if position >= 0:
+            ids = ids_of_step(self._sides[0], position, cores, self._features)
         for group in sorted({*a.values, *b.values} - {VARIABLES}):
-            pairs = self._pairing.paired(group, a.values.get(group, {}), b.values.get(group, {}))
-            for name, (one, other) in pairs.items():
-                if (one.shape, one.dtype) != (other.shape, other.dtype):
-                    diverged |= self._add_shapes(group, name, one, other)
-                elif not name.name.endswith(SUMMED_ROWS):
+            for name, one, other in self._alike(group, self._paired(group, pair)):
+                if not name.name.endswith(SUMMED_ROWS):
                     residual = self._computed(group, name, one, other, ids)
-                    diverged |= self._add_residual(group, name, residual)
+                    self._add_residual(group, name, residual)
         self._remember_inputs(pair, ids)
         if VARIABLES in a.values or VARIABLES in b.values:
-            diverged |= self._compare_variables(pair)
+            self._compare_variables(pair)
             self._before = a.values.get(VARIABLES)
             self._inputs = ([], [])
-        return diverged
-
-    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
-        return (
-            super()
-            ._evidence(states, pair)
-            ._replace(residuals=self._residuals, systematic=self._systematic)
-        )
 
     def finish(self) -> None:
         """Judges all steps together, and the smallest differences that they would have shown."""
@@ -116,18 +103,18 @@ class LockstepComparison(StepComparison):
                 )
                 step = self._first_jumps[name]
                 series.first = Divergence(step, None, None, "", "", ours, note=note)
-        gradients = [self._largest.get(key, 0.0) for key in self._powers if key[0] == GRADIENTS]
-        largest = max(gradients, default=0.0)
+        of_gradients = (power.largest for key, power in self._powers.items() if key[0] == GRADIENTS)
+        largest = max(of_gradients, default=0.0)
         for key, power in self._powers.items():
             series = self.series[key]
             series.visible, series.moved = power.visible, power.moved
             series.rows_decided, series.rows_moved = power.rows
             series.undecided_row = power.undecided_row
-            is_noise = key[0] == GRADIENTS and self._largest[key] <= _NOISE * largest
+            is_noise = key[0] == GRADIENTS and power.largest <= _NOISE * largest
             series.is_noise = is_noise and not series.decided
 
     def _computed(self, group: str, name: PairedName, a: Array, b: Array, ids: Ids) -> Residual:
-        p = None if self._p is None else self._p.values.get(group, {}).get(name.name)
+        p = self._p.get(group, {}).get(name.name)
         rounding: Array | float = 0.0
         if group == ACTIVATIONS and a.dtype == np.float32:
             looked_up = self._looked_up(name, a, b, ids.get(name.name))
@@ -140,8 +127,8 @@ class LockstepComparison(StepComparison):
         self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
     ) -> Residual | Array | float:
         """Returns the residual of an activation, or the possible error of its sums."""
-        tables = (t for t in self._settings[0]["tables"] if t["name"] == name.table)
-        table = next(tables, None)
+        tables = self._settings[0]["tables"]
+        table = next((each for each in tables if each["name"] == name.table), None)
         if table is None or ids is None or self._before is None:
             return 0.0
         feature, rows = self._features[name.name], self._before.get(table["variable"])
@@ -171,34 +158,28 @@ class LockstepComparison(StepComparison):
             mine = {key: gradients[key] for key in known if key in gradients}
             inputs.append(ShadowInputs(position, known, mine))
 
-    def _compare_variables(self, pair: StepPair) -> bool:
+    def _compare_variables(self, pair: StepPair) -> None:
         a, b = (step.values.get(VARIABLES, {}) for step in pair)
-        pairs = self._pairing.paired(VARIABLES, a, b)
-        diverged = False
-        judged: set[str] = set()
+        pairs = self._paired(VARIABLES, pair)
+        judged: set[PairedName] = set()
         before = self._before
         if before is not None and self._inputs is not None:
-            for name, residual in self._of_tables(pairs, before, a, b):
-                judged.add(name.name)
-                diverged |= self._add_residual(VARIABLES, name, residual)
-        same = _same_gradients(*pair)
-        for name, (one, other) in pairs.items():
-            if name.name in judged:
-                continue
-            if (one.shape, one.dtype) != (other.shape, other.dtype):
-                diverged |= self._add_shapes(VARIABLES, name, one, other)
-                continue
+            for name, residual in self._of_tables(pairs, before, (a, b)):
+                judged.add(name)
+                self._add_residual(VARIABLES, name, residual)
+        same = same_arrays(*(step.values.get(GRADIENTS, {}) for step in pair))
+        rest = {name: arrays for name, arrays in pairs.items() if name not in judged}
+        for name, one, other in self._alike(VARIABLES, rest):
             start = None if before is None else before.get(name.name)
             residual = _of_start(one, other)
             if start is not None:
-                p = None if self._p is None else self._p.values.get(VARIABLES, {}).get(name.name)
+                p = self._p.get(VARIABLES, {}).get(name.name)
                 residual = self._network.updated(
                     *(name.name, start, one, other, p),
                     same=same,
                     relative=self._relative(name.name),
                 )
-            diverged |= self._add_residual(VARIABLES, name, residual)
-        return diverged
+            self._add_residual(VARIABLES, name, residual)
 
     def _relative(self, name: str) -> float:
         """Returns by how much of itself the movement of a variable may be off besides rounding."""
@@ -206,11 +187,7 @@ class LockstepComparison(StepComparison):
         return bias_correction.relative_error(name, self._before or {}, names, self.steps[-1])
 
     def _of_tables(
-        self,
-        pairs: Mapping[PairedName, tuple[Array, Array]],
-        before: Values,
-        a: Values,
-        b: Values,
+        self, pairs: Mapping[PairedName, ArrayPair], before: Values, after: tuple[Values, Values]
     ) -> Iterator[tuple[PairedName, Residual]]:
         """Yields the residuals of tables and slots whose rule, ids and gradients are known."""
         names = {name.name: name for name in pairs}
@@ -223,28 +200,25 @@ class LockstepComparison(StepComparison):
             }
         assert self._inputs is not None
         for updates in self._tables.values():
-            inputs = tuple(
+            ours, theirs = (
                 [_of_table(step, {*updates.features}) for step in steps] for steps in self._inputs
             )
             rows = before[updates.variable]
-            if all(step.fits(rows) for steps in inputs for step in steps):
-                for name, residual in updates.residuals(before, (a, b), (inputs[0], inputs[1])):
+            if all(step.fits(rows) for step in (*ours, *theirs)):
+                for name, residual in updates.residuals(before, after, (ours, theirs)):
                     yield names[name], residual
 
-    def _add_residual(self, group: str, name: PairedName, residual: Residual) -> bool:
-        """Adds a point to the series of an array; returns whether it diverges."""
+    def _add_residual(self, group: str, name: PairedName, residual: Residual) -> None:
+        """Adds a point to the series of an array."""
         series, key = self._series_of(group, name), (group, name.name)
         power = self._powers.setdefault(key, Power())
         number = self.steps[-1]
         self._residuals[key] = residual
         point, divergence = point_of(number, residual)
         series.points.append(point)
-        self._largest[key] = max(
-            self._largest.get(key, 0.0), float(np.max(np.abs(residual.moved), initial=0.0))
-        )
         allowed = np.broadcast_to(residual.allowed, residual.apart.shape)
         factors = power.add(allowed, residual.moved)
-        if residual.rows is not None and name.role == findings.TABLE and len(residual.rows):
+        if residual.rows is not None and name.role == TABLE and len(residual.rows):
             assert self._before is not None
             power.add_rows(factors, residual.rows, len(self._before[name.name]))
         if residual.bias is not None and divergence is None:
@@ -257,20 +231,11 @@ class LockstepComparison(StepComparison):
                 divergence = Divergence(number, None, None, "", "", 0, note=note)
                 self._systematic[key] = power.factor
                 series.points[-1] = point._replace(systematic=True)
-        if name.name in self._network.jumps and group == GRADIENTS:
-            if self._network.jumps[name.name][0]:
-                self._first_jumps.setdefault(name.name, number)
-        if divergence is None:
-            return False
-        series.first = series.first or divergence
-        return True
-
-    def _ids(self) -> Ids:
-        """Returns the ids of the current step by feature; None where they are not known."""
-        position, cores = len(self.steps) - 2, self._settings[0]["cores"]
-        if position < 0:
-            return {}
-        return ids_of_step(self._sides[0], position, cores, self._features)
+        if group == GRADIENTS and self._network.jumps.get(name.name, (0, 0))[0]:
+            self._first_jumps.setdefault(name.name, number)
+        if divergence is not None:
+            series.first = series.first or divergence
+            self._diverged = True
 
 
 def is_more(ours: int, theirs: int) -> bool:
@@ -300,19 +265,11 @@ def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
     )
 
 
-def _same_gradients(a: Step, b: Step) -> bool:
-    """Returns whether both sides apply the same gradients, bit by bit."""
-    ours, theirs = (step.values.get(GRADIENTS, {}) for step in (a, b))
-    return ours.keys() == theirs.keys() and all(
-        np.array_equal(ours[name], theirs[name]) for name in ours
-    )
-
-
 def _samples(a: Recording) -> int:
     """Returns the samples of the first batch."""
     sizes = []
     for path in a.batches()[:1]:
-        for name, array in recording.read_arrays(path).items():
+        for name, array in read_arrays(path).items():
             if name.endswith(".shape"):
                 sizes.append(int(array[0]) if array.size else 0)
             elif not name.endswith((".indices", ".values")) and array.ndim:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.findings import Cause, some
 from estimator_bridge.verify.record.recording import MODEL_OPS, Recording
 from tf2_engine.types import Array
 
@@ -34,12 +34,11 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
             continue
         apart = _relative(sketch_a[number], sketch_b[other])
         if apart > _DIFFERS:
-            also = _alone("A", alone)
             return Cause(
                 NAME,
                 f"The first op of the model whose output differs is {_shown(name, kind, source)}: "
                 f"by {apart:.1e} of its size at step {step}. What it is computed from agrees."
-                f"{also}",
+                f"{_alone('A', alone)}",
             )
     names = {op[0] for op in ops_a}
     more = [_shown(*op) for op in ops_b if op[0] not in names]
@@ -50,10 +49,8 @@ def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
 
 
 def _sketch(side: Recording, step: int) -> Array | None:
-    for one in side.steps():
-        if one.number == step:
-            return one.values.get(MODEL_OPS, {}).get("sketch")
-    return None
+    values = next((one.values for one in side.steps() if one.number == step), {})
+    return values.get(MODEL_OPS, {}).get("sketch")
 
 
 def _relative(a: Array, b: Array) -> float:
@@ -70,8 +67,7 @@ def _relative(a: Array, b: Array) -> float:
 def _alone(side: str, ops: Sequence[str]) -> str:
     if not ops:
         return ""
-    more = f" and {len(ops) - _MAX_ALONE} more" if len(ops) > _MAX_ALONE else ""
-    return f" On side {side} alone: {', '.join(ops[:_MAX_ALONE])}{more}."
+    return f" On side {side} alone: {some(ops, _MAX_ALONE)}."
 
 
 def _shown(name: str, kind: str, source: str) -> str:

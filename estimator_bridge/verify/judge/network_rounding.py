@@ -10,7 +10,7 @@ import numpy as np
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.joined_cores import joined_steps
+from estimator_bridge.verify.judge.joined_cores import joined_step
 from estimator_bridge.verify.judge.noise import FACTOR, Noise
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.perturbation import perturbed
@@ -54,8 +54,8 @@ class Network:
         self._substituted = set() if perturbed_run is None else {*perturbed_run.substituted}
         if perturbed_run is not None:
             state: Values | None = None
-            steps = zip(joined_steps(a), joined_steps(perturbed_run), strict=False)
-            for one, other in steps:
+            runs = (map(joined_step, run.steps()) for run in (a, perturbed_run))
+            for one, other in zip(*runs, strict=False):
                 self._measure(state, one, other)
                 state = one.values.get(VARIABLES, state)
 
@@ -78,12 +78,18 @@ class Network:
             + SMALLEST_NORMAL
         )
         noise = self._noise.get((group, name))
-        if noise is None:
-            return Residual(a, b, difference, floor, _moved(a))
-        factor = FACTOR if self._is_of_samples(name) else self._factor_of_sums
-        allowed = floor + factor * noise.level(a)
-        if self._is_of_samples(name):
-            allowed = self._with_jumps(name, noise, (a, difference, p), allowed, floor)
+        allowed = floor
+        if noise is not None and name in self._features:
+            allowed = floor + FACTOR * noise.level(a)
+            beyond = np.abs(difference) > allowed
+            ours, theirs = self.jumps.get(name, (0, 0))
+            if p is not None and p.shape == a.shape:
+                theirs += _rows(np.abs(apart(a, p)) > allowed)
+            self.jumps[name] = ours + _rows(beyond), theirs
+            # A threshold in the model may move single samples further.
+            allowed = np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
+        elif noise is not None:
+            allowed = floor + self._factor_of_sums * noise.level(a)
         return Residual(a, b, difference, allowed, _moved(a))
 
     def updated(
@@ -110,7 +116,9 @@ class Network:
             return Residual(a, b, difference, np.zeros(a.shape), np.zeros(a.shape))
         besides = relative * np.abs(moved)
         allowed = _of_update(before, a, moved) + besides
-        bias = _bias(a, allowed, moved) + besides
+        # Updates may be off in one direction by roundings of the movement.
+        rounding = _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype)
+        bias = np.minimum(allowed, rounding * np.abs(moved)) + besides
         noise = self._noise.get((VARIABLES, name))
         if noise is None or same:
             return Residual(a, b, difference, allowed, moved, bias)
@@ -151,26 +159,6 @@ class Network:
             for name in self._substituted
         )
 
-    def _is_of_samples(self, name: str) -> bool:
-        return name in self._features
-
-    def _with_jumps(
-        self,
-        name: str,
-        noise: Noise,
-        arrays: tuple[Array, Array, Array | None],
-        allowed: Array,
-        floor: Array,
-    ) -> Array:
-        """Returns the allowance of samples that a threshold in the model may move further."""
-        a, difference, p = arrays
-        beyond = np.abs(difference) > allowed
-        ours, theirs = self.jumps.get(name, (0, 0))
-        if p is not None and p.shape == a.shape:
-            theirs += _rows(np.abs(apart(a, p)) > allowed)
-        self.jumps[name] = ours + _rows(beyond), theirs
-        return np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
-
     def _measure(self, state: Values | None, one: Step, other: Step) -> None:
         """Adds the differences of the perturbed run in a step."""
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
@@ -185,7 +173,7 @@ class Network:
             self._add(VARIABLES, name, a, apart(began, p) - apart(state[name], a))
 
     def _add(self, group: str, name: str, a: Array, moved: Array) -> None:
-        has_jumps = group == GRADIENTS and self._is_of_samples(name)
+        has_jumps = group == GRADIENTS and name in self._features
         noise = self._noise.setdefault((group, name), Noise(has_jumps=has_jumps))
         noise.add(a, np.abs(moved))
 
@@ -206,20 +194,13 @@ def _of_update(before: Array, a: Array, moved: Array) -> Array:
     return _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * roundings + SMALLEST_NORMAL
 
 
-def _bias(a: Array, allowed: Array, moved: Array) -> Array:
-    """Returns how far updates may be off in one direction: by roundings of the movement."""
-    return np.minimum(
-        allowed, _ROUNDINGS_OF_UPDATE * elements.unit_roundoff(a.dtype) * np.abs(moved)
-    )
-
-
 def _moved(a: Array) -> Array:
     """Returns the values that a step computes anew; of complex numbers, their magnitudes."""
     return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
 
 
 def _rows(beyond: Array) -> int:
-    return int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 0
+    return elements.count_rows(beyond) if beyond.ndim else 0
 
 
 def _finite(values: Array) -> Array:

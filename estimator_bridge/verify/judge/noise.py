@@ -52,12 +52,6 @@ class _Scale:
         self.level, self.top = max(self.level, usual), max(self.top, top)
         self.count += moved.size
 
-    def joined(self, other: _Scale) -> _Scale:
-        """Returns the measure of two scales."""
-        return _Scale(
-            max(self.level, other.level), max(self.top, other.top), self.count + other.count
-        )
-
 
 class Noise:
     """The effect of changed bits on one array.
@@ -114,9 +108,9 @@ class Noise:
         measure = self._scales.get(scale, _Scale())
         if measure.count >= _FEW:
             return measure
-        for near in (scale - 1, scale + 1):
-            measure = measure.joined(self._scales.get(near, _Scale()))
-        return measure
+        near = [measure, *(self._scales.get(each, _Scale()) for each in (scale - 1, scale + 1))]
+        levels, tops, counts = zip(*map(dataclasses.astuple, near), strict=True)
+        return _Scale(max(levels), max(tops), sum(counts))
 
 
 def scales_of(values: Array) -> Array:

@@ -30,12 +30,14 @@ class Power:
     Attributes:
         elementwise: the smallest factor that takes an element beyond its allowance.
         moved: whether any element has moved.
+        largest: the largest movement of an element.
         factor: by how much side B moves further in all elements together.
     """
 
     def __init__(self) -> None:
         self.elementwise = math.inf
         self.moved = False
+        self.largest = 0.0
         self.along = self.against = 0
         self._bits = 0.0
         self._product = self._square = self._bias = 0.0
@@ -53,6 +55,7 @@ class Power:
             factors = np.where(distance > 0, allowed / distance, np.inf)
         # Where all is NaN, nothing is seen to move, and nothing can be told.
         self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
+        self.largest = max(self.largest, float(np.max(distance, initial=0.0)))
         self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
         return factors
 
@@ -87,13 +90,9 @@ class Power:
         self._product += sums[0]
         self._square += sums[1]
         self._bias += sums[2]
-        return of_step or self.is_systematic
-
-    @property
-    def is_systematic(self) -> bool:
-        """Whether elements differ in one direction more often than chance lets them."""
-        sums = self._product, self._square, self._bias
-        return _is_systematic(self.along, self.against, *sums)
+        return of_step or _is_systematic(
+            self.along, self.against, self._product, self._square, self._bias
+        )
 
     @property
     def factor(self) -> float:
@@ -117,9 +116,8 @@ class Power:
         if self._row_factors is None:
             return 0, 0
         moved = np.isfinite(self._row_factors)
-        return int(np.count_nonzero(self._row_factors[moved] <= LIMIT)), int(
-            np.count_nonzero(moved)
-        )
+        decided = self._row_factors[moved] <= LIMIT
+        return int(np.count_nonzero(decided)), int(np.count_nonzero(moved))
 
     @property
     def undecided_row(self) -> int | None:

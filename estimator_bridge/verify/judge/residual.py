@@ -38,8 +38,7 @@ def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
     point = Point(step, difference, relative, elements.ulps(one, other), float(allowed[index]))
     if point.equal:
         return point, None
-    beyond = share > 1
-    rows = int(np.count_nonzero(beyond.reshape(len(beyond), -1).any(1))) if beyond.ndim else 1
+    rows = elements.count_rows(share > 1)
     row = index[0] if index else None
     if row is not None and residual.rows is not None:
         row = int(residual.rows[row])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from estimator_bridge.verify.findings import listed
 from estimator_bridge.verify.judge.after.outcomes import failures_of
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, Recording, SideDescription
@@ -136,9 +137,7 @@ def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
     begun = {name.partition("-")[0] for name in names[whole[0]]}
     missing = [verb for kind, verb in _VERBS.items() if kind not in begun]
     if missing:
-        *most, last = missing
-        listed = f"{', '.join(most)} and {last}" if most else last
-        yield f"After its training the program {listed}."
+        yield f"After its training the program {listed(missing)}."
 
 
 def _signatures(a: Recording, b: Recording) -> Iterator[str]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import abc
 import itertools
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from estimator_bridge.progress_line import Progress
-from estimator_bridge.verify.evidence import Evidence, StepPair
+from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.judge import elements, scope
 from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_steps
-from estimator_bridge.verify.judge.pairing import PairedName, Pairing
+from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_step
+from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
 from estimator_bridge.verify.judge.tolerance import Tolerance
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import Recording
+from estimator_bridge.verify.record.recording import VARIABLES, Recording
 from tf2_engine.types import Array
 
 
@@ -39,6 +39,11 @@ class StepComparison(abc.ABC):
         self.evidence: Evidence | None = None
         self._sides = a, b
         self._settings = a.settings, b.settings
+        # Of the current step; see `Evidence`.
+        self._residuals: dict[tuple[str, str], Residual] = {}
+        self._systematic: dict[tuple[str, str], float] = {}
+        # Whether anything diverges in the current step.
+        self._diverged = False
         self.tolerance = tolerance
         of_a, of_b = self._settings
         self._pairing = Pairing(of_a["tables"], of_b["tables"], scope.computed(of_a, of_b))
@@ -51,27 +56,28 @@ class StepComparison(abc.ABC):
 
     def run(self, progress: Progress) -> None:
         """Compares all steps."""
-        a, b = self._sides
-        total = len(a.numbers())
+        total = len(self._sides[0].numbers())
         states: tuple[StepPair, ...] = ()
-        for step_a, step_b in itertools.zip_longest(joined_steps(a), joined_steps(b)):
+        sides = (map(joined_step, side.steps()) for side in self._sides)
+        for step_a, step_b in itertools.zip_longest(*sides):
             progress("comparing", len(self.steps), total)
             if step_a is None or step_b is None:
                 self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
                 break
-            diverged, pair = self.compare_pair((step_a, step_b)), (step_a, step_b)
-            if self.evidence is None and diverged:
+            pair, self._diverged = (step_a, step_b), False
+            self.compare_pair(pair)
+            if self.evidence is None and self._diverged:
                 self.evidence = self._evidence(states, pair)
             elif self.evidence is not None and self.evidence.following is None:
                 self.evidence = self.evidence._replace(following=pair)
-            if recording.VARIABLES in step_a.values:
-                states = (self._state_of((step_a, step_b)), *states)[:2]
+            if VARIABLES in step_a.values:
+                states = (self._state_of(pair), *states)[:2]
         self.finish()
         progress("comparing", total, total)
 
     @abc.abstractmethod
-    def compare_pair(self, pair: StepPair) -> bool:
-        """Adds a step to the series; returns whether anything diverged in it."""
+    def compare_pair(self, pair: StepPair) -> None:
+        """Adds a step to the series."""
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -82,25 +88,42 @@ class StepComparison(abc.ABC):
         return pair
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
+        evidence = Evidence(
+            *(self._settings, states, pair, None),
+            residuals=self._residuals,
+            systematic=self._systematic,
+        )
         if not self.num_updates:
-            return Evidence(self._settings, states, pair, None)
+            return evidence
         side, settings = self._sides[0], self._settings[0]
         position, cores = self.num_updates - 1, settings["cores"]
         batch = side.batch(position) if cores == 1 else None
         ids = ids_of_step(side, position, cores, lookups.features_of(settings["tables"]))
-        return Evidence(self._settings, states, pair, batch, position, ids)
+        return evidence._replace(batch=batch, position=position, ids=ids)
 
     def _series_of(self, group: str, name: PairedName) -> Series:
         return self.series.setdefault(
             (group, name.name), Series(group, name.name, name.table, name.role)
         )
 
-    def _add_shapes(self, group: str, name: PairedName, a: Array, b: Array) -> bool:
-        """Notes that the types or shapes of an array differ; returns True, since it diverges."""
-        series = self._series_of(group, name)
-        kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
-        series.first = series.first or Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
-        return True
+    def _paired(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
+        """Returns the arrays of a group that both sides have in a step."""
+        a, b = (step.values.get(group, {}) for step in pair)
+        return self._pairing.paired(group, a, b)
+
+    def _alike(
+        self, group: str, pairs: Mapping[PairedName, ArrayPair]
+    ) -> Iterator[tuple[PairedName, Array, Array]]:
+        """Yields the arrays of one type and shape; notes of the others that these differ."""
+        for name, (a, b) in pairs.items():
+            if (a.shape, a.dtype) == (b.shape, b.dtype):
+                yield name, a, b
+                continue
+            series = self._series_of(group, name)
+            kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
+            divergence = Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
+            series.first = series.first or divergence
+            self._diverged = True
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from estimator_bridge.verify.evidence import Residual
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.judge import elements
+from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF, known
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.record.recording import TableDescription, Values
@@ -54,7 +55,8 @@ class TableUpdates:
         """
         with np.errstate(all="ignore"):
             ours = self._shadow.advance(before, steps[0])
-            theirs = ours if _same(*steps) else self._shadow.advance(before, steps[1])
+            same = all(same_arrays(a.gradients, b.gradients) for a, b in zip(*steps, strict=True))
+            theirs = ours if same else self._shadow.advance(before, steps[1])
             alone = self._rule_alone.advance(before, steps[0])
         pairs = {name: (after[0][name], after[1][self._names_b[name]]) for name in self._names}
         described = any(
@@ -76,8 +78,7 @@ class TableUpdates:
     ) -> Residual:
         rows, (one, other, alone) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
         # Rows that the rule leaves alone: only where one differs it is looked at.
-        differs = (a != b) & ~((a != a) & (b != b))
-        others = np.setdiff1d(np.flatnonzero(differs.reshape(len(a), -1).any(1)), rows)
+        others = np.setdiff1d(np.flatnonzero(elements.unequal_rows(a, b)), rows)
         every = np.concatenate([rows, others])
         start, a, b = before[every], a[every], b[every]
         n = len(rows)
@@ -85,7 +86,7 @@ class TableUpdates:
         if described:  # What float32 leaves of a movement may be nothing.
             moved[:n] = one.value - start[:n]
         expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
-        error = _known(one.error + other.error)
+        error = known(one.error + other.error)
         if described:
             difference[:n] -= expected
         else:
@@ -96,7 +97,7 @@ class TableUpdates:
         rounding = 2 * UNIT_ROUNDOFF * np.abs(alone.value)
         bias = np.full(difference.shape, np.inf)
         if described:
-            bias[:n] = np.maximum(_known(2 * alone.error - rounding), 0.0)
+            bias[:n] = np.maximum(known(2 * alone.error - rounding), 0.0)
         return Residual(a, b, difference, allowed, moved, bias, every)
 
 
@@ -110,15 +111,6 @@ def _describes(shadow: ShadowRows, after: Values) -> bool:
     return within >= _DESCRIBED * total
 
 
-def _same(one: Sequence[ShadowInputs], other: Sequence[ShadowInputs]) -> bool:
-    """Returns whether both sides update from the same gradients, bit by bit."""
-    return all(
-        a.gradients.keys() == b.gradients.keys()
-        and all(np.array_equal(a.gradients[key], b.gradients[key]) for key in a.gradients)
-        for a, b in zip(one, other, strict=True)
-    )
-
-
-def _known(error: Array) -> Array:
-    """Returns error bounds without NaNs, which know nothing."""
-    return np.where(np.isnan(error), np.inf, error)
+def same_arrays(a: Values, b: Values) -> bool:
+    """Returns whether arrays by name, such as the gradients of two sides, are equal."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)

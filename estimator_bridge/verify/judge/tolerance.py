@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from estimator_bridge.verify.findings import DENSE, GRADIENT
-from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.judge.elements import magnitude
 from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
@@ -128,18 +128,21 @@ def terms(batch: Values, features: Iterable[str]) -> int:
     """
     most = 1
     for key in features:
-        samples = batch.get(f"features/{key}.indices")
         ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
         if ids is None or ids.size == 0 or ids.dtype.kind not in "iu":
             continue
-        most = max(most, int(np.unique(ids, return_counts=True)[1].max()))
-        if samples is not None:
-            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
-        elif ids.ndim > 1:
-            most = max(most, ids.shape[1])
+        of_row = int(np.unique(ids, return_counts=True)[1].max())
+        most = max(most, of_row, ids_of_sample(batch, [key]))
     return most
 
 
-def magnitude(*arrays: Array) -> float:
-    """Returns the largest finite magnitude in some arrays."""
-    return elements.magnitude(*arrays)
+def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
+    """Returns the most ids that a sample of a batch has in a feature, at least one."""
+    most = 1
+    for key in features:
+        samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")
+        if samples is not None and samples.size:
+            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
+        elif dense is not None and dense.ndim > 1:
+            most = max(most, dense.shape[1])
+    return most

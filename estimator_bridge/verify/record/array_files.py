@@ -81,6 +81,24 @@ def stacked(arrays: Sequence[Array]) -> Array:
     return _objects(arrays)
 
 
+def listed(batches: Sequence[Values]) -> Values:
+    """Returns arrays that have the values of all batches, by name.
+
+    What not every batch has becomes shorter than the others.
+    """
+    names = dict.fromkeys(name for batch in batches for name in batch)
+    return {name: stacked([one[name] for one in batches if name in one]) for name in names}
+
+
+def unlisted(values: Mapping[str, Array]) -> list[Values]:
+    """Returns the batches that `listed` has put together."""
+    count = max((len(array) for array in values.values()), default=0)
+    return [
+        {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
+        for i in range(count)
+    ]
+
+
 def is_list(array: Array) -> bool:
     """Returns whether an array is a list of arrays that do not stack."""
     is_object = array.dtype == object and array.ndim == 1 and array.size
@@ -162,12 +180,7 @@ def digest(values: Mapping[str, Object]) -> str:
     """Returns a hash that tells arrays apart: by names, types, shapes and bytes."""
     result = hashlib.sha256()
     for name in sorted(values):
-        array = as_array(values[name])
-        if _is_plain(array):
-            description: Object = {"type": array.dtype.str, "shape": list(array.shape)}
-            data = np.ascontiguousarray(array).tobytes()
-        else:
-            description, data = _encoded(array)
+        description, data = _encoded(as_array(values[name]))
         result.update(f"{name} {json.dumps(description)} ".encode("utf-8", "surrogatepass"))
         result.update(data)
     return result.hexdigest()

@@ -62,15 +62,25 @@ def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
 @contextlib.contextmanager
 def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
     """Intercepts methods of a class as long as the context is open; see `intercept`."""
-    of_class = {name: method for name, method in vars(model_class).items() if name in methods}
-    intercept(model_class, methods)
+    with contextlib.ExitStack() as stack:
+        for name, method in methods.items():
+            replacement = intercepted(getattr(model_class, name), method)
+            stack.enter_context(replaced(model_class, name, replacement))
+        yield
+
+
+@contextlib.contextmanager
+def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
+    """Sets an attribute of an object, or a class, while the context is open."""
+    is_own, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        for name in methods:
-            delattr(model_class, name)
-        for name, method in of_class.items():
-            setattr(model_class, name, method)
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:
@@ -187,7 +197,7 @@ def capturing_model_fn(
         features = bound.arguments["features"]
         if isinstance(features, Mapping):
             captured = {
-                key: captured_both_ways(capture, _name_of_core(key, core), value)
+                key: captured_both_ways(capture, name_of_core(key, core), value)
                 for key, value in features.items()
                 if key in keys and isinstance(value, tf.Tensor)
             }
@@ -197,7 +207,7 @@ def capturing_model_fn(
         # Ops are numbered otherwise on each engine; that must not change the seeds of dropout.
         with updates, tf_compat.numbered_seeds(core * _SEEDS_PER_CORE):
             spec = model_fn(*bound.args, **bound.kwargs)
-            loss = capture.tensor(LOSS, _name_of_core(LOSS, core), spec.loss)
+            loss = capture.tensor(LOSS, name_of_core(LOSS, core), spec.loss)
             return spec._replace(loss=loss)
 
     return with_signature_of(model_fn, call)
@@ -220,7 +230,8 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
     return with_signature_of(model_fn, call)
 
 
-def _name_of_core(key: str, core: int) -> str:
+def name_of_core(key: str, core: int) -> str:
+    """Returns the name of an array of one core; the first one's is that of the array."""
     return key if core == 0 else f"{key} (core {core})"
 
 
@@ -255,24 +266,14 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
     # Canned estimators of TensorFlow 2 train with the latter.
     keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
     with (
-        _replaced(tf.train.Optimizer, "apply_gradients", apply_gradients),
-        _replaced(keras_optimizer, "get_gradients", get_gradients),
+        intercepting(tf.train.Optimizer, {"apply_gradients": apply_gradients}),
+        intercepting(keras_optimizer, {"get_gradients": get_gradients}),
     ):
         yield
 
 
 def _name(variable: Object) -> str:
     return str(variable.name.rpartition(":")[0])
-
-
-@contextlib.contextmanager
-def _replaced(owner: Object, name: str, method: Function) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, intercepted(original, method))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def captured_update(capture: Capture, gradient: Object, name: str) -> Object:

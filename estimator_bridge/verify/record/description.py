@@ -11,7 +11,6 @@ import tensorflow as tf
 from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
-from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.recording import (
@@ -31,9 +30,8 @@ from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
 from tf2_engine.types import Graph, Message, Object, Op, Variable
 
-# The first of the ops that hand tables to a device carries the device's configuration.
-_LOADS = "LoadTPUEmbedding"
-
+LOADS = "LoadTPUEmbedding"
+"""How the types of ops begin that hand tables to a device; the first has its configuration."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 
@@ -98,7 +96,7 @@ def describe(
         "cores": (estimator.config.tpu_config.num_shards or 1) if use_tpu else 1,
         "quirks": "stock" if side.stock or legacy is None else legacy.quirks,
         "every": program.every,
-        "settings": _settings(program, use_tpu=use_tpu),
+        "settings": settings_of(legacy, side, use_tpu=use_tpu, arithmetic=program.arithmetic),
         "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
         "config": _config(program, graph),
         "arithmetic": program.arithmetic if use_tpu else "tpu",
@@ -106,15 +104,9 @@ def describe(
 
 
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a TF2 program, once the engine of its trainer is built.
-
-    Args:
-        begin: the global step at which it begins.
-        steps: that it makes.
-    """
-    legacy, engine = program.legacy, trainer.engine
+    """Returns the description of a TF2 program, as `describe`, once its trainer has an engine."""
+    legacy, side, engine = program.legacy, program.side, trainer.engine
     assert legacy is not None
-    v2, batch_size = program.side.stock_v2, program.batch_size
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
     tables, rules = [], rules_of(legacy, range(begin, begin + steps), program.arithmetic)
     for name, table in engine.tables.items():
@@ -122,29 +114,29 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         tables.append(_table(known[name], variable_of(name), slots, legacy, rules.get(name)))
     return {
         "program": program.name,
-        "side": program.side.name,
+        "side": side.name,
         "engine": TF2,
         "tensorflow": tf.__version__,
         "use_tpu": True,
-        "where": _STOCK_V2 if v2 else f"tf2_engine, {_host_driver(program)}",
+        "where": _STOCK_V2 if side.stock_v2 else f"tf2_engine, {_host_driver(program)}",
         "cores": engine.plan.num_cores,
         "quirks": legacy.quirks,
         "every": program.every,
-        "settings": _settings(program, use_tpu=True),
+        "settings": settings_of(legacy, side, use_tpu=True, arithmetic=program.arithmetic),
         "tables": tables,
         # SparseCores have no such configuration.
-        "config": {} if v2 else _config_of_plan(_with_batch_size(engine.plan, batch_size)),
+        "config": {}
+        if side.stock_v2
+        else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
         "arithmetic": program.arithmetic,
     }
 
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a Keras model, once all of its variables exist.
+    """Returns the description of a Keras model, as `describe`, once all of its variables exist.
 
     Args:
         training: a `KerasTraining`.
-        begin: the global step at which it begins.
-        steps: that it makes.
     """
     engine, columns = training.engine, training.model.with_tables.columns
     plan = engine.plan if engine.tables else None
@@ -211,19 +203,6 @@ def variable_of(table: str, part: str = PARAMETERS) -> str:
     return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
 
 
-def _settings(program: Program, *, use_tpu: bool) -> Sequence[tuple[str, str, str, str]]:
-    if program.legacy is None:
-        return []
-    side, arithmetic = program.side, program.arithmetic
-    return settings_of(
-        program.legacy,
-        stock=side.stock,
-        use_tpu=use_tpu,
-        arithmetic=arithmetic,
-        stock_v2=side.stock_v2,
-    )
-
-
 def _where(program: Program) -> str:
     side = program.side
     if not program.use_tpu:
@@ -266,7 +245,7 @@ def _tables(
 
 
 def _table(
-    known: KnownTable,
+    known: variable_names.KnownTable,
     variable: str,
     slots: dict[str, str],
     legacy: LegacySpec,
@@ -293,7 +272,7 @@ def _config(program: Program, graph: Graph) -> dict[str, str]:
         return {}
     if program.driver is not None and program.driver.plan is not None:
         return _config_of_plan(program.driver.plan)
-    loads = [op for op in graph.get_operations() if op.type.startswith(_LOADS)]
+    loads = [op for op in graph.get_operations() if op.type.startswith(LOADS)]
     serialized = next((op.get_attr("config") for op in loads if op.get_attr("config")), b"")
     return _fields(tf_compat.TPUEmbeddingConfiguration.FromString(serialized))
 

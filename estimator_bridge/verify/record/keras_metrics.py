@@ -12,37 +12,34 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from estimator_bridge.verify.record.array_files import Values
-from estimator_bridge.verify.record.capture import Capture, Function
-from estimator_bridge.verify.record.metric_values import ARGUMENT
+from estimator_bridge.verify.record.capture import Function, replaced
+from estimator_bridge.verify.record.metric_values import CapturedMetrics
 from estimator_bridge.verify.record.recording import LOSS
-from estimator_bridge.verify.record.replay import names_of
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object
 
-_METRICS = "metrics"
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 
-class KerasMetricValues:
+class KerasMetricValues(CapturedMetrics):
     """The losses and the arguments of `update_metrics` of one evaluation, batch by batch."""
 
     def __init__(self) -> None:
-        self._capture = Capture()
+        super().__init__()
         self._model: Object = None
-        self._structure: Nest = None
 
     @contextlib.contextmanager
     def attached(self, model: Object) -> Iterator[None]:
         """Captures the arguments of a model's metrics, in evaluations that are traced meanwhile."""
-        self._model, self._structure = model, None
+        self._model, self._names = model, None
         with contextlib.ExitStack() as stack:
             if callable(getattr(model, _UPDATE, None)):
                 update = self._capturing_update(getattr(model, _UPDATE))
-                stack.enter_context(_replaced(model, _UPDATE, update))
+                stack.enter_context(replaced(model, _UPDATE, update))
             mean_loss = getattr(model, _MEAN_LOSS, None)
             if mean_loss is not None:
                 update = self._capturing_loss(mean_loss.update_state)
-                stack.enter_context(_replaced(mean_loss, "update_state", update))
+                stack.enter_context(replaced(mean_loss, "update_state", update))
             model.test_function = None  # to be traced anew
             yield
         model.test_function = None
@@ -52,42 +49,21 @@ class KerasMetricValues:
         def call(*args: Object, **kwargs: Object) -> Object:
             if args and kwargs:
                 return update(*args, **kwargs)
-            structure = kwargs or list(args)
-            self._structure = tf.nest.map_structure(lambda _: None, structure)
-            pairs = zip(names_of(ARGUMENT, structure), tf.nest.flatten(structure), strict=True)
-            flat = [
-                self._capture.tensor(_METRICS, name, tensor) if tf.is_tensor(tensor) else tensor
-                for name, tensor in pairs
-            ]
-            return _called(update, tf.nest.pack_sequence_as(structure, flat))
+            return _called(update, self._keep_arguments(kwargs or list(args), keep))
+
+        def keep(name: str, argument: Object) -> Object:
+            return self._keep(name, argument) if tf.is_tensor(argument) else argument
 
         return call
 
     def _capturing_loss(self, update: Function) -> Function:
         @do_not_convert
         def call(loss: Object, *args: Object, **kwargs: Object) -> Object:
-            return update(self._capture.tensor(_METRICS, LOSS, loss), *args, **kwargs)
+            return update(self._keep(LOSS, loss), *args, **kwargs)
 
         return call
 
-    def begin(self) -> None:
-        """Drops the values captured before an evaluation."""
-        self._capture.flush()
-
-    def batches(self) -> list[Values]:
-        """Returns the values captured since `begin`, batch by batch."""
-        return [step.get(_METRICS, {}) for step in self._capture.flush()]
-
-    def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of recorded batches, as the model's `update_metrics` computes them.
-
-        Empty without such a method, or if it was given other values.
-        """
-        if self._structure is None or not batches:
-            return {}
-        names = names_of(ARGUMENT, self._structure)
-        if any(name not in batch for batch in batches for name in names):
-            return {}
+    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
         metrics = [each for each in self._model.metrics if each.name != LOSS]
         _reset(metrics)
         for batch in batches:
@@ -105,17 +81,3 @@ def _called(function: Function, structure: Nest) -> Object:
 def _reset(metrics: Sequence[Object]) -> None:
     for each in metrics:
         each.reset_state()
-
-
-@contextlib.contextmanager
-def _replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
-    """Sets an attribute of an object while the context is open."""
-    is_own, before = name in vars(owner), getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if is_own:
-            setattr(owner, name, before)
-        else:
-            delattr(owner, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -14,15 +14,16 @@ from estimator_bridge.verify.record.capture import (
     Function,
     captured_both_ways,
     captured_update,
+    replaced,
 )
-from estimator_bridge.verify.record.description import Program, describe_model
+from estimator_bridge.verify.record.description import describe_model
 from estimator_bridge.verify.record.keras_exports import exported_variables
 from estimator_bridge.verify.record.keras_metrics import KerasMetricValues
 from estimator_bridge.verify.record.keras_training import KerasTraining
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import LOSS
-from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
-from tf2_engine.types import Array, Object, Tensor
+from estimator_bridge.verify.record.training_steps import TrainingSteps, variables_read
+from tf2_engine.types import Object, Tensor
 
 
 class KerasRecorder:
@@ -99,11 +100,10 @@ class KerasRecorder:
             on_train_batch_end=lambda batch, logs: steps.on_train_batch_end(model.global_step),
         )
         options["callbacks"] = [followed, *options.get("callbacks", ())]
-        recorder.training = True
         try:
-            return original(model, arguments.pop("input_fn")(), **arguments, **options)
+            with replaced(recorder, "training", True):
+                return original(model, arguments.pop("input_fn")(), **arguments, **options)
         finally:
-            recorder.training = False
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
@@ -125,18 +125,13 @@ class KerasRecorder:
         recorder = self._recorder
         engine = training.engine
         overlaps = bool(engine.tables) and engine.plan.pipeline_execution_with_tensor_core
-        every = recorder.every_if(overlaps)
-        program = Program(
-            recorder.program,
-            recorder.side,
-            None,
-            None,
+        recorder.remember(
+            training,
             use_tpu=True,
-            every=every,
+            every=recorder.every(overlaps),
             batch_size=_batch_size(x.element_spec),
             arithmetic=_arithmetic(training.model),
         )
-        recorder.programs[id(training)] = training, program
 
     def _evaluate(
         self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
@@ -155,7 +150,7 @@ class KerasRecorder:
         arguments: Arguments = {"input_fn": lambda: data, "steps": options.pop("steps", None)}
         with self._metrics.attached(model):
             results = self._recorder.outcomes.evaluate(
-                evaluate, training, arguments, _read, self._metrics
+                evaluate, training, arguments, variables_read, self._metrics
             )
         if by_fit:
             del results["global_step"]
@@ -167,13 +162,13 @@ class KerasRecorder:
 
         arguments: Arguments = {"input_fn": lambda: x}
         outcomes = self._recorder.outcomes
-        yield from outcomes.predict(predict, self._training(model), arguments, _read)
+        yield from outcomes.predict(predict, self._training(model), arguments, variables_read)
 
     def _export(self, original: Function, model: Object, *args: Object, **kw: Object) -> Object:
         training = self._training(model)
         read = functools.partial(exported_variables, training, a=self._recorder.side_a)
         return self._recorder.outcomes.export(
-            lambda _: original(model, *args, **kw), training, {}, _read, read
+            lambda _: original(model, *args, **kw), training, {}, variables_read, read
         )
 
 
@@ -200,11 +195,6 @@ def _replaced(original: Function, method: Function) -> Function:
         return method(original, model, *args, **kwargs)
 
     return call
-
-
-def _read(training: KerasTraining, arguments: Arguments) -> Iterable[tuple[str, Array]]:
-    """Returns the variables that a method of a model has read, with their names."""
-    return values_of(training).items()
 
 
 def _arithmetic(model: Object) -> str:

@@ -12,7 +12,7 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.verify.record.description import variable_of
 from estimator_bridge.verify.record.recording import Recording, parts_of_tables
-from estimator_bridge.verify.record.training_steps import by_name
+from estimator_bridge.verify.record.training_steps import by_name, checkpoint_of
 from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.no_tables import NoEngine
@@ -79,11 +79,7 @@ class KerasTraining:
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
         if is_converted:
-            saved = tf.Module()
-            for name, variable in self.variables.items():
-                setattr(saved, name, variable)
-            objects = {"embedding": self.engine, "global_step": self.step, "variables": saved}
-            tf.train.Checkpoint(**objects).restore(checkpoint).expect_partial()
+            checkpoint_of(self).restore(checkpoint).expect_partial()
         else:
             self._assign(checkpoint, self._legacy_names(checkpoint, a))
             self.engine.load()

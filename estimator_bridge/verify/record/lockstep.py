@@ -36,7 +36,7 @@ class Leader:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._steps: Iterator[Step] = recording.steps()
-        self._names: dict[str, str] | None = None
+        self._names: dict[str, str] = {}
 
     def describe_follower(self, side: SideDescription) -> None:
         """Pairs tables and slots by their meaning: variables have other names on other engines."""
@@ -49,8 +49,8 @@ class Leader:
         """Returns the variables after a step; {} where they were not recorded."""
         for step in self._steps:
             if step.number == number and VARIABLES in step.values:
-                names = self._names or {}
-                return {names.get(n, n): value for n, value in step.values[VARIABLES].items()}
+                variables = step.values[VARIABLES]
+                return {self._names.get(name, name): value for name, value in variables.items()}
             if step.number >= number:
                 break
         return {}

@@ -2,36 +2,86 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.legacy.host_calls import call_host_fn
-from estimator_bridge.verify.record.array_files import Values, stacked
-from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
+from estimator_bridge.verify.record.array_files import Values
+from estimator_bridge.verify.record.capture import (
+    Capture,
+    Function,
+    name_of_core,
+    with_signature_of,
+)
 from estimator_bridge.verify.record.outcome_files import METRIC_VARIABLE
 from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.replay import names_of
 from tf2_engine import tf_compat
-from tf2_engine.types import Array, Graph, Nest, Object, Op, Session
+from tf2_engine.types import Array, Graph, Nest, Object, Op, Session, Tensor
 
 _METRICS = "metrics"
-ARGUMENT = "argument"
+_ARGUMENT = "argument"
 """The name of what a metric function is given, in front of the paths of its parts."""
-_CORE = " (core {})"
 
 
-class MetricValues:
-    """The losses and the arguments of `eval_metrics` of one evaluation, batch by batch."""
+class CapturedMetrics(abc.ABC):
+    """The losses of one evaluation, and the values behind its metrics, batch by batch."""
 
     def __init__(self) -> None:
         self._capture = Capture()
+        self._structure: Nest = None
+        # Of the arguments; None until they are captured.
+        self._names: list[str] | None = None
+
+    def begin(self) -> None:
+        """Drops the values captured before an evaluation."""
+        self._capture.flush()
+
+    def batches(self) -> list[Values]:
+        """Returns the values captured since `begin`, batch by batch."""
+        return [step.get(_METRICS, {}) for step in self._capture.flush()]
+
+    def recomputed(self, batches: Sequence[Values]) -> Values:
+        """Returns the metrics of recorded batches, as this model's metric function computes them.
+
+        Empty without such a function, or if it was given other values.
+        """
+        names = self._names
+        if (
+            names is None
+            or not batches
+            or any(name not in one for one in batches for name in names)
+        ):
+            return {}
+        return self._computed(names, batches)
+
+    @abc.abstractmethod
+    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        """Returns the metrics of batches that have all of these names."""
+
+    def _keep(self, name: str, tensor: Tensor) -> Tensor:
+        return self._capture.tensor(_METRICS, name, tensor)
+
+    def _keep_arguments(self, arguments: Nest, keep: Function) -> Nest:
+        """Returns the arguments of a metric function, each as `keep(name, argument)` returns it."""
+        self._structure = tf.nest.map_structure(lambda _: None, arguments)
+        self._names = names_of(_ARGUMENT, arguments)
+        pairs = zip(self._names, tf.nest.flatten(arguments), strict=True)
+        return tf.nest.pack_sequence_as(arguments, [keep(name, each) for name, each in pairs])
+
+
+class MetricValues(CapturedMetrics):
+    """The losses and the arguments of `eval_metrics` of one evaluation, batch by batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self._cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
         self._metric_fn: Function | None = None
-        self._structure: Nest = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
         """Returns a model_fn whose losses and metrics are captured while an evaluation runs.
@@ -54,50 +104,35 @@ class MetricValues:
             self._cores[tf.get_default_graph()] = core
         changes = {}
         if spec.loss is not None:
-            changes[LOSS] = self._keep(LOSS, core, spec.loss)
+            changes[LOSS] = self._keep_of_core(core, LOSS, spec.loss)
         if getattr(spec, "eval_metrics", None):
             self._metric_fn, tensors = spec.eval_metrics
-            self._structure = tf.nest.map_structure(lambda _: None, tensors)
-            pairs = zip(names_of(ARGUMENT, tensors), tf.nest.flatten(tensors), strict=True)
-            kept = [self._keep(name, core, tensor) for name, tensor in pairs]
-            changes["eval_metrics"] = self._metric_fn, tf.nest.pack_sequence_as(tensors, kept)
+            keep = functools.partial(self._keep_of_core, core)
+            changes["eval_metrics"] = self._metric_fn, self._keep_arguments(tensors, keep)
         return spec._replace(**changes)
 
-    def _keep(self, name: str, core: int, tensor: Object) -> Object:
-        if not isinstance(tensor, tf.Tensor):
-            return tensor
-        return self._capture.tensor(_METRICS, name + _CORE.format(core) * bool(core), tensor)
-
-    def begin(self) -> None:
-        """Drops the values captured before an evaluation."""
-        self._capture.flush()
+    def _keep_of_core(self, core: int, name: str, tensor: Object) -> Object:
+        is_tensor = isinstance(tensor, tf.Tensor)
+        return self._keep(name_of_core(name, core), tensor) if is_tensor else tensor
 
     def batches(self) -> list[Values]:
         """Returns the values captured since `begin`, batch by batch; of several cores joined."""
-        return [_joined(step.get(_METRICS, {})) for step in self._capture.flush()]
+        return [*map(_joined, super().batches())]
 
-    def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of recorded batches, as this model's metric function computes them.
-
-        Empty without such a function, or where it cannot be called by itself, since it uses
-        tensors of the model that it is not given.
-        """
-        if self._metric_fn is None or not batches:
-            return {}
-        names = names_of(ARGUMENT, self._structure)
-        if any(name not in batch for batch in batches for name in names):
-            return {}
+    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        """Returns the metrics; none where the function uses tensors that it is not given."""
         try:
-            return self._run(self._metric_fn, names, batches)
+            return self._run(names, batches)
         except (ValueError, TypeError, RuntimeError, tf.errors.OpError):
             return {}
 
-    def _run(self, metric_fn: Function, names: Sequence[str], batches: Sequence[Values]) -> Values:
+    def _run(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        assert self._metric_fn is not None
         with tf.Graph().as_default(), tf.Session() as session:
             feeds = [_placeholder([batch[name] for batch in batches]) for name in names]
             tensors = tf.nest.pack_sequence_as(self._structure, feeds)
             with tf_compat.numbered_seeds():
-                metrics = call_host_fn((metric_fn, tensors))
+                metrics = call_host_fn((self._metric_fn, tensors))
             ops = {str(name): _ops_of(metric) for name, metric in metrics.items()}
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
             session.run(tf.tables_initializer())
@@ -126,21 +161,6 @@ class MetricVariablesHook(tf.train.SessionRunHook):
     def end(self, session: Session) -> None:
         """Reads them."""
         self.values = session.run(self._variables)
-
-
-def listed(batches: Sequence[Values]) -> Values:
-    """Returns arrays that have the values of all batches, by name."""
-    names = dict.fromkeys(name for batch in batches for name in batch)
-    return {name: stacked([one[name] for one in batches if name in one]) for name in names}
-
-
-def unlisted(values: Mapping[str, Array]) -> list[Values]:
-    """Returns the batches that `listed` has put together."""
-    count = max((len(array) for array in values.values()), default=0)
-    return [
-        {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
-        for i in range(count)
-    ]
 
 
 def _ops_of(metric: Object) -> tuple[Nest, Op]:

@@ -71,7 +71,7 @@ class OutcomeWriter:
 
     def about(self, name: str, about: About) -> None:
         """Writes the description of an outcome."""
-        _write_json(self._directory / f"about-{name}.json", about)
+        write_json(self._directory / f"about-{name}.json", about)
 
     def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
         """Writes a batch of an input of an outcome."""
@@ -89,7 +89,7 @@ class OutcomeWriter:
         """Writes, once, that something is not recorded, and why."""
         if what not in self._left_out:
             self._left_out.append(what)
-            _write_json(self._directory / "left-out.json", self._left_out)
+            write_json(self._directory / "left-out.json", self._left_out)
 
 
 class Outcomes:
@@ -101,7 +101,7 @@ class Outcomes:
     @property
     def left_out(self) -> list[str]:
         """The outcomes that were not recorded, and why."""
-        return list(_read_json(self._directory / "left-out.json", []))
+        return list(read_json(self._directory / "left-out.json", []))
 
     def names(self) -> list[str]:
         """Returns the names of the outcomes: by kind, then by number."""
@@ -118,7 +118,7 @@ class Outcomes:
     def failed(self) -> dict[str, str]:
         """Returns the errors of calls that failed, by the names of outcomes."""
         paths = sorted(self._directory.glob("about-*.json"))
-        named = {path.stem.removeprefix("about-"): _read_json(path, {}) for path in paths}
+        named = {path.stem.removeprefix("about-"): read_json(path, {}) for path in paths}
         return {name: about["failed"] for name, about in named.items() if "failed" in about}
 
     def chunks(self, name: str) -> Iterator[Values]:
@@ -135,7 +135,7 @@ class Outcomes:
 
     def about(self, name: str) -> About:
         """Returns the description of an outcome; {} where there is none."""
-        return _read_json(self._directory / f"about-{name}.json", {})
+        return read_json(self._directory / f"about-{name}.json", {})
 
     def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:
         """Returns the files of the batches of an outcome, of one of its inputs or of all."""
@@ -143,11 +143,13 @@ class Outcomes:
         return sorted(self._directory.glob(f"fed-{name}-{of_input}*.npz"))
 
 
-def _read_json(path: pathlib.Path, default: Object) -> Object:
+def read_json(path: pathlib.Path, default: Object) -> Object:
+    """Returns the value in a JSON file; the default where there is no file."""
     return json.loads(path.read_text()) if path.exists() else default
 
 
-def _write_json(path: pathlib.Path, value: object) -> None:
+def write_json(path: pathlib.Path, value: object) -> None:
+    """Writes a JSON file, of which another process sees the whole, or nothing."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

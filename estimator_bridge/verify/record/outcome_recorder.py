@@ -4,58 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record import outcome_files
-from estimator_bridge.verify.record.array_files import Values, digest
-from estimator_bridge.verify.record.capture import Arguments, Function
+from estimator_bridge.verify.record.array_files import Values, digest, listed, unlisted
+from estimator_bridge.verify.record.capture import Arguments, Function, replaced
 from estimator_bridge.verify.record.metric_values import (
+    CapturedMetrics,
     MetricValues,
     MetricVariablesHook,
-    listed,
-    unlisted,
 )
 from estimator_bridge.verify.record.outcome_files import (
     EVALUATION,
     EXPORT,
+    METRIC_VARIABLE,
     OTHER,
     OWN,
     PREDICTION,
     RECOMPUTED,
     SEEN,
     About,
+    OutcomeWriter,
 )
 from estimator_bridge.verify.record.predictions import PredictionWriter
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
 from estimator_bridge.verify.record.replay import recorded_input_fn
 from tf2_engine.types import Array, Object
 
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
+
 _MAX_ERROR = 300
 """Characters of an error that are kept."""
-
-
-class TrainingRecorder(Protocol):
-    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    training: bool
-
-    @property
-    def max_steps(self) -> int:
-        """The most batches of an evaluation, as of the training."""
-
-    def is_recorded(self, model: Object) -> bool:
-        """Returns whether a model is the one that is recorded, and was trained."""
-
-    def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Returns whether predictions of a model end with the first batch, once more."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
@@ -66,23 +52,10 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """Returns the variables in the directory of an exported model, with their names."""
 
 
-class MetricsOfModel(Protocol):
-    """The losses of an evaluation, and the values behind its metrics; see `MetricValues`."""
-
-    def begin(self) -> None:
-        """Drops the values captured before an evaluation."""
-
-    def batches(self) -> list[Values]:
-        """Returns the values captured since `begin`, batch by batch."""
-
-    def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of recorded batches; none if they cannot be computed."""
-
-
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
 
-    def __init__(self, recorder: TrainingRecorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()
@@ -98,7 +71,7 @@ class OutcomeRecorder:
         model: Object,
         arguments: Arguments,
         variables: Variables | None = None,
-        metrics_of: MetricsOfModel | None = None,
+        metrics_of: CapturedMetrics | None = None,
     ) -> Object:
         """Evaluates, and writes the metrics and the values behind them.
 
@@ -107,10 +80,8 @@ class OutcomeRecorder:
             metrics_of: None are those of the model_fn; see `capturing`.
         """
         most = self._recorder.max_steps
-        asked, arguments["steps"] = (
-            arguments.get("steps"),
-            min(arguments.get("steps") or most, most),
-        )
+        asked = arguments.get("steps")
+        arguments["steps"] = min(asked or most, most)
         if not self._is_recorded(model, "evaluations"):
             return original(model, **arguments)
         hook = MetricVariablesHook()
@@ -119,7 +90,8 @@ class OutcomeRecorder:
         seen = metrics_of or self._metrics
         seen.begin()
         with self._recorded(EVALUATION, model, arguments, variables) as (name, about):
-            metrics = self._evaluated(original, model, arguments)
+            with self._not_training(evaluating=True):
+                metrics = original(model, **arguments)
             batches = seen.batches()
             about["batches"] = len(batches)
             self._writer.write(name, metrics)
@@ -133,15 +105,7 @@ class OutcomeRecorder:
             )
         return metrics
 
-    def _evaluated(self, original: Function, model: Object, arguments: Arguments) -> Object:
-        self._evaluating = True
-        try:
-            with self._not_training():
-                return original(model, **arguments)
-        finally:
-            self._evaluating = False
-
-    def _recomputed(self, metrics: MetricsOfModel, name: str, batches: Sequence[Values]) -> Values:
+    def _recomputed(self, metrics: CapturedMetrics, name: str, batches: Sequence[Values]) -> Values:
         """Returns the metrics of this side's values, and of side A's if they are replayed."""
         values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
         if self._recorder.replayed is not None:
@@ -149,7 +113,7 @@ class OutcomeRecorder:
             arrays = {
                 key: each
                 for key, each in seen.items()
-                if not key.startswith(outcome_files.METRIC_VARIABLE) and key != LOSS
+                if not key.startswith(METRIC_VARIABLE) and key != LOSS
             }
             other = metrics.recomputed(unlisted(arrays)) if batches else {}
             values.update({f"{OTHER}{key}": each for key, each in other.items()})
@@ -240,28 +204,24 @@ class OutcomeRecorder:
             self._writer.about(name, about)
 
     @contextlib.contextmanager
-    def _not_training(self) -> Iterator[None]:
+    def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
         # A training may evaluate on its way.
-        before, self._recorder.training = self._recorder.training, False
-        try:
+        with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
             yield
-        finally:
-            self._recorder.training = before
 
 
 @dataclasses.dataclass(frozen=True)
 class _OutcomeInputs:
     """The inputs of an outcome, which are those of the same outcome of another recording."""
 
-    writer: outcome_files.OutcomeWriter
+    writer: OutcomeWriter
     name: str
     replayed: Recording | None
     about: About
-    numbers: list[int] = dataclasses.field(default_factory=list)
+    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     def begin(self) -> int:
-        self.numbers.append(len(self.numbers))
-        return self.numbers[-1]
+        return next(self.numbers)
 
     def files(self, number: int) -> Sequence[pathlib.Path]:
         if self.replayed is None:

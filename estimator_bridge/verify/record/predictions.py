@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from estimator_bridge.verify.record.array_files import as_array, is_list, stacked
+from estimator_bridge.verify.record.array_files import as_array, is_list, listed
 from estimator_bridge.verify.record.outcome_files import OutcomeWriter
 from tf2_engine.types import Array, Object
 
@@ -41,10 +41,7 @@ class PredictionWriter:
 
     def _flush(self) -> None:
         samples, self._samples = self._samples, []
-        names = dict.fromkeys(name for sample in samples for name in sample)
-        # A name that not every sample has becomes shorter than the others, which is a difference.
-        values = {name: stacked([one[name] for one in samples if name in one]) for name in names}
-        self._writer.chunk(self._name, self._chunks, values)
+        self._writer.chunk(self._name, self._chunks, listed(samples))
         self._chunks += 1
 
 

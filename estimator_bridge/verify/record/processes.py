@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _NOTHING_TRAINED = 3
 """Exit status of a program that ran, and trained nothing that is recorded."""
+_RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
 """Characters of an error that are kept."""
@@ -93,14 +94,10 @@ class ProcessRecorder:
         title = self._title(request)
         status = self._run([program.python, "-m", __name__, str(file)], log, directory, title)
         if status == _NOTHING_TRAINED:
-            kinds = (
-                "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
-            )
-            if SIDES[program.side].stock:
-                kinds = "Estimator of stock"
+            kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
             raise errors.InvalidInput(
-                f"{title}: {program.script} trained no {kinds}. Give "
-                "it the arguments with which it trains."
+                f"{title}: {program.script} trained no {kinds}. Give it the arguments with which "
+                "it trains."
             )
         if status:
             raise errors.InvalidInput(failure_of(title, status, file.with_suffix(_FAILURE), log))

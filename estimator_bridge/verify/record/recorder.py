@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Collection, Iterator
+import pathlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -16,10 +18,7 @@ from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record import capture, model_ops, recording
 from estimator_bridge.verify.record.capture import Arguments, Capture, Function
-from estimator_bridge.verify.record.description import (
-    PlanKeepingDriver,
-    Program,
-)
+from estimator_bridge.verify.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verify.record.lockstep import Leader, Perturbation
 from estimator_bridge.verify.record.outcome_recorder import OutcomeRecorder
 from estimator_bridge.verify.record.recording import (
@@ -29,8 +28,8 @@ from estimator_bridge.verify.record.recording import (
     SideDescription,
     Values,
 )
-from estimator_bridge.verify.record.recording_hook import RecordingHook
-from estimator_bridge.verify.record.replay import recording_input_fn
+from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
+from estimator_bridge.verify.record.replay import recorded_input_fn
 from estimator_bridge.verify.sides import Side
 from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.types import Object
@@ -55,6 +54,7 @@ class Recorder:
         side_a: the recording of side A, where it is known to this one; else None.
         leader: whose variables the side takes over after each recorded step, or None.
         perturbation: of the run, or None.
+        max_steps: the most steps of training, and batches of an evaluation.
         steps_done: of training, so far.
         training: whether a training runs.
     """
@@ -87,7 +87,7 @@ class Recorder:
         self.sketches = request.sketches
         self.training = False
         self._every = every
-        self._steps = steps
+        self.max_steps = steps
         self.steps_done: int = 0
         self._directories: dict[str, str] = {}
         # With the objects, since the id of one may be that of another one later.
@@ -100,22 +100,16 @@ class Recorder:
         return self.begin_from or str(self.writer.directory / "start")
 
     @property
-    def max_steps(self) -> int:
-        """The most steps of training, and batches of an evaluation."""
-        return self._steps
-
-    @property
     def steps_left(self) -> int:
         """Steps of training to come."""
-        return self._steps - self.steps_done
+        return self.max_steps - self.steps_done
 
-    def every(self, legacy: LegacySpec | None, use_tpu: bool = True) -> int:
-        """Returns the steps from one look at the variables of a model to the next."""
-        pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu
-        return self.every_if(pipelined)
+    def every(self, pipelined: bool) -> int:
+        """Returns the steps from one look at the variables of a model to the next.
 
-    def every_if(self, pipelined: bool) -> int:
-        """Returns the same of a model whose lookups overlap with updates, or do not."""
+        Args:
+            pipelined: whether its lookups overlap with updates.
+        """
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
@@ -165,9 +159,8 @@ class Recorder:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
             arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
-        arguments["input_fn"] = recording_input_fn(
-            arguments["input_fn"], self.writer, self.replayed, self.steps_done
-        )
+        inputs = _TrainingInputs(self.writer, self.replayed, self.steps_done)
+        arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
         """Writes the description of the side, once its model is built.
@@ -243,7 +236,8 @@ class Recorder:
         if self.side.use_tpu is not None:
             arguments["use_tpu"] = self.side.use_tpu
         use_tpu = bool(arguments.get("use_tpu", True))
-        every = self.every(legacy, use_tpu)
+        pipelined = legacy is not None and legacy.pipeline_execution_with_tensor_core and use_tpu
+        every = self.every(pipelined)
         config = arguments.get("config")
         if config is not None and hasattr(config, "tpu_config"):
             arguments["config"] = config.replace(
@@ -252,15 +246,19 @@ class Recorder:
             )
         model_fn = arguments.get("model_fn")
         if model_fn is not None:
-            if self.side.stock:
-                model_fn = capture.refusing_specs_of_bridge(model_fn)
             arguments["model_fn"] = self.capturing(model_fn, legacy if use_tpu else None)
         arithmetic = self.side.arithmetic_of(arguments.get("arithmetic"))
         driver = None if self.side.stock else self._set_engine(arguments, quirks, arithmetic)
         original(estimator, **arguments)
-        about = self.program, self.side, spec, legacy, use_tpu, every, driver
-        program = Program(*about, is_tf1=self.is_tf1, arithmetic=arithmetic)
-        self.programs[id(estimator)] = estimator, program
+        about = {"use_tpu": use_tpu, "every": every, "driver": driver, "arithmetic": arithmetic}
+        self.remember(estimator, spec, legacy, **about)
+
+    def remember(
+        self, model: Object, spec: Object = None, legacy: LegacySpec | None = None, **about: Object
+    ) -> None:
+        """Keeps a model that the program makes; `about` are further fields of its `Program`."""
+        program = Program(self.program, self.side, spec, legacy, is_tf1=self.is_tf1, **about)
+        self.programs[id(model)] = model, program
 
     def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
         """Makes an Estimator that is no TPUEstimator: in a directory of this side."""
@@ -269,19 +267,15 @@ class Recorder:
         arguments["model_dir"] = self.directory(asked)
         if config is not None:
             arguments["config"] = config.replace(model_dir=arguments["model_dir"])
-        model_fn = arguments["model_fn"]
-        if self.side.stock:
-            model_fn = capture.refusing_specs_of_bridge(model_fn)
-        arguments["model_fn"] = self.capturing(model_fn, None)
+        arguments["model_fn"] = self.capturing(arguments["model_fn"], None)
         original(estimator, **arguments)
-        every = self.every(None, use_tpu=False)
-        about = self.program, self.side, None, None, False, every
-        program = Program(*about, is_tf1=self.is_tf1)
-        self.programs[id(estimator)] = estimator, program
+        self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
         """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
+        if self.side.stock:
+            model_fn = capture.refusing_specs_of_bridge(model_fn)
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
             model_fn = model_ops.sketching_model_fn(
@@ -316,13 +310,31 @@ class Recorder:
         config = estimator.config
         if self.leader and (config.save_checkpoints_steps or config.save_checkpoints_secs):
             # Checkpoints hold what the side goes on from.
-            listeners = [hook.before_saving(), *(arguments.get("saving_listeners") or ())]
+            listeners = [BeforeSaving(hook), *(arguments.get("saving_listeners") or ())]
             arguments["saving_listeners"] = listeners
-        self.training = True
-        try:
+        with capture.replaced(self, "training", True):
             return original(estimator, **arguments)
-        finally:
-            self.training = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrainingInputs:
+    """The inputs of a training, after so many steps."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    step: int
+
+    def begin(self) -> int:
+        return self.writer.input(self.step)
+
+    def files(self, number: int) -> Sequence[pathlib.Path]:
+        return [] if self.replayed is None else self.replayed.batches(number)
+
+    def write(self, number: int, values: Mapping[str, Object]) -> None:
+        self.writer.batch(values, number)
+
+    def unlike(self, reasons: Sequence[str]) -> None:
+        self.writer.unlike(reasons)
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:

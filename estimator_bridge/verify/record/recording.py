@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from estimator_bridge.verify.record import array_files, outcome_files
+from estimator_bridge.verify.record.outcome_files import read_json, write_json
 from tf2_engine.types import Array, Object
 
 Values = array_files.Values
@@ -170,7 +171,7 @@ class RecordingWriter:
 
     def settings(self, settings: SideDescription) -> None:
         """Writes the description of the side."""
-        _write_json(self.directory / "settings.json", settings)
+        write_json(self.directory / "settings.json", settings)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
         """Writes a step; the first is the state before training."""
@@ -186,12 +187,15 @@ class RecordingWriter:
     def input(self, step: int) -> int:
         """Returns the number, from 0, of an input of training that begins after so many steps."""
         self._input_starts.append(step)
-        _write_json(self.directory / "inputs.json", self._input_starts)
+        write_json(self.directory / "inputs.json", self._input_starts)
         return len(self._input_starts) - 1
 
     def batch(self, values: Mapping[str, Object], input_number: int) -> None:
         """Writes a batch of an input; some are read ahead, and perhaps not trained on."""
-        self._write_numbered(f"batch-{input_number:04d}", "08d", values)
+        prefix = f"batch-{input_number:04d}"
+        number = self._counts[prefix]
+        self._counts[prefix] += 1
+        write_arrays(self.directory / f"{prefix}-{number:08d}.npz", values)
 
     def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
         """Writes the metrics of an evaluation, the predictions of a call, or an export."""
@@ -199,38 +203,33 @@ class RecordingWriter:
 
     def unlike(self, reasons: Sequence[str]) -> None:
         """Writes why the batches of another recording could not be trained on."""
-        _write_json(self.directory / "unlike.json", [*reasons])
+        write_json(self.directory / "unlike.json", [*reasons])
 
     def skipped_training(self) -> None:
         """Counts a training of another model, which is not recorded."""
         self._counts["skipped"] += 1
-        _write_json(self.directory / "skipped.json", self._counts["skipped"])
+        write_json(self.directory / "skipped.json", self._counts["skipped"])
 
     def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
         """Writes name, type and source line of the ops of which there are sketches."""
-        _write_json(self.directory / "model-ops.json", ops)
+        write_json(self.directory / "model-ops.json", ops)
 
     def failed(self, reason: str) -> None:
         """Writes why the program failed after its training."""
-        _write_json(self.directory / "failed.json", reason)
+        write_json(self.directory / "failed.json", reason)
 
     def follows(self) -> None:
         """Notes that the side goes on from another one's state after every recorded step."""
-        _write_json(self.directory / "follows.json", True)
+        write_json(self.directory / "follows.json", True)
 
     def perturbed(self, ulps: Mapping[str, int], substituted: Sequence[str]) -> None:
         """Writes which variables were perturbed, by how much, and which gradients substituted."""
         values = {"ulps": dict(ulps), "substituted": list(substituted)}
-        _write_json(self.directory / "perturbed.json", values)
+        write_json(self.directory / "perturbed.json", values)
 
     def progress(self, steps_done: int) -> None:
         """Writes how many steps of training are done."""
-        _write_json(self.directory / "progress.json", steps_done)
-
-    def _write_numbered(self, prefix: str, digits: str, values: Mapping[str, Object]) -> None:
-        number = self._counts[prefix]
-        self._counts[prefix] += 1
-        write_arrays(self.directory / f"{prefix}-{number:{digits}}.npz", values)
+        write_json(self.directory / "progress.json", steps_done)
 
     def _changed_rows(self, key: str, array: Array) -> Values:
         """Returns the changed rows of a large variable and their numbers; {} for other ones."""
@@ -281,32 +280,32 @@ class Recording:
     @property
     def failure(self) -> str | None:
         """Why the program failed after its training, or None."""
-        return _read_json(self.directory / "failed.json", None)
+        return read_json(self.directory / "failed.json", None)
 
     @property
     def steps_done(self) -> int:
         """How many steps of training are done, also while it runs."""
-        return _read_json(self.directory / "progress.json", 0)
+        return read_json(self.directory / "progress.json", 0)
 
     @property
     def follows(self) -> bool:
         """Whether the side goes on from another one's state after every recorded step."""
-        return _read_json(self.directory / "follows.json", False)
+        return read_json(self.directory / "follows.json", False)
 
     @property
     def perturbed(self) -> dict[str, int]:
         """By how many units in the last place each perturbed variable was changed."""
-        return _read_json(self.directory / "perturbed.json", {}).get("ulps", {})
+        return read_json(self.directory / "perturbed.json", {}).get("ulps", {})
 
     @property
     def substituted(self) -> list[str]:
         """The names of the gradients of the other side that were applied."""
-        return _read_json(self.directory / "perturbed.json", {}).get("substituted", [])
+        return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
     @property
     def num_skipped(self) -> int:
         """How many trainings of other models were not recorded."""
-        return _read_json(self.directory / "skipped.json", 0)
+        return read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
         """Yields the steps in order, the variables of each in full."""
@@ -325,7 +324,7 @@ class Recording:
     @property
     def inputs(self) -> list[int]:
         """The steps that were made when each input of training began."""
-        return _read_json(self.directory / "inputs.json", [])
+        return read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
         """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
@@ -350,12 +349,12 @@ class Recording:
         The first are the types of the inputs and outputs of each, the second says why a signature
         could not be queried.
         """
-        stored = _read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
+        stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
     def gradients(self, position: int) -> Values:
         """Returns the gradients of a step, from 0; {} if there is no such step."""
-        paths = sorted(self.directory.glob("step-*.npz"))[position + 1 :][:1]
+        paths = self.step_files()[position + 1 :][:1]
         prefix = f"{GRADIENTS}:"
         return {
             key.removeprefix(prefix): array
@@ -367,19 +366,16 @@ class Recording:
     @property
     def model_ops(self) -> list[tuple[str, str, str]]:
         """Name, type and source line of the ops of which there are sketches, in their order."""
-        return [(name, kind, source) for name, kind, source in self._model_ops()]
-
-    def _model_ops(self) -> list[list[str]]:
-        return list(_read_json(self.directory / "model-ops.json", []))
+        return [tuple(op) for op in read_json(self.directory / "model-ops.json", [])]
 
     @property
     def unlike(self) -> list[str]:
         """Why the batches of the other side could not be trained on, in words."""
-        return list(_read_json(self.directory / "unlike.json", []))
+        return list(read_json(self.directory / "unlike.json", []))
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the steps, the start with them."""
-        return sorted(map(_number, self.directory.glob("step-*.npz")))
+        return sorted(map(_number, self.step_files()))
 
     @property
     def outcomes(self) -> outcome_files.Outcomes:
@@ -389,16 +385,6 @@ class Recording:
 
 def _number(path: pathlib.Path) -> int:
     return int(path.stem.partition("-")[2])
-
-
-def _read_json(path: pathlib.Path, default: Object) -> Object:
-    return json.loads(path.read_text()) if path.exists() else default
-
-
-def _write_json(path: pathlib.Path, value: object) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1))
-    partial.replace(path)
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:

@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.capture import PART, Capture
-from estimator_bridge.verify.record.description import Program, describe, grouped_variables
-from estimator_bridge.verify.record.recording import RecordingWriter, SideDescription, Values
+from estimator_bridge.verify.record.capture import PART
+from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
+from estimator_bridge.verify.record.recording import VARIABLES, Values
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
-# The ops by which a device takes its tables from the variables.
-_LOADS = "LoadTPUEmbedding"
-
-
-class StepRecorder(Protocol):
-    """The recorder of a training's steps, as the hook uses it; see `recorder.Recorder`."""
-
-    begin_from: str | None
-    capture: Capture
-    programs: dict[int, tuple[Object, Program]]
-    steps_done: int
-    writer: RecordingWriter
-
-    @property
-    def start(self) -> str:
-        """The checkpoint of the start."""
-
-    @property
-    def steps_left(self) -> int:
-        """Steps of training to come."""
-
-    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, and which variables are trained."""
-
-    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which a side goes on after a step."""
-
-    def record_progress(self, steps: int) -> None:
-        """Notes how many steps are done."""
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
 
 
 class RecordingHook(tf.train.SessionRunHook):
@@ -53,19 +24,13 @@ class RecordingHook(tf.train.SessionRunHook):
     session goes on with the leader's variables after each call.
     """
 
-    def __init__(
-        self, recorder: StepRecorder, model: Object, begin: int, *, is_first: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first
         self._steps_before = recorder.steps_done - begin
         self._number: int | None = None
         self._loads: list[Op] | None = None
-
-    def before_saving(self) -> tf.train.CheckpointSaverListener:
-        """Returns a listener of savers that records a step before it is saved."""
-        return _BeforeSaving(self)
 
     def begin(self) -> None:
         """Lists the variables, and has them initialised from the start."""
@@ -97,7 +62,7 @@ class RecordingHook(tf.train.SessionRunHook):
         if not self._is_first:
             return
         state = self._read(session)
-        recorder.writer.step(self._number, {recording.VARIABLES: state})
+        recorder.writer.step(self._number, {VARIABLES: state})
         _, program = recorder.programs[id(self._model)]
         steps = recorder.steps_left
         recorder.begin(
@@ -121,7 +86,7 @@ class RecordingHook(tf.train.SessionRunHook):
         num_steps = number - self._number
         # A call may have captured less than its steps.
         for offset, values in enumerate(recorder.capture.flush(num_steps), 1):
-            variables = {recording.VARIABLES: state} if offset == num_steps else {}
+            variables = {VARIABLES: state} if offset == num_steps else {}
             recorder.writer.step(self._number + offset, {**values, **variables})
         self._number = number
         self._take_over(session, state, recorder.next_state(number, state))
@@ -151,13 +116,13 @@ class RecordingHook(tf.train.SessionRunHook):
         session.run([*assignments], feed)
         if self._loads is None:
             ops = session.graph.get_operations()
-            self._loads = [op for op in ops if op.type.startswith(_LOADS)]
+            self._loads = [op for op in ops if op.type.startswith(LOADS)]
         # A device that is not configured yet takes the tables from the variables by itself.
         with contextlib.suppress(tf.errors.FailedPreconditionError):
             session.run(self._loads)
 
 
-class _BeforeSaving(tf.train.CheckpointSaverListener):
+class BeforeSaving(tf.train.CheckpointSaverListener):
     """Has a step recorded before it is saved, so that the side goes on from the saved values.
 
     A saver comes before the hook.
@@ -167,6 +132,7 @@ class _BeforeSaving(tf.train.CheckpointSaverListener):
         self._hook = hook
 
     def before_save(self, session: Session, global_step_value: int) -> None:
+        """Records the steps since the last call."""
         self._hook.record(session)
 
 

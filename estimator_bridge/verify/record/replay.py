@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.capture import Function, with_signature_of
-from estimator_bridge.verify.record.recording import Recording, RecordingWriter, Values, read_arrays
+from estimator_bridge.verify.record.recording import Values, read_arrays
 from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
@@ -33,38 +32,6 @@ class InputRecord(Protocol):
 
     def unlike(self, reasons: Sequence[str]) -> None:
         """Writes why an input could not be given the batches of `files`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _TrainingInputs:
-    """The inputs of a training, after so many steps."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    step: int
-
-    def begin(self) -> int:
-        return self.writer.input(self.step)
-
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        return [] if self.replayed is None else self.replayed.batches(number)
-
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        self.writer.batch(values, number)
-
-    def unlike(self, reasons: Sequence[str]) -> None:
-        self.writer.unlike(reasons)
-
-
-def recording_input_fn(
-    input_fn: Function, writer: RecordingWriter, replayed: Recording | None, step: int
-) -> Function:
-    """Returns an input_fn of training that writes each batch, or returns those of a recording.
-
-    Args:
-        step: how many steps were made before.
-    """
-    return recorded_input_fn(input_fn, _TrainingInputs(writer, replayed, step))
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
@@ -171,10 +138,10 @@ def _shown_shape(shape: Object) -> str:
     return f"[{sizes}]"
 
 
-def _specs(spec: Nest) -> Iterator[tuple[str, Object]]:
-    """Yields the name and the type of each tensor of a dataset's elements."""
+def _specs(spec: Nest) -> list[tuple[str, Object]]:
+    """Returns the name and the type of each tensor of a dataset's elements."""
     flat = tf.nest.flatten(spec, expand_composites=True)
-    yield from zip(names_of_batch(spec), flat, strict=True)
+    return list(zip(names_of_batch(spec), flat, strict=True))
 
 
 def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
@@ -201,18 +168,15 @@ def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
     """Returns a dataset of the batches in files, with elements of `spec`."""
-    names = names_of_batch(spec)
-    specs = tf.nest.flatten(spec, expand_composites=True)
-    dtypes = [each.dtype for each in specs]
+    specs = _specs(spec)
 
     def read(number: Array) -> list[Array]:
         values = read_arrays(files[int(number)])
-        pairs = zip(names, dtypes, strict=True)
-        return [values[name].astype(dtype.as_numpy_dtype, copy=False) for name, dtype in pairs]
+        return [values[name].astype(each.dtype.as_numpy_dtype, copy=False) for name, each in specs]
 
     def batch(number: Tensor) -> Nest:
-        tensors = tf.numpy_function(read, [number], dtypes)
-        for tensor, each in zip(tensors, specs, strict=True):
+        tensors = tf.numpy_function(read, [number], [each.dtype for _, each in specs])
+        for tensor, (_, each) in zip(tensors, specs, strict=True):
             tensor.set_shape(each.shape)
         return tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -15,17 +15,17 @@ from estimator_bridge import declared, errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
 from estimator_bridge.convert.conversion import convert, find
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record.capture import Arguments, Function, intercept
-from estimator_bridge.verify.record.description import Program, describe_training
+from estimator_bridge.verify.record.capture import Arguments, Function, intercept, replaced
+from estimator_bridge.verify.record.description import describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder, train_a_step
 from estimator_bridge.verify.record.stock_on_sparse_cores import StockDriver
-from estimator_bridge.verify.record.training_steps import TrainingSteps, values_of
+from estimator_bridge.verify.record.training_steps import TrainingSteps, variables_read
 from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.table_model import TableModelBase
-from tf2_engine.types import Array, Object
+from tf2_engine.types import Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 
@@ -72,18 +72,15 @@ class Tf2Recorder:
 
         @functools.wraps(original_layer)
         def init_layer(layer: Object, *args: Object, **kwargs: Object) -> None:
-            self._in_layer = True
-            try:
+            with replaced(self, "_in_layer", True):
                 original_layer(layer, *args, **kwargs)
-            finally:
-                self._in_layer = False
 
-        engine_class.__init__, layer_class.__init__ = init, init_layer
-        try:
-            with declared.recorded(self._attach):
-                yield
-        finally:
-            engine_class.__init__, layer_class.__init__ = original, original_layer
+        with (
+            replaced(engine_class, "__init__", init),
+            replaced(layer_class, "__init__", init_layer),
+            declared.recorded(self._attach),
+        ):
+            yield
 
     def _attach(self, trainer_class: type) -> None:
         if trainer_class is TableModelBase:
@@ -95,15 +92,16 @@ class Tf2Recorder:
                 f"{trainer_class.__name__} is declared with @estimator_bridge.verifiable and has "
                 f"no {', '.join(missing)}; the decorator's documentation says what verify calls."
             )
+        outcomes = self._recorder.outcomes
         methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
-            "evaluate": functools.partial(self._recorder.outcomes.evaluate, variables=_read),
-            "predict": functools.partial(self._recorder.outcomes.predict, variables=_read),
+            "evaluate": functools.partial(outcomes.evaluate, variables=variables_read),
+            "predict": functools.partial(outcomes.predict, variables=variables_read),
         }
         if hasattr(trainer_class, "export_saved_model"):
-            export = self._recorder.outcomes.export
-            methods["export_saved_model"] = functools.partial(export, variables=_read)
+            export = functools.partial(outcomes.export, variables=variables_read)
+            methods["export_saved_model"] = export
         intercept(trainer_class, methods)
 
     def _init(self, original: Function, trainer: Object, arguments: Arguments) -> None:
@@ -119,17 +117,15 @@ class Tf2Recorder:
         if arithmetic != "tpu":
             _check_takes_arithmetic(original, type(trainer).__name__, recorder.side.name)
             arguments["arithmetic"] = arithmetic
-        program = Program(
-            recorder.program,
-            recorder.side,
+        recorder.remember(
+            trainer,
             spec,
             legacy,
             use_tpu=True,
-            every=recorder.every(legacy),
+            every=recorder.every(legacy.pipeline_execution_with_tensor_core),
             batch_size=arguments.get("train_batch_size"),
             arithmetic=arithmetic,
         )
-        recorder.programs[id(trainer)] = trainer, program
         self._has_trainers = True
         original(trainer, **arguments)
 
@@ -173,11 +169,10 @@ class Tf2Recorder:
         recorder.prepare(arguments, begin)
         callback = TrainingSteps(recorder, trainer, begin, describe_training, is_first=first)
         arguments["callbacks"] = [*(arguments.get("callbacks") or ()), callback]
-        recorder.training = True
         try:
-            return original(trainer, **arguments)
+            with replaced(recorder, "training", True):
+                return original(trainer, **arguments)
         finally:
-            recorder.training = False
             callback.finish()
 
     def _start(self, begin_from: str, spec: Object) -> str:
@@ -197,8 +192,3 @@ def _check_takes_arithmetic(init: Function, name: str, side: str) -> None:
             f"{name} takes no `arithmetic`, which side {side!r} chooses. Let the side be bridge, "
             "or give the class the argument that tf2_engine.training.Trainer has."
         )
-
-
-def _read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
-    """Returns the variables that a method of a trainer has read, with their names."""
-    return values_of(trainer).items()

@@ -2,71 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 
 from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
+from estimator_bridge.verify.record.capture import Arguments
 from estimator_bridge.verify.record.description import Program, variable_of
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import VARIABLES, SideDescription, Values
 from estimator_bridge.verify.record.recording_hook import same_bits
-from tf2_engine.types import Object, Variable
+from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
 """Describes a side: takes its program, the trainer, and the step at which so many steps begin."""
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingSteps:
     """Writes every variable at the start and after each step of a training.
 
-    Args:
+    Attributes:
         begin: the global step at which it begins.
         is_first: whether it is the first of the model.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        trainer: Object,
-        begin: int,
-        describe: Describe,
-        *,
-        is_first: bool,
-    ) -> None:
-        self._recorder = recorder
-        self._trainer = trainer
-        self._describe = describe
-        self._program = recorder.programs[id(trainer)][1]
-        self._begin = begin
-        self._is_first = is_first
-        self._steps_before = recorder.steps_done - begin
+    recorder: Recorder
+    trainer: Object
+    begin: int
+    describe: Describe
+    _: dataclasses.KW_ONLY
+    is_first: bool
+
+    def __post_init__(self) -> None:
+        self._program = self.recorder.programs[id(self.trainer)][1]
+        self._steps_before = self.recorder.steps_done - self.begin
         # The latest step, until it is known whether another one follows.
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:
         """Writes the start of the first training, and goes on from the leader's."""
-        recorder, trainer = self._recorder, self._trainer
+        recorder, trainer = self.recorder, self.trainer
         recorder.capture.flush(0)
-        if not self._is_first:
+        if not self.is_first:
             return
         if recorder.begin_from is None:
-            save(trainer, recorder.start)
+            checkpoint = checkpoint_of(trainer)
+            # Who restores it counts on from there.
+            checkpoint.save_counter  # noqa: B018 - made when it is read
+            checkpoint.write(recorder.start)
         state = values_of(trainer)
-        recorder.writer.step(self._begin, {VARIABLES: state})
+        recorder.writer.step(self.begin, {VARIABLES: state})
         trained = [name for name, variable in trainer.variables.items() if variable.trainable]
-        side = self._describe(self._program, trainer, self._begin, recorder.steps_left)
+        side = self.describe(self._program, trainer, self.begin, recorder.steps_left)
         recorder.begin(side, trained)
-        self._take_over(state, recorder.next_state(self._begin, state, is_start=True))
+        self._take_over(state, recorder.next_state(self.begin, state, is_start=True))
 
     def on_train_batch_end(self, step: int) -> None:
         """Writes the step before, and keeps this one."""
         self._write()
-        (values,) = self._recorder.capture.flush(1)
-        if (step - self._begin) % self._program.every == 0:
+        (values,) = self.recorder.capture.flush(1)
+        if (step - self.begin) % self._program.every == 0:
             self._look(step, values)
         self._pending = step, values
-        self._recorder.record_progress(self._steps_before + step)
+        self.recorder.record_progress(self._steps_before + step)
 
     def finish(self) -> None:
         """Writes the last step, with the variables."""
@@ -76,12 +76,12 @@ class TrainingSteps:
 
     def _look(self, number: int, values: dict[str, Values]) -> None:
         """Adds the variables to the values of a step, and goes on from those of the leader."""
-        values[VARIABLES] = state = values_of(self._trainer)
-        self._take_over(state, self._recorder.next_state(number, state))
+        values[VARIABLES] = state = values_of(self.trainer)
+        self._take_over(state, self.recorder.next_state(number, state))
 
     def _take_over(self, state: Values, next_state: Values) -> None:
         """Gives variables other values, `state` being those that they have."""
-        variables = by_name(self._trainer)
+        variables = by_name(self.trainer)
         differing = {
             name: value
             for name, value in next_state.items()
@@ -90,11 +90,11 @@ class TrainingSteps:
         for name, value in differing.items():
             variables[name].assign(value)
         if differing:
-            self._trainer.engine.load()
+            self.trainer.engine.load()
 
     def _write(self) -> None:
         if self._pending is not None:
-            self._recorder.writer.step(*self._pending)
+            self.recorder.writer.step(*self._pending)
         self._pending = None
 
 
@@ -114,14 +114,16 @@ def values_of(trainer: Object) -> Values:
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}
 
 
-def save(trainer: Object, path: str) -> None:
-    """Writes a checkpoint that the program, and `estimator-bridge convert`, can read."""
+def variables_read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
+    """Returns the variables that a method of a trainer has read, with their names."""
+    return values_of(trainer).items()
+
+
+def checkpoint_of(trainer: Object) -> tf.train.Checkpoint:
+    """Returns a checkpoint that the program, and `estimator-bridge convert`, can read."""
     variables = tf.Module()
     for name, variable in trainer.variables.items():
         setattr(variables, name, variable)
-    checkpoint = tf.train.Checkpoint(
+    return tf.train.Checkpoint(
         embedding=trainer.engine, global_step=trainer.step, variables=variables
     )
-    # Who restores it counts on from there.
-    checkpoint.save_counter  # noqa: B018 - made when it is read
-    checkpoint.write(path)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.settings.legacy_spec import LegacySpec, OfStep
+from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import translate
 from estimator_bridge.verify.record.recording import RuleDescription
 from tf2_engine.keras.columns import ByStep
 from tf2_engine.optimizers import Optimizer
-from tf2_engine.types import Object, TensorLike
+from tf2_engine.types import TensorLike
 
 _Function = Callable[[], TensorLike]
 
@@ -33,7 +34,11 @@ def rules_of(
         step = tf.placeholder(tf.int64, [])
 
         def numbers(function: _Function) -> list[float] | None:
-            return _numbers(session, step, function, steps)
+            try:
+                value = tf.cast(function(), tf.float32)
+                return [float(session.run(value, {step: number})) for number in steps]
+            except Exception:  # A program's function may need anything of its own graph.
+                return None
 
         try:
             spec = translate(legacy, training=True, step=lambda: step)
@@ -42,67 +47,41 @@ def rules_of(
         except errors.EngineError:  # Only stock trains it.
             return {}
         factor = legacy.experimental_gradient_multiplier_fn
-        multipliers = [] if factor is None else numbers(_of(factor, step))
+        multipliers = [] if factor is None else numbers(functools.partial(factor, step))
         rules: dict[str, RuleDescription] = {}
         for table in spec.tables:
             assert table.name is not None and table.optimizer is not None
-            rates = _rates(table.optimizer, numbers, len(steps))
+            rate = table.optimizer.learning_rate
+            rates = numbers(rate) if callable(rate) else _constant_rates(rate, len(steps))
             if rates is not None and multipliers is not None:
-                rules[table.name] = {
-                    "kind": type(table.optimizer).__name__,
-                    "settings": _settings(table.optimizer),
-                    "rates": rates,
-                    "multipliers": multipliers,
-                }
+                rules[table.name] = _rule(table.optimizer, rates, multipliers)
         return rules
 
 
 def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
-    """Returns the update rule of an optimizer of the engine; None if its rates are not known.
-
-    Args:
-        steps: the global steps before those that are made.
-    """
+    """Returns the update rule of an optimizer of the engine; None if its rates are not known."""
     rate = optimizer.learning_rate
     if isinstance(rate, ByStep):
         rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]
     elif callable(rate):
         return None
     else:
-        rates = [float(np.float32(rate))] * len(steps)
-    return {
-        "kind": type(optimizer).__name__,
-        "settings": _settings(optimizer),
-        "rates": rates,
-        "multipliers": [],
-    }
+        rates = _constant_rates(rate, len(steps))
+    return _rule(optimizer, rates, [])
 
 
-def _of(function: OfStep, step: Object) -> _Function:
-    return lambda: function(step)
+def _constant_rates(rate: float, steps: int) -> list[float]:
+    return [float(np.float32(rate))] * steps
 
 
-def _rates(
-    optimizer: Optimizer, numbers: Callable[[_Function], list[float] | None], steps: int
-) -> list[float] | None:
-    rate = optimizer.learning_rate
-    return numbers(rate) if callable(rate) else [float(np.float32(rate))] * steps
-
-
-def _numbers(
-    session: tf.Session, step: Object, function: _Function, steps: Sequence[int]
-) -> list[float] | None:
-    """Returns a function of the step at each step; None if it cannot be computed by itself."""
-    try:
-        value = tf.cast(function(), tf.float32)
-        return [float(session.run(value, {step: number})) for number in steps]
-    except Exception:  # A program's function may need anything of its own graph.
-        return None
-
-
-def _settings(optimizer: Optimizer) -> dict[str, float | bool | None]:
+def _rule(optimizer: Optimizer, rates: list[float], multipliers: list[float]) -> RuleDescription:
     settings = {
         field.name: getattr(optimizer, field.name) for field in dataclasses.fields(optimizer)
     }
     del settings["learning_rate"], settings["slot_variable_creation_fn"]
-    return settings
+    return {
+        "kind": type(optimizer).__name__,
+        "settings": settings,
+        "rates": rates,
+        "multipliers": multipliers,
+    }

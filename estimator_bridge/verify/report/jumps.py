@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from estimator_bridge.verify.findings import STAGES, Findings, Point, Series
+from estimator_bridge.verify.findings import STAGES, Findings, Point, Series, listed
 
 _FACTOR = 30.0
 """A curve that grows by more than this from one step to the next jumps."""
@@ -32,7 +32,7 @@ def explained(findings: Findings) -> list[str]:
         jumps.extend(_jumps(stage, worst))
     sentences = []
     if left:
-        sentences.append(f"What is equal to the bit is at the bottom. That ends {_listed(left)}.")
+        sentences.append(f"What is equal to the bit is at the bottom. That ends {listed(left)}.")
     if jumps:
         kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
         jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
@@ -82,8 +82,3 @@ def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
                 f"times: the largest share is that of {after.series.name}{moved}, "
                 f"{after.point.difference:.1e} off.",
             )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last

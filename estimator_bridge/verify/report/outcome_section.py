@@ -18,8 +18,7 @@ def outcome_section(findings: Findings) -> str:
     if not rows:
         return ""
     body = table(_HEADER, rows[:_MAX_SHOWN], (3,))
-    if rows[_MAX_SHOWN:]:
-        rest = rows[_MAX_SHOWN:]
+    if rest := rows[_MAX_SHOWN:]:
         unequal = sum(bool(row.marks) for row in rest)
         summary = f"{len(rest)} more, {unequal} of them not equal"
         body += f"<p>And {summary}.</p>" + folded(summary, table(_HEADER, rest, (3,)))

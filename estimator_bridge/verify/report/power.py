@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
 
-from estimator_bridge.verify.findings import DENSE, GRADIENT, SLOT, TABLE, Findings, Series
+from estimator_bridge.verify.findings import DENSE, GRADIENT, SLOT, TABLE, Findings, Series, some
 
 _SHOWN = 4
+_VISIBLE = operator.attrgetter("visible")
 
 
 def power_lines(findings: Findings) -> Iterator[str]:
@@ -22,11 +24,11 @@ def table_lines(findings: Findings) -> Iterator[str]:
     A line for all tables of which the same can be told; first where least can be told.
     """
     moved = [each for each in findings.series if each.role == TABLE and each.moved]
-    names: dict[str, list[str]] = {}
-    for series in sorted(moved, key=_order, reverse=True):
-        names.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
-    for sentence, tables in names.items():
-        yield f"table{'s' * (len(tables) > 1)} {_some(tables)}: {sentence}."
+    alike: dict[str, list[str]] = {}
+    for series in sorted(moved, key=_VISIBLE, reverse=True):
+        alike.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
+    for sentence, tables in alike.items():
+        yield f"table{'s' * (len(tables) > 1)} {some(tables, _SHOWN)}: {sentence}."
 
 
 def other_lines(findings: Findings) -> Iterator[str]:
@@ -37,12 +39,13 @@ def other_lines(findings: Findings) -> Iterator[str]:
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
         if known:
-            worst = max((s for s in known if not s.is_noise), key=_order, default=known[0])
+            worst = max((s for s in known if not s.is_noise), key=_VISIBLE, default=known[0])
             others = "" if len(known) == 1 else f" in any of {len(known)} {what}s"
             yield f"{_visible(worst)}{others}; least in {worst.name}."
     noise = [series.name for series in findings.series if series.is_noise]
     if noise:
-        yield f"nothing but rounding, as it is on side A too: the gradients of {_some(noise)}."
+        names = some(noise, _SHOWN)
+        yield f"nothing but rounding, as it is on side A too: the gradients of {names}."
     for line in findings.undecided[:_SHOWN]:
         yield f"UNDECIDED: {line}."
     if findings.undecided:
@@ -74,12 +77,3 @@ def _rows(series: Series) -> str:
         f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
         f"move, and not in row {series.undecided_row}, which moves by a few roundings"
     )
-
-
-def _order(series: Series) -> float:
-    return series.visible
-
-
-def _some(names: list[str]) -> str:
-    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{rest}"

@@ -30,13 +30,11 @@ def _rest(series: list[Series]) -> str:
         return ""
     unequal = sum(one.first is not None for one in series)
     verdict = f"{unequal} of them not equal" if unequal else "all equal"
-    return f"<p>{_summary(series)}: {verdict}.</p>" + folded(
-        f"Show these {len(series)}", _table(series)
+    tables = len({one.table for one in series})
+    return (
+        f"<p>And {len(series)} more rows and slots, in {tables} tables: {verdict}.</p>"
+        f"{folded(f'Show these {len(series)}', _table(series))}"
     )
-
-
-def _summary(series: list[Series]) -> str:
-    return f"And {len(series)} more rows and slots, in {len({one.table for one in series})} tables"
 
 
 def _table(series: list[Series]) -> str:

@@ -13,6 +13,7 @@ from estimator_bridge.verify.findings import (
     Outcome,
     Series,
     Status,
+    listed,
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report.power import power_lines
@@ -81,9 +82,7 @@ def compared(findings: Findings) -> str:
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
     parts.extend(f"{kind} ({count})" for kind, count in kinds.items())
-    if len(parts) == 1:
-        return f"{parts[0]}, and nothing else"
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{parts[0]}, and nothing else" if len(parts) == 1 else listed(parts)
 
 
 def _first_difference(findings: Findings) -> str:
@@ -130,13 +129,12 @@ def reasons(findings: Findings) -> list[str]:
 
 def _unequal(outcome: Outcome) -> str:
     """Returns how an outcome differs, in words."""
-    name = f"{outcome.kind} {outcome.name}".strip()
     if outcome.note:
-        return f"{name}: {outcome.note}"
+        return f"{outcome.title}: {outcome.note}"
     where = f": {outcome.where}" if outcome.where else ""
     allowed = f"{outcome.allowed:.2g} is allowed" if outcome.allowed else "nothing is allowed"
     why = f", {outcome.why}" if outcome.why else ""
-    return f"{name} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
+    return f"{outcome.title} differs by {outcome.difference:.3g} ({allowed}{why}){where}"
 
 
 def side_line(side: SideDescription) -> str:

@@ -7,13 +7,7 @@ import dataclasses
 from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
 from estimator_bridge.verify.judge.joined_cores import Ids
-from estimator_bridge.verify.record.recording import (
-    GRADIENTS,
-    VARIABLES,
-    Step,
-    TableDescription,
-    Values,
-)
+from estimator_bridge.verify.record import recording
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,32 +22,32 @@ class Interval:
     """
 
     position: int
-    before: Values
-    steps: list[Step]
+    before: recording.Values
+    steps: list[recording.Step]
     ids: list[Ids]
 
     @property
-    def after(self) -> Values:
+    def after(self) -> recording.Values:
         """The variables after the last step."""
-        return self.steps[-1].values[VARIABLES]
+        return self.steps[-1].values[recording.VARIABLES]
 
     @property
     def number(self) -> int:
         """The global step after the last step."""
         return self.steps[-1].number
 
-    def inputs(self, table: TableDescription) -> list[ShadowInputs] | None:
+    def inputs(self, table: recording.TableDescription) -> list[ShadowInputs] | None:
         """Returns the inputs of a table's update in each step; None where they are not known."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)
             if len(ids) < len(table["features"]):
                 return None
-            gradients = step.values.get(GRADIENTS, {})
+            gradients = step.values.get(recording.GRADIENTS, {})
             inputs.append(ShadowInputs(self.position + offset, ids, gradients))
         return inputs
 
-    def ids_of(self, table: TableDescription, step: int) -> dict[str, RecordedIds]:
+    def ids_of(self, table: recording.TableDescription, step: int) -> dict[str, RecordedIds]:
         """Returns the ids of a table's features in a step, from 0, that are known."""
         ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
         return {key: ids for key, ids in ids_of_features.items() if ids is not None}

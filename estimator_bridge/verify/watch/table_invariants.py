@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic import lookups
+from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import Rounded
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, TableShadow
+from estimator_bridge.verify.judge.elements import unequal_rows
 from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
 from estimator_bridge.verify.watch import violation
 from estimator_bridge.verify.watch.interval import Interval
@@ -17,12 +19,9 @@ from estimator_bridge.verify.watch.violation import Violation
 from tf2_engine.types import Array
 
 # Slots that add up squares and never forget, by the names of the engine's classes.
-_MONOTONE = {
-    "Adagrad": ("accumulators",),
-    "ProximalAdagrad": ("accumulators",),
-    "FTRL": ("accumulators",),
-    "AdagradMomentum": ("accumulators",),
-}
+_MONOTONE = dict.fromkeys(
+    ("Adagrad", "ProximalAdagrad", "FTRL", "AdagradMomentum"), ("accumulators",)
+)
 _NOT_NEGATIVE = {
     "Adam": ("velocities",),
     "RMSProp": ("ms",),
@@ -47,27 +46,26 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
     rows = len(interval.before[table["variable"]])
     for position, step in enumerate(interval.steps):
         for key, occurrences in interval.ids_of(table, position).items():
-            where = f"feature {key}"
-            outside = (occurrences.ids < 0) | (occurrences.ids >= rows)
-            if outside.any():
-                first = int(np.flatnonzero(outside)[0])
-                text = (
-                    f"id {occurrences.ids[first]} is no row of table {table['name']}, which has "
-                    f"{rows}; {int(np.count_nonzero(outside))} of {len(outside)} ids are not"
-                )
-                yield Violation(step.number, violation.IDS, where, text)
-            if len(occurrences.weights) != len(occurrences.ids):
-                text = f"{len(occurrences.ids)} ids have {len(occurrences.weights)} weights"
-                yield Violation(step.number, violation.IDS, where, text)
-            elif not np.isfinite(occurrences.weights).all():
-                yield Violation(step.number, violation.IDS, where, "a weight is not finite")
-            if len(
-                occurrences.cells
-            ) and not 0 <= occurrences.cells.min() <= occurrences.cells.max() < np.prod(
-                occurrences.shape
-            ):
-                text = f"an id lies outside of the batch's shape {occurrences.shape}"
-                yield Violation(step.number, violation.IDS, where, text)
+            for text in _wrong_ids(occurrences, rows, table["name"]):
+                yield Violation(step.number, violation.IDS, f"feature {key}", text)
+
+
+def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]:
+    """Yields the faults of the ids of a feature, whose table has so many rows."""
+    cells, ids, weights, shape = occurrences
+    outside = (ids < 0) | (ids >= rows)
+    if outside.any():
+        first = int(np.flatnonzero(outside)[0])
+        yield (
+            f"id {ids[first]} is no row of table {table}, which has {rows}; "
+            f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
+        )
+    if len(weights) != len(ids):
+        yield f"{len(ids)} ids have {len(weights)} weights"
+    elif not np.isfinite(weights).all():
+        yield "a weight is not finite"
+    if len(cells) and not 0 <= cells.min() <= cells.max() < np.prod(shape):
+        yield f"an id lies outside of the batch's shape {shape}"
 
 
 def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:
@@ -79,16 +77,15 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
     for key, occurrences in interval.ids_of(table, 0).items():
         activation = first.values.get(ACTIVATIONS, {}).get(key)
         combiner = None if len(occurrences.shape) > 1 else table["combiner"]
-        if activation is None or not _are_rows(occurrences.ids, rows):
+        if activation is None or not occurrences.are_rows_of(rows):
             continue
         expected = lookups.look_up_rounded(rows, occurrences, combiner)
         if activation.shape != expected.value.shape:
             text = f"its shape is {activation.shape}, not {expected.value.shape}"
             yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
             continue
-        flat = (-1, activation.shape[-1])
-        bound = Rounded(expected.value.reshape(flat), expected.error.reshape(flat))
-        beyond = _beyond(activation.reshape(flat), bound)
+        flat = -1, activation.shape[-1]
+        beyond = _beyond(activation.reshape(flat), expected.reshaped(*flat))
         if beyond is not None:
             text = (
                 f"activation {beyond.row}, element {beyond.element} is {beyond.text}, which the "
@@ -109,9 +106,8 @@ def check_untouched(
         for occurrences in step.ids.values():
             untouched[occurrences.ids] = False
     for name, where in _parts(table).items():
-        before, after = interval.before[name], interval.after[name]
-        differs = (before != after) & ~((before != before) & (after != after))
-        (rows,) = np.nonzero(differs.reshape(len(differs), -1).any(1) & untouched)
+        moved = unequal_rows(interval.before[name], interval.after[name])
+        (rows,) = np.nonzero(moved & untouched)
         if len(rows):
             row = int(rows[0])
             text = f"row {row} moves and is in no batch of the step; {len(rows)} such rows do"
@@ -164,7 +160,9 @@ def check_update(
     """Yields parts of a table that differ from an update with the recorded gradients."""
     rule = table["rule"]
     last = inputs[-1].position
-    if rule is None or last >= len(rule["rates"]) or not _all_rows(interval, table, inputs):
+    rows = interval.before[table["variable"]]
+    are_rows = all(ids.are_rows_of(rows) for step in inputs for ids in step.ids.values())
+    if rule is None or last >= len(rule["rates"]) or not are_rows:
         return
     shadow = TableShadow(table).advance(interval.before, inputs)
     for name, where in _parts(table).items():
@@ -185,15 +183,6 @@ def check_update(
             rate = rule["rates"][last]
             text += f". It moves {factor:.6g} times as far as at the rate of the step, {rate:.6g}"
         yield Violation(interval.number, invariant, where, text)
-
-
-def _all_rows(interval: Interval, table: TableDescription, inputs: list[ShadowInputs]) -> bool:
-    rows = interval.before[table["variable"]]
-    return all(_are_rows(ids.ids, rows) for step in inputs for ids in step.ids.values())
-
-
-def _are_rows(ids: Array, rows: Array) -> bool:
-    return not len(ids) or bool(ids.min() >= 0 and ids.max() < len(rows))
 
 
 def _parts(table: TableDescription) -> dict[str, str]:

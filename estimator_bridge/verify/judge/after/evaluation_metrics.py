@@ -7,9 +7,10 @@ of their own, and carry it on to the metric; the metric functions; or how the si
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from tf2_engine.types import Array
 Allowed = Callable[[str, float], tuple[float, str]]
 """Returns the tolerance of an output of a magnitude, and what it comes from."""
 
+_OfValue = TypeVar("_OfValue")
+
 SEEN_BY = "values of metrics: "
 """Before the names of what metrics are computed from."""
 
@@ -46,8 +49,8 @@ EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
 class Fault(NamedTuple):
     """The cause of a difference, and the observation; both empty where there is none."""
 
-    cause: str
-    note: str
+    cause: str = ""
+    note: str = ""
 
 
 class _Metric(NamedTuple):
@@ -72,44 +75,41 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
     if all(number) and number[0] != number[1]:
         note = f"side A evaluates {number[0]} batches, side B {number[1]}"
         yield Outcome(name, "batches", 0.0, 0.0, note, cause=EVALUATION)
-    values = _Values(*seen)
+    values = _differences(*seen)
     values_agree = True
-    for key, one in values.arguments.items():
+    for key, one in _arguments(values).items():
         outcome = one.outcome(name, f"{SEEN_BY}{key}", *allowed(f"{SEEN_BY}{key}", one.scale))
         values_agree = values_agree and outcome.equal
         if outcome.difference or not outcome.equal:
             yield outcome
-    judge = _Judge(name, allowed, values.are_same, values_agree, _roundings(seen[0]))
+    judge = _Judge(name, allowed, _are_same(values), values_agree, _roundings(seen[0]))
     for key, metric in _metrics(a, b, name, seen):
         yield judge.outcome(key, metric) if isinstance(metric, _Metric) else metric
 
 
-class _Values:
-    """The differences of the values from which metrics were computed.
+def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
+    """Compares the values from which metrics were computed, and the variables of metrics."""
+    differences: dict[str, SampleDifferences] = {}
+    for key in sorted(a.keys() & b.keys()):
+        differences[key] = SampleDifferences()
+        differences[key].add(a[key], b[key])
+    return differences
 
-    Attributes:
-        arguments: of the losses and of what metric functions were given.
-        variables: of the variables in which metrics were added up.
+
+def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
+    """Returns the losses and what metric functions were given, without variables of metrics."""
+    return {key: one for key, one in values.items() if not key.startswith(METRIC_VARIABLE)}
+
+
+def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
+    """Returns whether all that metrics are computed from is equal to the bit.
+
+    Where the arguments of metric functions are not known, their variables have to be.
     """
-
-    def __init__(self, a: Values, b: Values) -> None:
-        self.arguments: dict[str, SampleDifferences] = {}
-        self.variables: dict[str, SampleDifferences] = {}
-        for key in sorted(a.keys() & b.keys()):
-            of = self.variables if key.startswith(METRIC_VARIABLE) else self.arguments
-            of[key] = SampleDifferences()
-            of[key].add(a[key], b[key])
-
-    @property
-    def are_same(self) -> bool:
-        """Whether all that metrics are computed from is equal to the bit.
-
-        Where the arguments of metric functions are not known, their variables have to be.
-        """
-        known = [*self.arguments.values()]
-        if not self.arguments.keys() - {LOSS}:
-            known = [*known, *self.variables.values()] if self.variables else []
-        return bool(known) and not any(one.largest or one.note for one in known)
+    known = _arguments(values)
+    if not known.keys() - {LOSS}:
+        known = {**values} if len(values) > len(known) else {}
+    return bool(known) and not any(one.largest or one.note for one in known.values())
 
 
 def _metrics(
@@ -176,48 +176,45 @@ def _roundings(seen: Mapping[str, Array]) -> float:
     """
     sizes = [
         sum(np.size(one) for one in array) if is_list(array) else array.size
-        for key, array in seen.items()
-        if not key.startswith(METRIC_VARIABLE)
+        for array in _arguments(seen).values()
     ]
     return _ROUNDINGS_OF_VALUE + math.sqrt(max(sizes, default=0))
 
 
+@dataclasses.dataclass(frozen=True)
 class _Judge:
     """Judges the metrics of one evaluation.
 
-    Args:
+    Attributes:
         is_same: whether what they are computed from is equal to the bit.
         values_agree: whether it is equal within its tolerance.
         roundings: how many roundings a metric takes.
     """
 
-    def __init__(
-        self, name: str, allowed: Allowed, is_same: bool, values_agree: bool, roundings: float
-    ) -> None:
-        self._name, self._allowed = name, allowed
-        self._is_same, self._values_agree = is_same, values_agree
-        self._roundings = roundings
+    name: str
+    allowed: Allowed
+    is_same: bool
+    values_agree: bool
+    roundings: float
 
     def outcome(self, key: str, metric: _Metric) -> Outcome:
         """Returns the outcome of a metric."""
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
-        rounding = self._rounding(metric)
-        fault, allowed, why = Fault("", ""), *self._allowed(key, differences.scale)
+        magnitude = elements.magnitude(metric.a, metric.b)
+        rounding = self.roundings * _UNIT_ROUNDOFF * magnitude
+        fault, allowed, why = Fault(), *self.allowed(key, differences.scale)
         base = allowed
         if self._is_consistent(metric, rounding):
             fault = self._fault(metric, rounding)
-            carried = _apart(metric.again_b, metric.crossed) if self._values_agree else 0.0
+            carried = _apart(metric.again_b, metric.crossed) if self.values_agree else 0.0
             allowed, why = 3 * rounding + carried, FOLLOWS
-        if self._is_same:
+        if self.is_same:
             allowed, why = min(base, allowed, rounding), COMPUTED_FROM_EQUAL
             if not fault.cause and differences.largest > allowed:
                 fault = Fault(METRIC, "it is computed otherwise, from equal values")
-        outcome = differences.outcome(self._name, key, allowed, why)
+        outcome = differences.outcome(self.name, key, allowed, why)
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
-
-    def _rounding(self, metric: _Metric) -> float:
-        return self._roundings * _UNIT_ROUNDOFF * elements.magnitude(metric.a, metric.b)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
         """Returns whether a metric that is computed once more equals that of some side.
@@ -247,7 +244,7 @@ class _Judge:
                 f"the metric functions differ: for side A's values A's gives "
                 f"{elements.shown(metric.again_a)}, B's {elements.shown(metric.crossed)}",
             )
-        return Fault("", "")
+        return Fault()
 
 
 def _apart(one: Array | None, other: Array | None) -> float:

@@ -8,23 +8,21 @@ tolerance, what follows may differ as far as those differences carry; see `Carri
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.findings import Batches, Outcome
+from estimator_bridge.verify.findings import Batches, Outcome, differing
 from estimator_bridge.verify.judge.after import input_data
 from estimator_bridge.verify.judge.after.evaluation_metrics import compare_metrics
 from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
 from estimator_bridge.verify.judge.arithmetic.lookups import features_of
 from estimator_bridge.verify.judge.elements import magnitude
-from estimator_bridge.verify.judge.tolerance import allowed
+from estimator_bridge.verify.judge.tolerance import PERTURBATION_FACTOR, allowed, ids_of_sample
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
-from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED, Outcomes
-from estimator_bridge.verify.record.recording import Recording, SideDescription
-
-_MOVES_ALLOWED = 8.0
-"""The multiple of what a perturbed start moves that is allowed: it is one sample of rounding."""
+from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED
+from estimator_bridge.verify.record.recording import Recording, SideDescription, parts_of_tables
 
 EQUAL_TO_THE_BIT = "computed from equal numbers by the same ops"
 OWN_ROUNDING = "computed from equal numbers: its own rounding"
@@ -86,18 +84,6 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
     return largest
 
 
-def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most ids that a sample of a batch has in a feature, at least one."""
-    most = 1
-    for key in features:
-        samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")
-        if samples is not None and samples.size:
-            most = max(most, int(np.unique(samples[:, 0], return_counts=True)[1].max()))
-        elif dense is not None and dense.ndim > 1:
-            most = max(most, dense.shape[1])
-    return most
-
-
 def failures_of(side: Recording) -> dict[str, str]:
     """Returns the failures of a side after its training, by the names of outcomes.
 
@@ -138,7 +124,7 @@ class _Pair:
         base = self.carried.own_rounding if equal else self.carried.of_outputs
         moved = self.carried.moved.get((self.name, output), 0.0)
         why = OWN_ROUNDING if equal else CARRIED
-        return base(sample, sample) + _MOVES_ALLOWED * moved, why
+        return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
     def equal_inputs(self) -> bool:
         """Returns whether the variables and the data of both sides are equal to the bit."""
@@ -162,20 +148,13 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
     """Compares the arrays of an outcome, chunk by chunk; returns their differences by name."""
     by_output: dict[str, SampleDifferences] = {}
-    for number, (chunk_a, chunk_b) in enumerate(_paired_chunks(a.outcomes, b.outcomes, name)):
+    none: Values = {}
+    chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue=none)
+    for number, (chunk_a, chunk_b) in enumerate(chunks):
         for output in dict.fromkeys([*chunk_a, *chunk_b]):
             differences = by_output.setdefault(output, SampleDifferences(is_new=not number))
             differences.add(chunk_a.get(output), chunk_b.get(output))
     return by_output
-
-
-def _paired_chunks(a: Outcomes, b: Outcomes, name: str) -> Iterator[tuple[Values, Values]]:
-    chunks_a, chunks_b = a.chunks(name), b.chunks(name)
-    while True:
-        chunk_a, chunk_b = next(chunks_a, None), next(chunks_b, None)
-        if chunk_a is None and chunk_b is None:
-            return
-        yield chunk_a or {}, chunk_b or {}
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
@@ -202,10 +181,7 @@ def _by_tables(
     digests: Mapping[str, str], settings: SideDescription
 ) -> dict[tuple[str, str | None], str]:
     """Returns digests by keys that both sides share: tables and their slots, or names."""
-    keys: dict[str, tuple[str, str | None]] = {}
-    for table in settings["tables"]:
-        keys[table["variable"]] = table["name"], None
-        keys.update({name: (table["name"], slot) for name, slot in table["slots"].items()})
+    keys = parts_of_tables(settings["tables"])
     return {keys.get(name, (name, "")): digest for name, digest in digests.items()}
 
 
@@ -234,12 +210,12 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 def _kept(side: Recording, name: str) -> dict[str, bool]:
     """Returns for each exported variable whether it equals that of the checkpoint."""
     before = side.outcomes.about(name).get("variables", {})
-    is_kept: dict[str, bool] = {}
-    for chunk in side.outcomes.chunks(name):
-        for output, array in chunk.items():
-            if output in before:
-                is_kept[output] = before[output] == digest({"": array})
-    return is_kept
+    return {
+        output: before[output] == digest({"": array})
+        for chunk in side.outcomes.chunks(name)
+        for output, array in chunk.items()
+        if output in before
+    }
 
 
 def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:
@@ -254,7 +230,5 @@ def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[O
             side = "A" if name in types_a else "B"
             yield Outcome(kind, name, 0.0, 0.0, f"a signature on side {side} alone")
         of_a, of_b = types_a.get(name, {}), types_b.get(name, {})
-        for key in sorted({*of_a, *of_b}) if of_a and of_b else ():
-            one, other = of_a.get(key, "not set"), of_b.get(key, "not set")
-            if one != other:
-                yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")
+        for key, one, other in differing(of_a, of_b) if of_a and of_b else ():
+            yield Outcome(kind, name, 0.0, 0.0, f"{key}: {one} on A, {other} on B")

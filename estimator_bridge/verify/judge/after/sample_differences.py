@@ -67,18 +67,14 @@ class SampleDifferences:
             number = self._count
             self.add(np.asarray(one)[np.newaxis], np.asarray(other)[np.newaxis])
             if self.note and self._count == number:
-                self.note = (
-                    f"sample {number}: {self.note}" if "sample" not in self.note else self.note
-                )
+                if "sample" not in self.note:
+                    self.note = f"sample {number}: {self.note}"
                 return
 
     def _add_alike(self, a: Array, b: Array) -> None:
         apart = elements.differences(a, b)
         self.scale = max(self.scale, elements.magnitude(a, b))
-        samples = (
-            apart.reshape(len(apart), -1).max(1, initial=0.0) if apart.ndim else apart.reshape(1)
-        )
-        self._different += int(np.count_nonzero(samples))
+        self._different += elements.count_rows(apart)
         if apart.size and (largest := float(apart.max())) > self.largest:
             self.largest = largest
             index = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), apart.shape))

@@ -88,22 +88,12 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     return RecordedIds(indices[:, 0], ids, weights, (samples,))
 
 
-def look_up(table: Array, occurrences: RecordedIds, combiner: str | None) -> Array:
-    """Returns the activation, [*shape, dim] float64."""
-    return look_up_rounded(table, occurrences, combiner).value
-
-
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
     """Returns the activation with its error bounds, [*shape, dim]."""
-    gains = gains_of(occurrences, combiner)
-    column = Rounded(gains.value[:, np.newaxis], gains.error[:, np.newaxis])
-    terms = column * rounded(table[occurrences.ids])
-    shape = *occurrences.shape, table.shape[1]
-    whole = np.zeros((int(np.prod(occurrences.shape)), table.shape[1]))
-    activation = Rounded(whole, whole.copy())
-    cells, sums = sums_by(occurrences.cells, terms)
-    activation.value[cells], activation.error[cells] = sums.value, sums.error
-    return Rounded(activation.value.reshape(shape), activation.error.reshape(shape))
+    gains = gains_of(occurrences, combiner).reshaped(-1, 1)
+    cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))
+    activation = sums.among_zeros(cells, int(np.prod(occurrences.shape)))
+    return activation.reshaped(*occurrences.shape, table.shape[1])
 
 
 def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
@@ -111,14 +101,12 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
     weights = rounded(occurrences.weights)
     if combiner not in ("mean", "sqrtn"):
         return weights
-    column = Rounded(weights.value[:, np.newaxis], weights.error[:, np.newaxis])
+    column = weights.reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, column if combiner == "mean" else square(column))
     divisors = sums if combiner == "mean" else root(sums)
     of_cell = np.searchsorted(cells, occurrences.cells)
-    divisor = Rounded(divisors.value[of_cell, 0], divisors.error[of_cell, 0])
-    quotient = weights / divisor
-    nothing = divisor.value == 0
-    return Rounded(np.where(nothing, 0.0, quotient.value), np.where(nothing, 0.0, quotient.error))
+    divisor = divisors.at(of_cell).reshaped(-1)
+    return (weights / divisor).zero_where(divisor.value == 0)
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
@@ -167,11 +155,6 @@ def _distinct_terms(keys: Array, values: Array) -> Array:
         starts = np.flatnonzero(np.r_[True, of_key[1:] != of_key[:-1]])
         counts.append(np.add.reduceat(is_new.astype(np.int64), starts))
     return np.stack(counts, 1)
-
-
-def without_weights(occurrences: RecordedIds) -> RecordedIds:
-    """Returns the occurrences with every weight 1."""
-    return occurrences._replace(weights=np.ones(len(occurrences.ids)))
 
 
 def without_duplicates(occurrences: RecordedIds) -> RecordedIds:

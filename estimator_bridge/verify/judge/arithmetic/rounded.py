@@ -19,8 +19,6 @@ SMALLEST_NORMAL = 2.0**-126
 ROUNDINGS_PER_POWER = 4
 """Roundings of a power, whose implementations are not correctly rounded."""
 
-Number = "Rounded | float"
-
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
@@ -39,8 +37,7 @@ class Rounded:
         return _with_rounding(self.value + right.value, self.error + right.error)
 
     def __sub__(self, other: Rounded | float) -> Rounded:
-        right = rounded(other)
-        return _with_rounding(self.value - right.value, self.error + right.error)
+        return self + -rounded(other)
 
     def __mul__(self, other: Rounded | float) -> Rounded:
         right = rounded(other)
@@ -54,7 +51,7 @@ class Rounded:
             # The divisor is this far from zero at least.
             least = abs(right.value) - right.error
             error = (self.error + abs(quotient) * right.error) / np.where(least > 0, least, 0.0)
-        return _with_rounding(quotient, np.where(np.isnan(error), np.inf, error))
+        return _with_rounding(quotient, known(error))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -67,6 +64,21 @@ class Rounded:
     def at(self, rows: Array) -> Rounded:
         """Returns some rows."""
         return Rounded(self.value[rows], self.error[rows])
+
+    def reshaped(self, *shape: int) -> Rounded:
+        """Returns the same numbers in another shape."""
+        return Rounded(self.value.reshape(shape), self.error.reshape(shape))
+
+    def zero_where(self, condition: Array) -> Rounded:
+        """Returns the same with exact zeros where a condition holds."""
+        return Rounded(np.where(condition, 0.0, self.value), np.where(condition, 0.0, self.error))
+
+    def among_zeros(self, positions: Array, rows: int) -> Rounded:
+        """Returns so many rows: these, [n, dim], at their positions, and exact zeros elsewhere."""
+        shape = rows, self.value.shape[1]
+        whole = Rounded(np.zeros(shape), np.zeros(shape))
+        whole.value[positions], whole.error[positions] = self.value, self.error
+        return whole
 
 
 def rounded(value: Array | Rounded | float) -> Rounded:
@@ -97,8 +109,7 @@ def power(x: Rounded, exponent: float) -> Rounded:
             np.maximum(x.value + sign * x.error, 0.0) ** exponent for sign in (-1, 0, 1)
         )
         error = np.maximum(abs(low - value), abs(high - value))
-    error = np.where(np.isnan(error), np.inf, error)
-    return Rounded(value, error + ROUNDINGS_PER_POWER * UNIT_ROUNDOFF * abs(value))
+    return Rounded(value, known(error) + ROUNDINGS_PER_POWER * UNIT_ROUNDOFF * abs(value))
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
@@ -112,8 +123,7 @@ def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) 
             of = rounded(limit)
             value = hold(value, of.value)
             least, most = hold(least, of.value - of.error), hold(most, of.value + of.error)
-    error = np.maximum(value - least, most - value)
-    return Rounded(value, np.where(np.isnan(error), np.inf, error))
+    return Rounded(value, known(np.maximum(value - least, most - value)))
 
 
 def magnitude(x: Rounded) -> Rounded:
@@ -135,6 +145,11 @@ def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
     unsure = abs(condition.value) <= condition.error
     either = abs(one.value - other.value) + one.error + other.error
     return Rounded(value, np.where(unsure, either, error))
+
+
+def known(error: Array) -> Array:
+    """Returns error bounds that are infinite where they are NaN, and so know nothing."""
+    return np.where(np.isnan(error), np.inf, error)
 
 
 def _with_rounding(value: Array, error: Array) -> Rounded:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.judge.arithmetic.rounded import UNIT_ROUNDOFF, Rounded, rounded
 from estimator_bridge.verify.judge.arithmetic.update_rules import RULES, Rule, updated
 from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
@@ -32,7 +31,7 @@ class ShadowInputs(NamedTuple):
     """
 
     position: int
-    ids: dict[str, RecordedIds]
+    ids: dict[str, lookups.RecordedIds]
     gradients: Values
 
     def fits(self, rows: Array) -> bool:
@@ -73,7 +72,7 @@ class TableShadow:
         assert rule is not None
         self._table, self._description = table, rule
         self._rule: Rule = RULES[rule["kind"]]
-        self.features: dict[str, Feature] = lookups.features_of([table])
+        self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
         """Returns the rows that the steps update, as they are afterwards.
@@ -90,8 +89,7 @@ class TableShadow:
         parts = {name: rounded(state[name][rows]) for name in names}
         for step, (ids, gradient) in zip(steps, sums, strict=True):
             if self._updates_all_rows:
-                gradient = _spread(gradient, ids, len(rows))
-                ids = rows
+                gradient, ids = gradient.among_zeros(ids, len(rows)), rows
             self._update(parts, np.searchsorted(rows, ids), gradient, step.position)
         return ShadowRows(rows, parts)
 
@@ -123,9 +121,8 @@ class TableShadow:
                 values = np.zeros((len(occurrences.ids), 1))
             else:
                 values = gradient.reshape(-1, gradient.shape[-1])[occurrences.cells]
-            column = Rounded(gains.value[:, np.newaxis], gains.error[:, np.newaxis])
             sent = rounded(values)
-            terms.append(column * (sent * multiplier if multipliers else sent))
+            terms.append(gains.reshaped(-1, 1) * (sent * multiplier if multipliers else sent))
             ids.append(occurrences.ids)
         dim = max(term.value.shape[1] for term in terms)
         values, errors = (
@@ -141,12 +138,3 @@ def _rate(rule: RuleDescription, position: int) -> Rounded:
     # The rate of a FrequencyEstimator is a whole number.
     roundings = 0 if rule["kind"] == "FrequencyEstimator" else _ROUNDINGS_OF_RATE
     return Rounded(np.float64(rate), np.float64(roundings * UNIT_ROUNDOFF * abs(rate)))
-
-
-def _spread(gradient: Rounded, ids: Array, rows: int) -> Rounded:
-    """Returns the gradients of all rows, of which some are given."""
-    whole = Rounded(
-        np.zeros((rows, gradient.value.shape[1])), np.zeros((rows, gradient.value.shape[1]))
-    )
-    whole.value[ids], whole.error[ids] = gradient.value, gradient.error
-    return whole

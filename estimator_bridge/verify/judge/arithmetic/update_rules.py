@@ -26,50 +26,53 @@ from estimator_bridge.verify.judge.arithmetic.rounded import (
 Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
-Rule = Callable[[Rounded, Slots, Rounded, Rounded, Settings], Updated]
+Constants = Mapping[str, float]
+"""The settings that are numbers and flags, in float32; what is not set is not there."""
+Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 
 
 def updated(
     rule: Rule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
 ) -> Updated:
     """Returns the rows and slots after one step: clip, decay, rule, clip."""
-    g = clip(g, _limit(settings, "clip_gradient_min"), _limit(settings, "clip_gradient_max"))
-    factor = settings.get("weight_decay_factor")
-    if factor:
-        decay = rounded(_float32(factor))
+    constants = {
+        name: _float32(value) for name, value in settings.items() if isinstance(value, (int, float))
+    }
+    g = clip(g, constants.get("clip_gradient_min"), constants.get("clip_gradient_max"))
+    if settings.get("weight_decay_factor"):
+        decay = rounded(constants["weight_decay_factor"])
         if settings.get("multiply_weight_decay_factor_by_learning_rate"):
             decay = decay * rate
         w = w - decay * w
-    w, new = rule(w, slots, g, rate, settings)
-    w = clip(w, _limit(settings, "clip_weight_min"), _limit(settings, "clip_weight_max"))
-    return w, new
+    w, new = rule(w, slots, g, rate, constants)
+    return clip(w, constants.get("clip_weight_min"), constants.get("clip_weight_max")), new
 
 
-def _sgd(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
+def _sgd(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
     return w - rate * g, {}
 
 
-def _adagrad(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
+def _adagrad(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
     a = slots["accumulators"] + square(g)
     return w - rate * g / root(a), {"accumulators": a}
 
 
 def _adagrad_momentum(
-    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
 ) -> Updated:
-    mu, beta = _constant(settings, "momentum"), _constant(settings, "beta2")
+    mu, beta = settings["momentum"], settings["beta2"]
     kept, taken = (1.0, 1.0) if beta == 1.0 else (beta, _one_minus(beta))
     a = kept * slots["accumulators"] + taken * square(g)
-    exponent = -1.0 / _constant(settings, "exponent")
-    s = g * power(a + _constant(settings, "epsilon"), exponent)
+    exponent = -1.0 / settings["exponent"]
+    s = g * power(a + settings["epsilon"], exponent)
     m = mu * slots["momenta"] + s
     step = mu * m + s if settings["use_nesterov"] else m
     return w - rate * step, {"accumulators": a, "momenta": m}
 
 
-def _adam(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
-    beta_1, beta_2 = _constant(settings, "beta_1"), _constant(settings, "beta_2")
-    epsilon = _constant(settings, "epsilon")
+def _adam(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
+    epsilon = settings["epsilon"]
     m = beta_1 * slots["momenta"] + _one_minus(beta_1) * g
     v = beta_2 * slots["velocities"] + _one_minus(beta_2) * square(g)
     inside = settings["sum_inside_sqrt"]
@@ -77,14 +80,14 @@ def _adam(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Setting
     return w - rate * m / scale, {"momenta": m, "velocities": v}
 
 
-def _ftrl(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
-    exponent = -_constant(settings, "learning_rate_power")
+def _ftrl(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    exponent = -settings["learning_rate_power"]
     a = slots["accumulators"] + square(g)
     raised = power(a, exponent)
     grown = raised - power(slots["accumulators"], exponent)
-    limit = rounded(_constant(settings, "l1_regularization_strength"))
-    l2 = 2.0 * _constant(settings, "l2_regularization_strength")
-    beta = _constant(settings, "beta")
+    limit = rounded(settings["l1_regularization_strength"])
+    l2 = 2.0 * settings["l2_regularization_strength"]
+    beta = settings["beta"]
     if settings["multiply_linear_by_learning_rate"]:
         z = slots["linears"] + rate * g - grown * w
         limit = rate * limit
@@ -92,39 +95,37 @@ def _ftrl(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Setting
     else:
         z = slots["linears"] + g - grown * w / rate
         divisor = (raised + beta) / rate + l2
-    w = (clip(z, -limit, limit) - z) / divisor
-    nothing = divisor.value == 0
-    w = Rounded(np.where(nothing, 0.0, w.value), np.where(nothing, 0.0, w.error))
+    w = ((clip(z, -limit, limit) - z) / divisor).zero_where(divisor.value == 0)
     return w, {"accumulators": a, "linears": z}
 
 
-def _momentum(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
-    mu = _constant(settings, "momentum")
+def _momentum(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    mu = settings["momentum"]
     m = mu * slots["momenta"] + g
     step = g + mu * m if settings["use_nesterov"] else m
     return w - rate * step, {"momenta": m}
 
 
-def _rms_prop(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
-    rho, mu = _constant(settings, "rho"), _constant(settings, "momentum")
+def _rms_prop(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    rho, mu = settings["rho"], settings["momentum"]
     ms = rho * slots["ms"] + _one_minus(rho) * square(g)
-    mom = mu * slots["mom"] + rate * g / root(ms + _constant(settings, "epsilon"))
+    mom = mu * slots["mom"] + rate * g / root(ms + settings["epsilon"])
     return w - mom, {"ms": ms, "mom": mom}
 
 
 def _centered_rms_prop(
-    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
 ) -> Updated:
-    rho, mu = _constant(settings, "rho"), _constant(settings, "momentum")
+    rho, mu = settings["rho"], settings["momentum"]
     ms = rho * slots["ms"] + _one_minus(rho) * square(g)
     mg = rho * slots["mg"] + _one_minus(rho) * g
     variance = ms - square(mg)
-    mom = mu * slots["mom"] + rate * g / root(variance + _constant(settings, "epsilon"))
+    mom = mu * slots["mom"] + rate * g / root(variance + settings["epsilon"])
     return w - mom, {"ms": ms, "mom": mom, "mg": mg}
 
 
 def _proximal_adagrad(
-    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
 ) -> Updated:
     a = slots["accumulators"] + square(g)
     eta = rate / root(a)
@@ -132,17 +133,17 @@ def _proximal_adagrad(
 
 
 def _proximal_yogi(
-    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
 ) -> Updated:
-    beta_1, beta_2 = _constant(settings, "beta_1"), _constant(settings, "beta_2")
+    beta_1, beta_2 = settings["beta_1"], settings["beta_2"]
     m = beta_1 * slots["m"] + _one_minus(beta_1) * g
     v = slots["v"] - sign_times(slots["v"] - square(g), _one_minus(beta_2) * square(g))
-    eta = rate / (root(v) + _constant(settings, "epsilon"))
+    eta = rate / (root(v) + settings["epsilon"])
     return _shrunk(w - eta * m, eta, settings), {"v": v, "m": m}
 
 
-def _adadelta(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings) -> Updated:
-    rho, epsilon = _constant(settings, "rho"), _constant(settings, "epsilon")
+def _adadelta(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants) -> Updated:
+    rho, epsilon = settings["rho"], settings["epsilon"]
     a = rho * slots["accumulators"] + _one_minus(rho) * square(g)
     u = g * root(slots["updates"] + epsilon) / root(a + epsilon)
     d = rho * slots["updates"] + _one_minus(rho) * square(u)
@@ -150,13 +151,13 @@ def _adadelta(w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Set
 
 
 def _frequency_estimator(
-    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
+    w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Constants
 ) -> Updated:
     delta = rate - slots["last_hit_step"]
-    held = clip(delta, None, _constant(settings, "max_delta"))
-    tau = _constant(settings, "tau")
+    held = clip(delta, None, settings["max_delta"])
+    tau = settings["tau"]
     mixed = w * _one_minus(tau) + held * tau
-    is_outlier = delta - _constant(settings, "outlier_threshold") * w
+    is_outlier = delta - settings["outlier_threshold"] * w
     return choose(is_outlier, held, mixed), {"last_hit_step": w * 0.0 + rate}
 
 
@@ -177,24 +178,14 @@ RULES: dict[str, Rule] = {
 """The rules by the names of the engine's classes."""
 
 
-def _shrunk(w: Rounded, eta: Rounded, settings: Settings) -> Rounded:
+def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:
     """Returns w after the proximal step of its L1 and L2 terms."""
-    left = magnitude(w) - eta * _constant(settings, "l1_regularization_strength")
-    divisor = 1.0 + eta * _constant(settings, "l2_regularization_strength")
+    left = magnitude(w) - eta * settings["l1_regularization_strength"]
+    divisor = 1.0 + eta * settings["l2_regularization_strength"]
     return sign_times(w, clip(left, 0.0, None)) / divisor
 
 
-def _constant(settings: Settings, name: str) -> float:
-    return _float32(settings[name])
-
-
-def _limit(settings: Settings, name: str) -> float | None:
-    value = settings.get(name)
-    return None if value is None else _float32(value)
-
-
-def _float32(value: float | bool | None) -> float:
-    assert value is not None
+def _float32(value: float) -> float:
     return float(np.float32(value))
 
 

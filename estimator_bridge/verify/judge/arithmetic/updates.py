@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause
 from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription
@@ -35,12 +35,13 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
         return
     factors_of: dict[str, float] = {}
     for table, a, b in evidence.tables():
-        before, key = evidence.before_of(table["variable"]), (VARIABLES, table["variable"])
+        key = VARIABLES, table["variable"]
+        before = evidence.before_of(table["variable"])
         if before is None:
             continue
         cause = _of_slots(evidence, table) or _of_limits(evidence, table["name"], before, a, b)
         factor = _factor_of(evidence, key, before, a, b)
-        differs = _differs(evidence, key, a, b)
+        differs = evidence.diverges(*key, a, b)
         if cause is not None:
             yield cause
         elif factor is not None and differs:
@@ -48,14 +49,6 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
         elif differs:
             yield _of_rule(evidence, table, a, b)
     yield from _of_rates(factors_of)
-
-
-def _differs(evidence: Evidence, key: tuple[str, str], a: Array, b: Array) -> bool:
-    """Returns whether an array diverges in the step."""
-    residual = evidence.residuals.get(key)
-    if residual is None:
-        return not close(a, b)
-    return bool(np.any(np.abs(residual.apart) > residual.allowed)) or key in evidence.systematic
 
 
 def _factor_of(
@@ -85,12 +78,12 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
     Some rules, as Adam's, move rows as far whatever the scale: the slots know.
     """
-    variables = {slot: variable for variable, slot in table["slots"].items()}
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
-    for name, before, a, b in slots:
+    for name, variable, a, b in slots:
+        before = evidence.before_of(variable)
         if before is None:
             continue
-        factor = _factor_of(evidence, (VARIABLES, variables[name]), before, a, b)
+        factor = _factor_of(evidence, (VARIABLES, variable), before, a, b)
         if factor is not None and factor > 0:
             applied = float(np.sqrt(factor)) if name in _SQUARES else factor
             return Cause(
@@ -149,10 +142,9 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
             f"Table {name}: the rows that differ are all among the {len(repeated)} that occur more "
             "than once in the batch: one side does not sum their gradients.",
         )
-    variables = {slot: variable for variable, slot in table["slots"].items()}
     slots_agree = [
-        not _differs(evidence, (VARIABLES, variables[slot]), a, b)
-        for slot, _, a, b in evidence.slots(table)
+        not evidence.diverges(VARIABLES, variable, a, b)
+        for _, variable, a, b in evidence.slots(table)
     ]
     if slots_agree and all(slots_agree):
         return Cause(
@@ -174,8 +166,7 @@ def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Ar
     if residual is None or residual.rows is None:
         largest = max(float(np.abs(a).max()), 1e-30)
         return {*np.flatnonzero(np.abs(a - b).max(1) > 1e-6 * largest).tolist()}
-    beyond = np.any(np.abs(residual.apart) > residual.allowed, axis=1)
-    return {*residual.rows[beyond].tolist()}
+    return {*residual.rows[residual.beyond.any(axis=1)].tolist()}
 
 
 def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:

@@ -25,6 +25,11 @@ class _Lookup(NamedTuple):
     activations: tuple[Array, Array]
     occurrences: RecordedIds
 
+    def of_rows(self, rows: Array) -> Array:
+        """Returns the activation that the rows of a table make of the ids."""
+        combiner = self.feature.combiner
+        return lookups.look_up_rounded(rows, self.occurrences, combiner).value
+
 
 def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
     ours, theirs = evidence.values(recording.ACTIVATIONS)
@@ -34,17 +39,10 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
             occurrences = lookups.occurrences(batch, feature)
             if occurrences is None or key not in ours or key not in theirs:
                 continue
-            if ours[key].shape != theirs[key].shape:  # That is told of the array itself.
-                continue
-            if _differ(evidence, key, ours[key], theirs[key]):
-                yield _Lookup(table, feature, (ours[key], theirs[key]), occurrences)
-
-
-def _differ(evidence: Evidence, key: str, a: Array, b: Array) -> bool:
-    residual = evidence.residuals.get((recording.ACTIVATIONS, key))
-    if residual is None:
-        return not close(a, b)
-    return bool(np.any(np.abs(residual.apart) > residual.allowed))
+            a, b = ours[key], theirs[key]
+            # Another shape is told of the array itself.
+            if a.shape == b.shape and evidence.diverges(recording.ACTIVATIONS, key, a, b):
+                yield _Lookup(table, feature, (a, b), occurrences)
 
 
 def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
@@ -53,7 +51,7 @@ def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
         rows = evidence.before_of(lookup.table["variable"])
         if rows is None:
             continue
-        expected = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
+        expected = lookup.of_rows(rows)
         a, b = lookup.activations
         for side, right, wrong in (("B", a, b), ("A", b, a)):
             # The reference can judge one side only if it reproduces the other.
@@ -75,7 +73,7 @@ def _wrong_lookups(
     ]
     where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
     for name, text, mistaken, other_combiner in mistakes:
-        looked_up = lookups.look_up(rows, mistaken, other_combiner)
+        looked_up = lookups.look_up_rounded(rows, mistaken, other_combiner).value
         # A mistake that this batch does not show proves nothing.
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, f"{where} {text}")
@@ -123,8 +121,12 @@ def _over_root(occurrences: RecordedIds) -> RecordedIds:
     return occurrences._replace(weights=np.nan_to_num(gains))
 
 
+def _weights(change: Callable[[Array], Array]) -> Callable[[RecordedIds], RecordedIds]:
+    return lambda occurrences: occurrences._replace(weights=change(occurrences.weights))
+
+
 _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
-    ("lost weight", "takes every weight as 1.", lookups.without_weights),
+    ("lost weight", "takes every weight as 1.", _weights(np.ones_like)),
     ("truncation", "leaves out the last id of what fills its length.", lookups.without_last),
     (
         "dropped duplicate",
@@ -132,16 +134,8 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
         lookups.without_duplicates,
     ),
     ("id 0", "takes the id 0 for padding.", lookups.without_id_0),
-    (
-        "weights",
-        "takes weights above 1 as 1.",
-        lambda occurrences: occurrences._replace(weights=np.minimum(occurrences.weights, 1.0)),
-    ),
-    (
-        "weights",
-        "squares weights.",
-        lambda occurrences: occurrences._replace(weights=occurrences.weights**2),
-    ),
+    ("weights", "takes weights above 1 as 1.", _weights(lambda weights: np.minimum(weights, 1.0))),
+    ("weights", "squares weights.", _weights(np.square)),
 )
 
 
@@ -156,8 +150,7 @@ def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
         rows = state.values[recording.VARIABLES].get(lookup.table["variable"])
         if rows is None:
             continue
-        stale = lookups.look_up(rows, lookup.occurrences, lookup.feature.combiner)
-        if close(stale, lookup.activations[number], 1e-5):
+        if close(lookup.of_rows(rows), lookup.activations[number], 1e-5):
             names = {"table": lookup.table["name"], "feature": lookup.feature.key}
             yield Cause(
                 *render.cause("pipelining", step=step, side=side, seen=state.number, **names)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.verify.evidence import Evidence
-from estimator_bridge.verify.findings import Cause
+from estimator_bridge.verify.findings import Cause, some
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES
 from tf2_engine.types import Array
 
@@ -75,8 +75,7 @@ def _diverging(evidence: Evidence, group: str) -> list[str]:
     return [
         name
         for (of_group, name), one in evidence.residuals.items()
-        if of_group == group
-        and (bool(np.any(np.abs(one.apart) > one.allowed)) or (group, name) in evidence.systematic)
+        if of_group == group and evidence.diverges(group, name, one.a, one.b)
     ]
 
 
@@ -99,5 +98,4 @@ def _moves(evidence: Evidence, name: str) -> str:
 
 
 def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"{', '.join(sorted(names)[:_FEW])}{more}"
+    return some(sorted(names), _FEW)

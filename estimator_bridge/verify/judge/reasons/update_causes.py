@@ -11,6 +11,7 @@ import numpy as np
 from estimator_bridge.verify.evidence import Evidence
 from estimator_bridge.verify.findings import Cause
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verify.judge.elements import unequal_rows
 from estimator_bridge.verify.judge.reasons.update_fits import (
     GRADIENT,
     RATE,
@@ -60,10 +61,8 @@ def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
     if breaches and all(_is_late(evidence, *one) for one in breaches):
-        step, names = (
-            evidence.after[0].number,
-            ", ".join(one.table["name"] for _, one, _ in breaches),
-        )
+        step = evidence.after[0].number
+        names = ", ".join(one.table["name"] for _, one, _ in breaches)
         text = (
             f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
             "step does what is due in this one, as with pipelining: what it looks up is stale."
@@ -81,11 +80,7 @@ def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
     """Returns whether a table is updated at the rate of another one."""
-    rates = []
-    for one in (update, other):
-        rule = one.table["rule"]
-        assert rule is not None
-        rates.append(rule["rates"][one.steps[-1].position])
+    rates = [one.rule["rates"][one.steps[-1].position] for one in (update, other)]
     if not rates[0]:
         return False
     table = with_rates(update.table, rates[1] / rates[0])
@@ -135,8 +130,7 @@ def _wrongly_moved(update: Update) -> Array:
     touched = update.expected().rows
     moved = np.zeros(len(update.before[update.names[0]]), bool)
     for name in update.names:
-        before, after = update.before[name], update.after[name]
-        moved |= ((before != after) & ~((before != before) & (after != after))).any(1)
+        moved |= unequal_rows(update.before[name], update.after[name])
     moved[touched] = False
     return np.flatnonzero(moved)
 
@@ -161,16 +155,10 @@ def _diagnosis(side: str, update: Update, rows: Array) -> _Diagnosis:
         text = f"Table {update.table['name']}: side {side} {text}"
         return _Diagnosis(Cause("untouched rows", text))
     text = (
-        f"{where} does not do what {_kind(update)} makes of the gradients, which agree; "
+        f"{where} does not do what {update.rule['kind']} makes of the gradients, which agree; "
         "no single setting or gradient that was tried explains it."
     )
     return _Diagnosis(Cause("update rule", text), explains=False)
-
-
-def _kind(update: Update) -> str:
-    rule = update.table["rule"]
-    assert rule is not None
-    return rule["kind"]
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
@@ -179,10 +167,8 @@ def _stays(update: Update, rows: Array) -> Cause | None:
     if not stay[0]:
         return None
     expected = update.expected()
-    if (
-        not len(rows)
-        or not update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)].any()
-    ):
+    beyond = update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)]
+    if not beyond.any():  # As there is none if no rows are asked for.
         return None
     written = "" if all(stay) else ", but for their slots"
     return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
@@ -201,13 +187,12 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
 
 def _late_decay(update: Update, rows: Array) -> Cause | None:
     """Tells rows that decay after their update, not before."""
-    rule = update.table["rule"]
-    assert rule is not None
-    factor = float(np.float32(rule["settings"].get("weight_decay_factor") or 0.0))
+    settings = update.rule["settings"]
+    factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
     if not factor:
         return None
-    if rule["settings"].get("multiply_weight_decay_factor_by_learning_rate"):
-        factor *= rule["rates"][update.steps[-1].position]
+    if settings.get("multiply_weight_decay_factor_by_learning_rate"):
+        factor *= update.rule["rates"][update.steps[-1].position]
     undecayed = with_settings(update.table, weight_decay_factor=None)
     expected = update.expected(Guess("", "", undecayed, update.steps))
     name = update.table["variable"]
@@ -236,20 +221,18 @@ def _fits_guess(update: Update, rows: Array) -> Cause | None:
 
 
 def _fits_number(update: Update, rows: Array) -> Cause | None:
-    rule = update.table["rule"]
-    assert rule is not None
-    numbers = [name for name, value in rule["settings"].items() if isinstance(value, float)]
+    settings = update.rule["settings"]
+    numbers = [name for name, value in settings.items() if isinstance(value, float)]
     for name in (RATE, GRADIENT, *numbers):
-        fit = fitted(update, rows, name)
-        if fit is None:
+        value = fitted(update, rows, name)
+        if value is None:
             continue
-        value = fit[1]
         if name == RATE:
             text = f"moves them as at a rate {value:.6g} times that of the step."
         elif name == GRADIENT:
             text = f"applies {value:.6g} times the gradients."
         else:
-            text = f"does what {name}={value:.6g} does, not {rule['settings'][name]:g}."
+            text = f"does what {name}={value:.6g} does, not {settings[name]:g}."
         return Cause(_FITTED_NAMES.get(name, "update rule"), text)
     return None
 
@@ -269,11 +252,7 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
     """Returns the rows and slots of a side after the step, by side A's names."""
-    values = {}
-    for one, a, b in evidence.tables():
-        if one["name"] == table["name"]:
-            values[table["variable"]] = (a, b)[side]
-    variables = {slot: variable for variable, slot in table["slots"].items()}
-    for slot, _, a, b in evidence.slots(table):
-        values[variables[slot]] = (a, b)[side]
+    tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
+    values = {one["variable"]: both[side] for one, *both in tables}
+    values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}
     return values if len(values) == 1 + len(table["slots"]) else None

@@ -8,14 +8,14 @@ bounds of their rounding, is what it does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
-from estimator_bridge.verify.record.recording import TableDescription, Values
+from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
@@ -62,6 +62,11 @@ class Update:
     steps: Sequence[ShadowInputs]
 
     @property
+    def rule(self) -> RuleDescription:
+        """The rule of the table."""
+        return known_rule(self.table)
+
+    @property
     def names(self) -> list[str]:
         """The variables: that of the rows, then the slots."""
         return [self.table["variable"], *self.table["slots"]]
@@ -99,40 +104,43 @@ class Update:
         )
 
 
+def known_rule(table: TableDescription) -> RuleDescription:
+    """Returns the rule of a table that has one."""
+    assert table["rule"] is not None
+    return table["rule"]
+
+
 def with_settings(table: TableDescription, **settings: float | bool | None) -> TableDescription:
     """Returns a table with other settings of its rule."""
-    rule = table["rule"]
-    assert rule is not None
-    changed = {**rule, "settings": {**rule["settings"], **settings}}
-    return {**table, "rule": changed}  # type: ignore[typeddict-item]
+    rule = known_rule(table)
+    return {**table, "rule": {**rule, "settings": {**rule["settings"], **settings}}}
 
 
 def with_rates(table: TableDescription, factor: float) -> TableDescription:
     """Returns a table with other rates."""
-    rule = table["rule"]
-    assert rule is not None
+    rule = known_rule(table)
     return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
 
 
-def with_gradients(steps: Sequence[ShadowInputs], factor: float) -> list[ShadowInputs]:
+def with_gradients(
+    steps: Sequence[ShadowInputs], change: Callable[[Array], Array]
+) -> list[ShadowInputs]:
     """Returns steps with other gradients."""
     return [
-        step._replace(gradients={k: g * factor for k, g in step.gradients.items()})
+        step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
         for step in steps
     ]
 
 
-def fitted(update: Update, rows: Array, setting: str) -> tuple[Guess, float] | None:
-    """Returns the guess that one number is another one, and the number; None if none fits.
+def fitted(update: Update, rows: Array, setting: str) -> float | None:
+    """Returns the number that one of a rule's has to be to explain the rows; None if none does.
 
     Args:
         rows: of which it is to be found.
         setting: a float of the rule, `RATE` or `GRADIENT`.
     """
-    rule = update.table["rule"]
-    assert rule is not None
-    right = 1.0 if setting in (RATE, GRADIENT) else float(rule["settings"][setting] or 0.0)
-    value = right
+    settings = update.rule["settings"]
+    value = right = 1.0 if setting in (RATE, GRADIENT) else float(settings[setting] or 0.0)
     for _ in range(_ITERATIONS):
         change = _newton_step(update, rows, setting, value)
         if change is None:
@@ -142,8 +150,7 @@ def fitted(update: Update, rows: Array, setting: str) -> tuple[Guess, float] | N
             break
     if not np.isfinite(value) or abs(value - right) <= 1e-6 * abs(right):
         return None
-    guess = _guess_of(update, setting, value)
-    return (guess, value) if update.fits(guess, rows) else None
+    return value if update.fits(_guess_of(update, setting, value), rows) else None
 
 
 def _newton_step(update: Update, rows: Array, setting: str, value: float) -> float | None:
@@ -170,5 +177,5 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
     if setting == RATE:
         return Guess("", "", with_rates(update.table, value), update.steps)
     if setting == GRADIENT:
-        return Guess("", "", update.table, with_gradients(update.steps, value))
+        return Guess("", "", update.table, with_gradients(update.steps, lambda g: g * value))
     return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.reasons.update_fits import Guess, Update, with_settings
+from estimator_bridge.verify.judge.reasons.update_fits import (
+    Guess,
+    Update,
+    with_gradients,
+    with_settings,
+)
 from estimator_bridge.verify.record.recording import TableDescription
 from tf2_engine.types import Array
 
@@ -19,8 +25,8 @@ _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "u
 """Settings that have a guess of their own, or are no part of the rule."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 
-Selection = Callable[[RecordedIds], Array]
-"""Returns which occurrences are kept, [n] bool."""
+Change = Callable[[RecordedIds], RecordedIds]
+"""Returns the occurrences that are taken for those of the batch."""
 
 
 def guesses(update: Update) -> Iterator[Guess]:
@@ -46,7 +52,7 @@ def _of_settings(update: Update) -> Iterator[Guess]:
             yield Guess("clipping", text, with_settings(table, **limits), update.steps)
     low, high = (settings.get(name) for name in _CLIPPED_GRADIENTS)
     if low is not None or high is not None:
-        steps = [_with_clipped(step, low, high) for step in update.steps]
+        steps = with_gradients(update.steps, lambda gradient: np.clip(gradient, low, high))
         text = "clips the gradient of each occurrence, not their sum."
         yield Guess("clipping", text, with_settings(table, **_CLIPPED_GRADIENTS), steps)
     if settings.get("weight_decay_factor"):
@@ -57,17 +63,19 @@ def _of_settings(update: Update) -> Iterator[Guess]:
         verb = "does not multiply" if multiplied else "multiplies"
         changed = with_settings(table, **{name: not multiplied})
         yield Guess("weight decay", f"{verb} the decay by the rate.", changed, update.steps)
+    yield from _of_rule(update, settings)
+
+
+def _of_rule(update: Update, settings: Mapping[str, float | bool | None]) -> Iterator[Guess]:
     for name, value in settings.items():
-        # The others are no part of the rule, or have a guess of their own.
-        if isinstance(value, bool) and not name.startswith(
-            ("multiply_weight", "low_dim", "use_gr")
-        ):
+        if name.startswith(_NOT_GUESSED):
+            continue
+        if isinstance(value, bool):
             text = f"has {name}={not value}, not {value}."
-            yield Guess(
-                "update rule", text, with_settings(table, **{name: not value}), update.steps
-            )
-        elif isinstance(value, float) and value and not name.startswith(("clip", "weight_decay")):
-            changed = with_settings(table, **{name: 0.0})
+            changed = with_settings(update.table, **{name: not value})
+            yield Guess("update rule", text, changed, update.steps)
+        elif isinstance(value, float) and value:
+            changed = with_settings(update.table, **{name: 0.0})
             yield Guess("update rule", f"has {name}=0, not {value:g}.", changed, update.steps)
 
 
@@ -81,13 +89,13 @@ def _of_features(update: Update) -> Iterator[Guess]:
 
 
 def _of_duplicates(update: Update) -> Iterator[Guess]:
-    kept: list[tuple[str, Selection]] = [
-        ("counts an id once that a sample has twice.", _once_in_a_sample),
+    changes: list[tuple[str, Change]] = [
+        ("counts an id once that a sample has twice.", lookups.without_duplicates),
         ("takes the last of a row's gradients for their sum.", _last_of_row),
         ("takes the first of a row's gradients for their sum.", _first_of_row),
     ]
-    for text, selection in kept:
-        yield _selected(update, "dropped duplicate", text, selection)
+    for text, change in changes:
+        yield _changed(update, "dropped duplicate", text, change)
 
 
 def _of_samples(update: Update) -> Iterator[Guess]:
@@ -101,8 +109,8 @@ def _of_samples(update: Update) -> Iterator[Guess]:
     }
     for what, (first, last) in parts.items():
         name = "lost sample" if last - first == 1 else "lost core"
-        selection = _outside(first, last)
-        yield _selected(update, name, f"leaves out the gradients of {what}.", selection)
+        change = _samples(first, last, outside=True)
+        yield _changed(update, name, f"leaves out the gradients of {what}.", change)
     for cores in (2, 4, 8):
         if samples % cores == 0 and samples > cores:
             yield _core_by_core(update, cores, range(cores))
@@ -118,18 +126,13 @@ def _of_gains(update: Update) -> Iterator[Guess]:
             yield Guess("gradient combiner", text, changed, update.steps)
     plain: TableDescription = {**table, "combiner": "sum"}
     for power, text in ((0, "sends gradients without"), (2, "applies twice to gradients")):
-        steps = [_with_gains(step, table["combiner"], power) for step in update.steps]
+        steps = [_with_ids(step, _gains_of(table, power)) for step in update.steps]
         yield Guess("gradient combiner", f"{text} the gains of the lookup.", plain, steps)
 
 
 def _of_precision(update: Update) -> Iterator[Guess]:
     for bits, kind in ((16, "bfloat16"), (13, "float16")):
-        steps = [
-            step._replace(
-                gradients={k: _shortened(gradient, bits) for k, gradient in step.gradients.items()}
-            )
-            for step in update.steps
-        ]
+        steps = with_gradients(update.steps, functools.partial(_shortened, bits=bits))
         yield Guess("precision", f"rounds gradients to {kind}.", update.table, steps)
 
 
@@ -138,70 +141,48 @@ def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
     (step,) = update.steps
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
-    steps = [_only(step, _inside(core * size, (core + 1) * size)) for core in order]
+    steps = [_with_ids(step, _samples(core * size, (core + 1) * size)) for core in order]
     text = f"updates rows with the sum of each of {cores} cores by itself, not with that of all."
     return Guess("gradient sum", text, update.table, steps)
 
 
-def _selected(update: Update, name: str, text: str, selection: Selection) -> Guess:
-    return Guess(name, text, update.table, [_only(step, selection) for step in update.steps])
+def _changed(update: Update, name: str, text: str, change: Change) -> Guess:
+    return Guess(name, text, update.table, [_with_ids(step, change) for step in update.steps])
 
 
-def _only(step: ShadowInputs, selection: Selection) -> ShadowInputs:
-    ids = {
-        key: lookups.selected(occurrences, np.flatnonzero(selection(occurrences)))
-        for key, occurrences in step.ids.items()
-    }
-    return step._replace(ids=ids)
+def _with_ids(step: ShadowInputs, change: Change) -> ShadowInputs:
+    return step._replace(ids={key: change(occurrences) for key, occurrences in step.ids.items()})
 
 
-def _once_in_a_sample(occurrences: RecordedIds) -> Array:
-    kept = np.zeros(len(occurrences.ids), bool)
-    pairs = np.stack([occurrences.cells, occurrences.ids], 1)
-    kept[np.unique(pairs, axis=0, return_index=True)[1]] = True
-    return kept
+def _first_of_row(occurrences: RecordedIds) -> RecordedIds:
+    _, first = np.unique(occurrences.ids, return_index=True)
+    return lookups.selected(occurrences, np.sort(first))
 
 
-def _first_of_row(occurrences: RecordedIds) -> Array:
-    kept = np.zeros(len(occurrences.ids), bool)
-    kept[np.unique(occurrences.ids, return_index=True)[1]] = True
-    return kept
+def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
+    _, last = np.unique(occurrences.ids[::-1], return_index=True)
+    return lookups.selected(occurrences, np.sort(len(occurrences.ids) - 1 - last))
 
 
-def _last_of_row(occurrences: RecordedIds) -> Array:
-    backwards = occurrences._replace(ids=occurrences.ids[::-1])
-    return _first_of_row(backwards)[::-1]
+def _samples(first: int, last: int, *, outside: bool = False) -> Change:
+    """Returns a change that leaves the samples from `first` to before `last`, or the others."""
+
+    def change(occurrences: RecordedIds) -> RecordedIds:
+        samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
+        inside = (samples >= first) & (samples < last)
+        return lookups.selected(occurrences, np.flatnonzero(inside != outside))
+
+    return change
 
 
-def _samples_of(occurrences: RecordedIds) -> Array:
-    cells_per_sample = int(np.prod(occurrences.shape[1:]))
-    return occurrences.cells // cells_per_sample
+def _gains_of(table: TableDescription, power: int) -> Change:
+    """Returns a change that makes weights a power of the gains of the lookup."""
 
+    def change(occurrences: RecordedIds) -> RecordedIds:
+        gains = lookups.gains_of(occurrences, table["combiner"])
+        return occurrences._replace(weights=gains.value**power)
 
-def _outside(first: int, last: int) -> Selection:
-    return lambda occurrences: (
-        (_samples_of(occurrences) < first) | (_samples_of(occurrences) >= last)
-    )
-
-
-def _inside(first: int, last: int) -> Selection:
-    return lambda occurrences: (
-        (_samples_of(occurrences) >= first) & (_samples_of(occurrences) < last)
-    )
-
-
-def _with_clipped(step: ShadowInputs, low: float | None, high: float | None) -> ShadowInputs:
-    clipped = {key: np.clip(gradient, low, high) for key, gradient in step.gradients.items()}
-    return step._replace(gradients=clipped)
-
-
-def _with_gains(step: ShadowInputs, combiner: str | None, power: int) -> ShadowInputs:
-    """Returns a step whose weights are a power of the gains of its lookups."""
-    ids = {
-        key: occurrences._replace(weights=lookups.gains_of(occurrences, combiner).value ** power)
-        for key, occurrences in step.ids.items()
-    }
-    return step._replace(ids=ids)
+    return change
 
 
 def _shortened(values: Array, bits: int) -> Array:

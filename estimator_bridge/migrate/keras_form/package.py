@@ -15,7 +15,8 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
-from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
+from estimator_bridge.migrate.syntax.modules import Modules, written_module
 from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 
@@ -74,8 +75,7 @@ def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
 
 
 def _imports_tensorflow(module: ModuleText) -> bool:
-    names = Source(module.text, module.file).aliases.values()
-    return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in names)
+    return any(map(is_of_tensorflow, Source(module.text, module.file).aliases.values()))
 
 
 def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
@@ -86,6 +86,6 @@ def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = here.absolute("." * node.level + (node.module or "")).rstrip(".")
+            above = here.absolute(written_module(node)).rstrip(".")
             names |= {above, *(f"{above}.{each.name}".lstrip(".") for each in node.names)}
     return (names & {*known}) - {module.name}

@@ -7,15 +7,18 @@ import functools
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import input_functions
-from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    names_in,
+    returned_by,
+)
 
 _PARSING = "estimator.build_parsing_serving_input_receiver_fn"
 
 
 def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
     """Writes the receiver function of an export; adds a problem if it is none of placeholders."""
-    made_by = source.value_of(receiver) if isinstance(receiver, ast.Name) else receiver
-    if made_by is not None and source.called(made_by) == _PARSING:
+    if source.called(source.value_of(receiver)) == _PARSING:
         return
     function = input_functions.function_of(source, receiver)
     if function is None or not write_receiver(source, function):
@@ -27,8 +30,7 @@ def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
 
 def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
     """Has a receiver function return TensorSpecs, and the function from tensors to features."""
-    last = function.body[-1]
-    call = last.value if isinstance(last, ast.Return) else None
+    call = returned_by(function)
     if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
         return False
     by_name = rules.known_arguments(source, call, "features receiver_tensors")

@@ -5,27 +5,27 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import renamed
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
     arguments,
     bound_in,
     call_text,
+    is_none,
+    nodes_in,
 )
-
-Text = Callable[[], str]
-Arguments = Mapping[str, ast.expr]
 
 _LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
 """The names of the loss in the graphs of canned estimators."""
 _STEP = re.compile(r"global_step(:0)?")
 
 _STOPS = "min_steps run_every_secs run_every_steps"
-_INTERVALS = {"run_every_secs": "every_secs", "run_every_steps": "every_steps"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +57,7 @@ class HookRow:
     @property
     def new_names(self) -> dict[str, str]:
         """The new names of arguments by the old ones; "" is the first, which has none."""
-        pairs = (each.partition("=") for each in self.carried.split())
-        return {old: new if is_other else old for old, is_other, new in pairs}
+        return renamed(self.carried)
 
 
 def _stop(callback: str, limit: str) -> HookRow:
@@ -222,8 +221,7 @@ class TrainingHooks:
         by_name = rules.known_arguments(source, call, row.names, row.required)
         known = {*row.new_names, *row.dropped.split()}
         for key, value in by_name.items():
-            is_none = isinstance(value, ast.Constant) and value.value is None
-            if key not in known and not is_none:
+            if key not in known and not is_none(value):
                 why = f"its argument {key} is not carried"
                 source.problem(value, "keras-hook", f"{name}: {why}", f"Do without {key}")
             elif key in row.dropped.split():
@@ -279,7 +277,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     """Returns the elements of a list in the program; adds a problem if they are not known."""
     if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
         node = followed(source, node)
-    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+    if node is None or is_none(node):
         return []
     if isinstance(node, (ast.List, ast.Tuple)):
         return list(node.elts)
@@ -304,8 +302,7 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
 def _made_by(source: Source, node: ast.expr) -> ast.expr:
     """Returns the value of a name, of which the last one counts; another node as it is."""
     if isinstance(node, ast.Name):
-        for each in ast.walk(source.function_of(node)):
-            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
+        for each in nodes_in(source.function_of(node), ast.Assign):
+            if bound_in(each) == [node.id]:
                 return each.value
-        return source.value_of(node) or node
-    return node
+    return source.value_of(node) or node

@@ -32,12 +32,9 @@ def _uses(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[ast.Name, fro
     for each in outside:
         yield from _uses(each, hidden)
     for each in ast.iter_child_nodes(node):
-        if each not in outside and not (isinstance(node, _SCOPES) and _is_signature(each)):
+        is_signature = isinstance(node, _SCOPES) and isinstance(each, ast.arguments)
+        if each not in outside and not is_signature:
             yield from _uses(each, inner)
-
-
-def _is_signature(node: ast.AST) -> bool:
-    return isinstance(node, ast.arguments)
 
 
 def _outside(node: ast.AST) -> Iterator[ast.AST]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -225,11 +226,9 @@ def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
     """Leaves the blank lines behind a function out with it."""
     _, end = program.lines(function)
-    after = end
-    while program.text[after : after + 1] == "\n":
-        after += 1
-    if after > end:
-        program.replace_span(end, after, "")
+    rest = program.text[end:]
+    if rest.startswith("\n"):
+        program.replace_span(end, end + len(rest) - len(rest.lstrip("\n")), "")
 
 
 def estimator_nodes(program: Source) -> set[ast.AST]:
@@ -364,7 +363,6 @@ def _reworded(text: str) -> str:
 
 def _tidy(text: str) -> str:
     """Returns a text without blank lines that were left over."""
-    while "\n\n\n\n" in text:
-        text = text.replace("\n\n\n\n", "\n\n\n")
+    text = re.sub(r"\n{4,}", "\n\n\n", text)
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
+from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text, renamed
 
 KERAS = "tf2_engine.keras"
 _EMB = "tf.tpu.experimental.embedding"
@@ -64,12 +64,6 @@ class Counterpart(NamedTuple):
         if self.new.startswith("tf."):
             return call_text(self.new, parts, 4, "self.compile(optimizer=)")
         return of_rule(source, self.new, parts, self.starts)
-
-
-def renamed(arguments: str) -> dict[str, str]:
-    """Returns the new names of arguments by the old ones, of "same old=new unnamed="."""
-    pairs = (each.partition("=") for each in arguments.split())
-    return {old: new if is_other else old for old, is_other, new in pairs}
 
 
 _LOCKING = "use_locking= name="

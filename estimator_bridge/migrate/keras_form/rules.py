@@ -333,14 +333,14 @@ def _vocabulary(source: Source, call: ast.Call) -> str:
     names = "key vocabulary_list dtype default_value num_oov_buckets"
     by_name = known_arguments(source, call, names, "key vocabulary_list")
     parts = [source.code(by_name["key"]), f"tuple({source.code(by_name['vocabulary_list'])})"]
-    parts += source.keywords(by_name, ("num_oov_buckets", "default_value"))
+    parts += source.keywords(by_name, "num_oov_buckets default_value")
     return _column(source, "VocabularyList", ", ".join(parts))
 
 
 def _vocabulary_file(source: Source, call: ast.Call) -> str:
     names = "key vocabulary_file vocabulary_size num_oov_buckets default_value dtype"
     by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
-    return _column(source, "VocabularyFile", ", ".join(source.keywords(by_name, by_name)))
+    return _column(source, "VocabularyFile", ", ".join(source.keywords(by_name)))
 
 
 def _crossed(source: Source, call: ast.Call) -> str:
@@ -362,7 +362,7 @@ def _numeric(source: Source, call: ast.Call) -> str:
     source.need(KERAS, "Numeric")
     if len(call.args) < 2:
         return f"Numeric({args_of(source, call)})"
-    return f"Numeric({', '.join(source.keywords(by_name, by_name))})"
+    return f"Numeric({', '.join(source.keywords(by_name))})"
 
 
 def _only(new: str, names: str) -> Writer:
@@ -464,8 +464,7 @@ def _by_name(new: str, names: str) -> Writer:
     """Returns the writer of a function whose arguments have another order in TensorFlow 2."""
 
     def write(source: Source, call: ast.Call) -> str:
-        by_name = known_arguments(source, call, names)
-        return f"{new}({', '.join(source.keywords(by_name, by_name))})"
+        return f"{new}({', '.join(source.keywords(known_arguments(source, call, names)))})"
 
     return write
 
@@ -546,8 +545,8 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 def _placeholder(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
-    name = f", name={source.code(by_name['name'])}" if "name" in by_name else ""
-    return f"tf.TensorSpec({shape}, {source.code(by_name['dtype'])}{name})"
+    parts = [shape, *source.keywords(by_name, "dtype= name")]
+    return f"tf.TensorSpec({', '.join(parts)})"
 
 
 def _input(source: Source, call: ast.Call) -> str:
@@ -577,20 +576,16 @@ WARM_START = (
 """The arguments of WarmStartSettings in order."""
 
 
-def warm_start_parts(source: Source, by_name: Mapping[str, ast.expr]) -> str:
-    """Returns the code of the arguments with which a model starts warm, by those of stock."""
-    names = {
-        "ckpt_to_initialize_from": "",
-        "vars_to_warm_start": "names=",
-        "var_name_to_prev_var_name": "old_names=",
-    }
-    parts = [f"{new}{source.code(by_name[key])}" for key, new in names.items() if key in by_name]
-    return ", ".join(parts)
+WARM_CARRIED = (
+    "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
+)
+"""Those that are carried, and what a model calls them."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, WARM_START, unused="", lost="var_name_to_vocab_info")
-    return f"{source.need(KERAS, 'WarmStart')}({warm_start_parts(source, by_name)})"
+    parts = source.keywords(by_name, WARM_CARRIED)
+    return f"{source.need(KERAS, 'WarmStart')}({', '.join(parts)})"
 
 
 _PLAIN_COLUMN = "categorical_column dimension combiner initializer"

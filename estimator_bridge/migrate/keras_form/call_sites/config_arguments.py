@@ -56,10 +56,8 @@ def checkpoints_line(source: Source, site: Site, name: str) -> str:
     """Returns the statement that says which checkpoints a model keeps."""
     folder = model_dir(site)
     parts = [source.code(folder) if folder is not None else "None"]
-    if "save_checkpoints_steps" in site.config:
-        parts.append(f"save_steps={source.code(site.config['save_checkpoints_steps'])}")
-    if "keep_checkpoint_max" in site.config:
-        parts.append(f"max_to_keep={source.code(site.config['keep_checkpoint_max'])}")
+    options = "save_checkpoints_steps=save_steps keep_checkpoint_max=max_to_keep"
+    parts += source.keywords(site.config, options)
     return f"{name}.keep_checkpoints({', '.join(parts)})"
 
 

@@ -96,19 +96,19 @@ class CallWriter:
         listeners = by_name.get("saving_listeners")
         training_hooks.refuse_all(self._source, listeners, "listeners of checkpoints")
         hooks = TrainingHooks(self._source, self._site, by_name.get("hooks"))
-        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"), hooks)
+        self._write(call, "fit", by_name, "train_batch_size", "steps max_steps", hooks)
 
     def _evaluate(self, call: ast.Call) -> None:
         names, lost = "input_fn steps hooks checkpoint_path name", "checkpoint_path"
         by_name = rules.known_arguments(self._source, call, names, unused="", lost=lost)
         training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of evaluations")
-        self._write(call, "evaluate", by_name, "eval_batch_size", ("steps",))
+        self._write(call, "evaluate", by_name, "eval_batch_size", "steps")
 
     def _predict(self, call: ast.Call) -> None:
         names, lost = "input_fn predict_keys hooks", "predict_keys"
         by_name = rules.known_arguments(self._source, call, names, unused="", lost=lost)
         training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of predictions")
-        self._write(call, "predictions", by_name, "predict_batch_size", ())
+        self._write(call, "predictions", by_name, "predict_batch_size")
 
     def _write(
         self,
@@ -116,7 +116,7 @@ class CallWriter:
         method: str,
         by_name: Mapping[str, ast.expr],
         size: str,
-        keys: tuple[str, ...],
+        options: str = "",
         hooks: TrainingHooks | None = None,
     ) -> None:
         source = self._source
@@ -126,7 +126,7 @@ class CallWriter:
         called = f"{self._site.name}.{method}"
 
         def write() -> str:
-            parts = source.keywords(by_name, keys)
+            parts = source.keywords(by_name, options) if options else []
             if hooks is not None:
                 column = self._column(call)
                 parts += [*hooks.options(), *_listed(hooks.callbacks(column + 4), column)]
@@ -185,7 +185,7 @@ class CallWriter:
         def write() -> str:
             limit = source.code(steps) if steps is not None else _DEFAULT_STEPS
             column = statement.col_offset
-            parts = [data(), *source.keywords(train, ["max_steps"])]
+            parts = [data(), *source.keywords(train, "max_steps")]
             parts += [*hooks.options(), f"validation_data={test()}", f"validation_steps={limit}"]
             callbacks = [
                 *hooks.callbacks(column + 8),

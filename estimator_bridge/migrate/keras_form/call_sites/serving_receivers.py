@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import input_functions
@@ -47,7 +46,7 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
             source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
         return True
     if isinstance(received, ast.Dict):
-        return _write_several(source, function, received, features, call)
+        return _write_several(source, function, received, features)
     return False
 
 
@@ -58,11 +57,7 @@ def _is_of(call: ast.Call, name: str) -> bool:
 
 
 def _write_several(
-    source: Source,
-    function: ast.FunctionDef,
-    received: ast.Dict,
-    features: ast.expr,
-    call: ast.Call,
+    source: Source, function: ast.FunctionDef, received: ast.Dict, features: ast.expr
 ) -> bool:
     """Writes the input specs and the serving function for a receiver with named placeholders."""
     names = [each.id for each in received.values if isinstance(each, ast.Name)]
@@ -75,21 +70,19 @@ def _write_several(
         if not isinstance(each, ast.Expr) and names_in(each) & {*names}
     ]
     pad = " " * (function.col_offset + 2)
-    for each in later:
-        source.done.add(each)
-    texts = [functools.partial(source.block, each, len(pad) + 2) for each in later]
+    source.done.update(later)
     taken = "".join(
         f"{pad}  {name} = received[{key!r}]\n" for name, key in zip(names, keys, strict=True)
     )
     last = function.body[-1]
 
     def write() -> str:
-        body = "".join(text() for text in texts)
+        body = "".join(source.block(each, len(pad) + 2) for each in later)
         return (
             f"\n{pad}def to_features(received):\n{taken}{body}{pad}  return "
             f"{source.code(features)}\n\n{pad}return {source.code(received)}, to_features\n"
         )
 
-    first = source.lines(later[0])[0] if later else source.lines(last)[0]
+    first, _ = source.lines([*later, last][0])
     source.replace_span(first, source.lines(last)[1], write)
     return True

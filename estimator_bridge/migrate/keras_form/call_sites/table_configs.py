@@ -63,7 +63,7 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
         if isinstance(optimizer, ast.Call):
             optimizer_code = rules.table_optimizer(source, optimizer, rate)
         size = [source.code(by_name[each]) for each in required.split()]
-        rest = source.keywords(by_name, ("initializer", "combiner"))
+        rest = source.keywords(by_name, "initializer combiner")
         name = source.code(key) if key is not None else "None"
         pad = " " * (column + 8)
         settings = ", ".join([*size, *rest])
@@ -88,7 +88,7 @@ def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables:
 
     def write_call() -> str:
         parts = [source.code(key), f"{tables}[{source.code(table)}]"]
-        parts += source.keywords(by_name, ("max_sequence_length", "weight_key"))
+        parts += source.keywords(by_name, "max_sequence_length weight_key")
         return f"{new}({', '.join(parts)})"
 
     source.replace(call, write_call)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
-from estimator_bridge.migrate.keras_form.optimizer_counterparts import renamed
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     Text,
@@ -19,6 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     call_text,
     is_none,
     nodes_in,
+    renamed,
 )
 
 _LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
@@ -34,7 +34,8 @@ class HookRow:
 
     Attributes:
         names: its arguments in order.
-        carried: those that the callback has, each with its new name behind a "=" if that differs.
+        carried: those that the callback has, each with its new name behind a "=" if that differs;
+            the first may have none.
         callback: of `tf2_engine.keras`; "" is `tf.keras.callbacks.TensorBoard`.
         dropped: arguments that say nothing to the callback.
         required: those without which there is no callback.
@@ -53,11 +54,6 @@ class HookRow:
     default: str = ""
     note: str = ""
     evaluates: bool = False
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        """The new names of arguments by the old ones; "" is the first, which has none."""
-        return renamed(self.carried)
 
 
 def _stop(callback: str, limit: str) -> HookRow:
@@ -203,11 +199,7 @@ class TrainingHooks:
     def _text(self, call: ast.Call, row: HookRow, is_in_list: bool) -> str:
         source = self._source
         by_name, _ = arguments(call, row.names.split())
-        parts = []
-        for old, new in row.new_names.items():
-            if old in by_name:
-                code = source.code(by_name[old])
-                parts.append(f"{new}={code}" if new else code)
+        parts = source.keywords(by_name, row.carried)
         is_given = any(part.startswith(f"{row.default.partition('=')[0]}=") for part in parts)
         parts += [row.default] if row.default and not is_given else []
         parts += row.options.split()
@@ -219,7 +211,7 @@ class TrainingHooks:
         """Adds the problems of a hook that a callback would not be the same as."""
         source, row = self._source, HOOKS[name]
         by_name = rules.known_arguments(source, call, row.names, row.required)
-        known = {*row.new_names, *row.dropped.split()}
+        known = {*renamed(row.carried), *row.dropped.split()}
         for key, value in by_name.items():
             if key not in known and not is_none(value):
                 why = f"its argument {key} is not carried"

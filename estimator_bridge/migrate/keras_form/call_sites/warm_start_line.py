@@ -25,7 +25,11 @@ def lines(source: Source, site: Site) -> Callable[[], list[str]]:
     if not all(are_carried):
         source.done.update(ast.walk(settings))  # Its rule would refuse them once more.
 
-    return lambda: [f"{site.name}.warm_start_from({rules.warm_start_parts(source, by_name)})"]
+    def write() -> list[str]:
+        parts = source.keywords(by_name, rules.WARM_CARRIED)
+        return [f"{site.name}.warm_start_from({', '.join(parts)})"]
+
+    return write
 
 
 def _check(source: Source, key: str, value: ast.expr) -> bool:

@@ -122,9 +122,7 @@ class CannedOptimizer:
         """Returns the code for a legacy optimizer of Keras, by the code of its arguments."""
         row = _LEGACY[self.kind]
         rule, left_out = self._rule(code)
-        if not rule and "learning_rate" not in code and self.is_named:
-            code["learning_rate"] = row.rate
-        elif rule:
+        if rule or self.is_named:
             code.setdefault("learning_rate", row.rate)
         parts = [
             code[key] if key == "learning_rate" else f"{key}={code[key]}"

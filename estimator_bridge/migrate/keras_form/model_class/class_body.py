@@ -151,10 +151,8 @@ class Body:
         """Adds statements to the method."""
         for item in items:
             if not isinstance(item, Bind):
-                for node in ast.walk(item):
-                    layer = layers.read(self._source, node)
-                    for config in layer.config if layer else ():
-                        self._in_init |= names_in(config)
+                for layer in layers.below(self._source, item):
+                    self._in_init.update(*map(names_in, layer.config))
         self._statements(items, indent, "")
 
     def _statements(self, items: Sequence[Item], indent: int, scope: str) -> None:
@@ -191,7 +189,7 @@ class Body:
     def _bind(self, item: Bind, indent: int) -> None:
         if names_in(item.value) & self.tensors:
             self.tensors.add(item.name)
-        self._calls(item.value, indent, "", item.name)
+        self._calls(item.value, "", item.name)
         self.contextualize(item.value)
         self.lines.append(lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n")
 
@@ -199,7 +197,7 @@ class Body:
         """Returns whether a statement is for layers alone, and so belongs into `__init__`."""
         if not isinstance(item, ast.Assign) or item_names(item) & self.tensors:
             return False
-        if any(layers.read(self._source, node) for node in ast.walk(item)):
+        if any(layers.below(self._source, item)):
             return False
         return bool(set(bound_in(item)) & self._in_init)
 
@@ -218,7 +216,7 @@ class Body:
             self._loop(item, scope)
         else:
             hint = targets[0] if len(targets) == 1 else ""
-            self._calls(item, indent, scope, hint)
+            self._calls(item, scope, hint)
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
         self._local.update(targets)
@@ -228,17 +226,15 @@ class Body:
         self.lines.append(lambda: blank + self._source.block(item, indent))
 
     def _has_layers(self, item: ast.AST) -> bool:
-        return any(
-            layers.read(self._source, node) is not None or self._helper(node) is not None
-            for node in ast.walk(item)
-        )
+        helpers = map(self._helper, ast.walk(item))
+        return any(layers.below(self._source, item)) or any(helpers)
 
     def _helper(self, node: ast.AST) -> ast.FunctionDef | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self._helpers.get(node.func.id)
         return None
 
-    def _calls(self, item: ast.AST, indent: int, scope: str, hint: str) -> None:
+    def _calls(self, item: ast.AST, scope: str, hint: str) -> None:
         """Replaces the calls of layers and of functions with layers below a node."""
         for call in sorted(nodes_in(item, ast.Call), key=_order):
             layer, helper = layers.read(self._source, call), self._helper(call)

@@ -68,7 +68,7 @@ def sink(source: Source, parts: ModelFunction) -> None:
     sunk: list[Item] = []
     for item in reversed(shared):
         is_free = not {*bound_by(item)} & read
-        if item in chosen and is_free and not _has_layers(source, item):
+        if item in chosen and is_free and not any(layers.below(source, node_of(item))):
             sunk.insert(0, item)
         else:
             read |= item_names(item)
@@ -220,7 +220,3 @@ def _is_step(source: Source, item: Item) -> bool:
         and optimizer_code.is_global_step(source, value)
         and len(bound_by(item)) == 1
     )
-
-
-def _has_layers(source: Source, item: Item) -> bool:
-    return any(layers.read(source, node) is not None for node in ast.walk(node_of(item)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +87,11 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
     if short == "feature_column.input_layer":
         return _input_layer(source, node)
     return _of_layer(source, node, node.func) if isinstance(node.func, ast.Call) else None
+
+
+def below(source: Source, node: ast.AST) -> Iterator[LayerCall]:
+    """Yields the layers that are called below a node."""
+    return filter(None, (read(source, each) for each in nodes_in(node, ast.Call)))
 
 
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:

@@ -375,17 +375,15 @@ class ModelWriter:
                 continue
             if isinstance(item, ast.With) and "UPDATE_OPS" in ast.unparse(item.items[0]):
                 kept += self._without_wrappers(item.body)
-                continue
-            if isinstance(item, ast.Assign) and "UPDATE_OPS" in ast.unparse(item.value):
-                continue
-            kept.append(item)
+            elif not isinstance(item, ast.Assign) or "UPDATE_OPS" not in ast.unparse(item.value):
+                kept.append(item)
         return kept
 
     def _unwrap_inside(self, function: ast.FunctionDef) -> None:
         for each in nodes_in(function, ast.stmt):
-            if optimizer_code.is_cross_shard(self._source, each):
-                if not self._source.is_dropped(each):
-                    self._source.drop(each)
+            is_cross_shard = optimizer_code.is_cross_shard(self._source, each)
+            if is_cross_shard and not self._source.is_dropped(each):
+                self._source.drop(each)
 
     def _statements(
         self, value: ast.expr, items: Sequence[Item], gone: list[Item]
@@ -426,13 +424,8 @@ class ModelWriter:
         return None
 
     def _replace_by_lines(self, item: ast.Assign, parts: Sequence[ast.expr]) -> None:
-        self._source.replace(
-            item,
-            lambda: "\n".join(
-                ("" if not number else " " * item.col_offset) + self._source.code(each)
-                for number, each in enumerate(parts)
-            ),
-        )
+        pad = " " * item.col_offset
+        self._source.replace(item, lambda: f"\n{pad}".join(map(self._source.code, parts)))
 
     def _grouped(self, value: ast.expr) -> list[ast.expr]:
         if isinstance(value, ast.Call) and self._source.called(value) == "group":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from estimator_bridge.migrate.keras_form.program_text.source import all_names, nodes_in
+
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -46,8 +48,7 @@ def _outside(node: ast.AST) -> Iterator[ast.AST]:
     arguments = getattr(node, "args", None)
     if arguments is not None:
         yield from (*arguments.defaults, *filter(None, arguments.kw_defaults))
-        annotations = (each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg))
-        yield from filter(None, annotations)
+        yield from filter(None, (each.annotation for each in nodes_in(arguments, ast.arg)))
     returns = getattr(node, "returns", None)
     if returns is not None:
         yield returns
@@ -56,8 +57,7 @@ def _outside(node: ast.AST) -> Iterator[ast.AST]:
 def _hidden_in(node: ast.AST) -> set[str]:
     """Returns the names that are local inside of a node."""
     if isinstance(node, _COMPREHENSIONS):
-        targets = [each.target for each in node.generators]
-        return {n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)}
+        return set().union(*(all_names(each.target) for each in node.generators))
     is_function = isinstance(node, _SCOPES) and not isinstance(node, ast.ClassDef)
     return _locals(node) if is_function else set()
 
@@ -65,7 +65,7 @@ def _hidden_in(node: ast.AST) -> set[str]:
 def _locals(function: ast.AST) -> set[str]:
     """Returns the names that a function binds, its parameters included."""
     arguments = function.args  # type: ignore[attr-defined]
-    names = {each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)}
+    names = {each.arg for each in nodes_in(arguments, ast.arg)}
     body = function.body  # type: ignore[attr-defined]
     shared: set[str] = set()
     for statement in body if isinstance(body, list) else ():

@@ -20,7 +20,7 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
     read_before = names_in(ast.parse(old))
     text = _without_variables(_without_parameters(text, read_before), read_before)
     definitions = list(_flags(ast.parse(text)))
-    flags = [(each, name) for each, name in definitions if _is_left_over(name, text, old)]
+    flags = [each for each in definitions if _reads(each[1], old) and not _reads(each[1], text)]
     return _without(text, [each for each, _ in flags]), tuple(name for _, name in flags)
 
 
@@ -127,10 +127,6 @@ def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
             function, names = ast.unparse(statement.value.func), statement.value.args[:1]
             if ".DEFINE_" in f".{function}" and names and isinstance(names[0], ast.Constant):
                 yield statement, str(names[0].value)
-
-
-def _is_left_over(flag: str, text: str, old: str) -> bool:
-    return _reads(flag, old) and not _reads(flag, text)
 
 
 def _reads(flag: str, text: str) -> bool:

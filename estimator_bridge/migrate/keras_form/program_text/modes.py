@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import itertools
 from collections.abc import Callable, Collection, Sequence
 
 from estimator_bridge.migrate.keras_form.program_text.source import (
@@ -53,7 +54,6 @@ class ModelFunction:
     training: set[str]
     labels: str
     features: str
-    params: str
     inlined: list[ast.FunctionDef]
 
 
@@ -76,11 +76,10 @@ def take_apart(
         flat[PREDICT] = _without(
             flat[PREDICT], specs[PREDICT], lambda item: labels in item_names(item)
         )
-    shared = _common([flat[mode] for mode in MODES])
-    for number, item in enumerate(shared):
-        if labels and labels in item_names(item):
-            shared = shared[:number]
-            break
+    before_labels = itertools.takewhile(
+        lambda item: labels not in item_names(item), _common([flat[mode] for mode in MODES])
+    )
+    shared = [*before_labels]
     rest = {mode: flat[mode][len(shared) :] for mode in MODES}
     loss = _common([rest[TRAIN], rest[EVAL]])
     only = {mode: rest[mode][len(loss) * (mode != PREDICT) :] for mode in MODES}
@@ -93,7 +92,6 @@ def take_apart(
         reader.training,
         labels,
         names[0] if names else "features",
-        "params" if "params" in names else "",
         [*reader.inlined],
     )
 
@@ -149,12 +147,9 @@ def is_docstring(item: Item) -> bool:
 
 
 def _common(lists: Sequence[list[Item]]) -> list[Item]:
-    count = 0
-    for items in zip(*lists, strict=False):
-        if any(each is not items[0] for each in items):
-            break
-        count += 1
-    return lists[0][:count]
+    rows = zip(*lists, strict=False)
+    same = itertools.takewhile(lambda items: all(each is items[0] for each in items), rows)
+    return [items[0] for items in same]
 
 
 class _Reader:

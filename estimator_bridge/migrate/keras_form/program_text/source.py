@@ -11,6 +11,7 @@ from typing import TypeVar
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form.refusals import RULES
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
+from estimator_bridge.migrate.syntax.edits import spliced
 
 Text = Callable[[], str]
 """Returns code of the new program, once all edits inside are known."""
@@ -48,9 +49,7 @@ class Source:
         self._old_lines = lines
         self.tree = ast.parse(text)
         self._lines = text.splitlines(keepends=True)
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
+        self._starts = [*itertools.accumulate(map(len, self._lines), initial=0)]
         self.parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
@@ -210,18 +209,7 @@ class Source:
 
     def render(self, start: int, end: int) -> str:
         """Returns the new text of a span."""
-        inside = sorted(
-            (span for span in self._edits if start <= span[0] and span[1] <= end),
-            key=lambda span: (span[0], span[0] < span[1], -span[1]),
-        )
-        parts, position = [], start
-        for first, last in inside:
-            if first < position:
-                continue
-            new = self._edits[first, last]
-            parts += [self.text[position:first], new if isinstance(new, str) else new()]
-            position = last
-        return "".join(parts) + self.text[position:end]
+        return spliced(self.text, self._edits, (start, end))
 
     def rendered(self) -> str:
         """Returns the new text."""
@@ -231,9 +219,15 @@ class Source:
         """Returns the new text of a statement, with the comments above it, at an indentation."""
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
 
-    def keywords(self, by_name: Mapping[str, ast.expr], keys: Iterable[str]) -> list[str]:
-        """Returns the code of those of the arguments that there are, with their names."""
-        return [f"{key}={self.code(by_name[key])}" for key in keys if key in by_name]
+    def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
+        """Returns the code of arguments, with their names.
+
+        Args:
+            names: as of `renamed`, of those that are written if they are there; by default all.
+        """
+        new = renamed(names or " ".join(by_name))
+        codes = {key: self.code(by_name[key]) for key in new if key in by_name}
+        return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
 
     def code_at(self, node: ast.AST, indent: int) -> str:
         """Returns the new text of a node in a statement at another indentation."""
@@ -290,6 +284,12 @@ def arguments(
         else:
             others.append(keyword)
     return bound, others
+
+
+def renamed(names: str) -> dict[str, str]:
+    """Returns the new names of arguments by the old ones, of "same old=new unnamed="."""
+    pairs = (each.partition("=") for each in names.split())
+    return {old: new if is_other else old for old, is_other, new in pairs}
 
 
 def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:

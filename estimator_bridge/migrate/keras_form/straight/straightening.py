@@ -86,15 +86,18 @@ def _is_bound_once(source: Source, name: str) -> bool:
 
 def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
     """Leaves out wrappers of optimizers for TPUs that are no statements of their own."""
+
+    def unwrapped(call: ast.AST) -> str:
+        return source.code(call.args[0])  # type: ignore[attr-defined]
+
     for node in nodes_in(source.tree, ast.Call):
         if optimizer_code.wraps_for_tpu(source, node) and not isinstance(node.args[0], ast.Name):
-            return _replaced(source, [node], lambda call: source.code(call.args[0]))  # type: ignore[attr-defined]
+            return _replaced(source, [node], unwrapped)
     for statement, name in _wrappers(source):
         calls = [source.parent(use) for use in source.uses(name, source.tree)]
         outside = [each for each in calls if each is None or statement not in source.above(each)]
         if all(_is_call_of(each, name) for each in outside):
-            new = lambda call: source.code(call.args[0])  # noqa: E731
-            return _replaced(source, filter(None, outside), new, [statement])
+            return _replaced(source, filter(None, outside), unwrapped, [statement])
     return None
 
 

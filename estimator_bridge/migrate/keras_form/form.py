@@ -341,12 +341,10 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
         if used:
             lines.append(import_statements.of_names(module, used))
     tree = ast.parse(text)
+    docstring = [each for each in tree.body[:1] if modes.is_docstring(each)]
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = text.splitlines(keepends=True)
-    if imports:
-        at = imports[-1].end_lineno or 0
-    else:
-        at = (tree.body[0].end_lineno or 0) if modes.is_docstring(tree.body[0]) else 0
+    at = [0, *(each.end_lineno or 0 for each in (*docstring, *imports))][-1]
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
 
 

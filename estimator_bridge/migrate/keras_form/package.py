@@ -65,12 +65,11 @@ def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
     by_name = {each.name: each for each in modules}
     imports = {each.name: _imported(each, by_name) for each in modules}
     chosen = {each.name for each in modules if _imports_tensorflow(each)}
-    grows = True
-    while grows:
+    before = 0
+    while len(chosen) > before:
         before = len(chosen)
         chosen |= {name for name, others in imports.items() if others & chosen}
         chosen |= {other for name in chosen for other in imports[name]}
-        grows = len(chosen) > before
     return [each for each in modules if each.name in chosen]
 
 

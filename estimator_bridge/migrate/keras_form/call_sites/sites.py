@@ -66,8 +66,9 @@ def find(source: Source) -> list[Site]:
     if not is_one:
         if not refused or calls:
             place = calls[1] if calls else source.tree
+            count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
             source.problem(
-                *(place, "keras-estimators", _count(len(calls))),
+                *(place, "keras-estimators", f"the program makes {count}"),
                 "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
                 "form",
             )
@@ -82,10 +83,6 @@ def _site(source: Source, call: ast.Call) -> Site:
     if kind is not None:
         by_name = {kind.shared_name(key): value for key, value in by_name.items()}
     return Site(call, by_name, config, source.function_of(call), kind)
-
-
-def _count(number: int) -> str:
-    return f"the program makes {number or 'no'} TPUEstimator{'s' if number else ''}"
 
 
 def _is_estimator(source: Source, node: ast.AST) -> bool:

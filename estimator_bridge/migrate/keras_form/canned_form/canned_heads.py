@@ -231,7 +231,12 @@ def read(source: Source, site: Site) -> Writer:
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
-        _check_no_steps(source, site)
+        if _has_steps(site):  # Its head is one of sequences, which no program can name.
+            source.problem(
+                *(site.arguments["return_sequences"], "keras-estimator-class"),
+                "the head of an RNNEstimator with return_sequences is a private one",
+                "Use an RNNClassifier, or migrate to the bridge form",
+            )
         writer = _writer_of(source, site.arguments.pop("head", None), canned)
         return writer or HeadWriter(source, "RegressionHead", {}, canned.is_v1)
     names = [key for key in _OF_ESTIMATOR.split() if key in site.arguments]
@@ -247,16 +252,6 @@ def _has_steps(site: Site) -> bool:
     """Returns whether an estimator has logits for every step of sequences."""
     node = site.arguments.get("return_sequences")
     return isinstance(node, ast.Constant) and bool(node.value)
-
-
-def _check_no_steps(source: Source, site: Site) -> None:
-    """Refuses an estimator whose head is one of sequences, which no program can name."""
-    if _has_steps(site):
-        source.problem(
-            *(site.arguments["return_sequences"], "keras-estimator-class"),
-            "the head of an RNNEstimator with return_sequences is a private one",
-            "Use an RNNClassifier, or migrate to the bridge form",
-        )
 
 
 def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:

@@ -54,8 +54,7 @@ class RecurrentWriter:
     @property
     def nodes(self) -> list[ast.expr]:
         """The nodes that are written into `__init__`."""
-        cell_type = [] if self._cell_class is None else [self._cell_class]
-        return [*self._units, *cell_type, *([self._cell_fn] if self._cell_fn else [])]
+        return [*self._units, *filter(None, (self._cell_class, self._cell_fn))]
 
     @property
     def name(self) -> str:

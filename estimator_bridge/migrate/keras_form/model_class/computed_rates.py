@@ -136,12 +136,9 @@ class RateWriter:
                 if value is None or not self._is_plain_schedule(value, of_step):
                     return True
                 of_step |= {*bound_by(item)}
-        is_name = isinstance(rate, ast.Name)
-        return (
-            self._reads_step(rate, of_step)
-            and not is_name
-            and not self._is_plain_schedule(rate, of_step)
-        )
+        if isinstance(rate, ast.Name):
+            return False
+        return self._reads_step(rate, of_step) and not self._is_plain_schedule(rate, of_step)
 
     def _reads_step(self, item: Item | ast.expr, of_step: Collection[str]) -> bool:
         node = node_of(item)

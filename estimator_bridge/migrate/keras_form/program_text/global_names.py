@@ -20,23 +20,25 @@ def bound(tree: ast.Module) -> dict[str, ast.stmt]:
     return names
 
 
-def uses(tree: ast.AST) -> Iterator[tuple[ast.Name, frozenset[str]]]:
-    """Yields the names that are global where they stand, and the local names there."""
-    yield from _uses(tree, frozenset())
+def uses(
+    node: ast.AST, hidden: frozenset[str] = frozenset()
+) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    """Yields the names that are global where they stand, and the local names there.
 
-
-def _uses(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    Args:
+        hidden: the names that are local where the node is.
+    """
     if isinstance(node, ast.Name):
         if node.id not in hidden:
             yield node, hidden
         return
     outside, inner = [*_outside(node)], hidden | _hidden_in(node)
     for each in outside:
-        yield from _uses(each, hidden)
+        yield from uses(each, hidden)
     for each in ast.iter_child_nodes(node):
         is_signature = isinstance(node, _SCOPES) and isinstance(each, ast.arguments)
         if each not in outside and not is_signature:
-            yield from _uses(each, inner)
+            yield from uses(each, inner)
 
 
 def _outside(node: ast.AST) -> Iterator[ast.AST]:

@@ -39,10 +39,9 @@ def _without_parameters(text: str, read_before: set[str]) -> str:
         if source.parent(function) is not source.tree:
             calls = _calls(source, function)
             parameter = function.args.args[-1] if function.args.args and calls else None
-            read = set().union(*map(names_in, function.body))
-            if parameter is not None and parameter.arg not in read and _is_inner(source, function):
-                if parameter.arg in read_before:
-                    _drop_parameter(source, function, calls)
+            unread = read_before.difference(*map(names_in, function.body))
+            if parameter is not None and parameter.arg in unread and _is_inner(source, function):
+                _drop_parameter(source, function, calls)
     return source.rendered()
 
 
@@ -93,14 +92,14 @@ def _without_variables(text: str, read_before: set[str]) -> str:
 
 def _unread(tree: ast.Module, read_before: set[str]) -> Iterator[ast.Assign]:
     for function in nodes_in(tree, ast.FunctionDef):
-        read = names_in(function)
+        unread = read_before - names_in(function)
         for statement in function.body if len(function.body) > 1 else ():
             if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
                 continue
             target = statement.targets[0]
             is_pure = not any(isinstance(each, _EFFECTS) for each in ast.walk(statement))
-            if isinstance(target, ast.Name) and is_pure and target.id not in read:
-                if target.id in read_before and not _is_shared(function, target.id):
+            if isinstance(target, ast.Name) and is_pure and target.id in unread:
+                if not _is_shared(function, target.id):
                     yield statement
 
 

@@ -55,11 +55,6 @@ class LinkedModule:
     bound: dict[str, ast.stmt] = dataclasses.field(default_factory=dict)
     new: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def tree(self) -> ast.Module:
-        """The tree of the module."""
-        return self.source.tree
-
 
 class LinkedModules:
     """Modules that import each other, as one program.
@@ -91,10 +86,10 @@ class LinkedModules:
 
     def _read(self, module: LinkedModule) -> None:
         here = Modules(module.text.name, module.text.is_package)
-        for node in ast.walk(module.tree):
+        for node in ast.walk(module.source.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 imported = dict(self.imports(node, here))
-                if imported and (node not in module.tree.body or None in imported.values()):
+                if imported and (node not in module.source.tree.body or None in imported.values()):
                     why = "names of the package are imported in a function, or all of them"
                     way_out = "Import them by their names at the top of the module"
                     self._refuse(module, node, ast.unparse(node), why, way_out)
@@ -103,7 +98,7 @@ class LinkedModules:
                     module.imported.update({k: v for k, v in imported.items() if v is not None})
         module.bound = {
             name: statement
-            for name, statement in global_names.bound(module.tree).items()
+            for name, statement in global_names.bound(module.source.tree).items()
             if name not in module.imported
         }
 
@@ -221,7 +216,7 @@ class LinkedModules:
 
 def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]]]:
     """Yields names that are global, or the longest dotted ones that start so; with local names."""
-    for node, hidden in global_names.uses(module.tree):
+    for node, hidden in global_names.uses(module.source.tree):
         yield node, hidden
         up: ast.AST | None = module.source.parent(node)
         while isinstance(up, ast.Attribute):

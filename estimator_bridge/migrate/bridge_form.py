@@ -32,7 +32,12 @@ from estimator_bridge.migrate.syntax.import_statements import (
     is_preface,
 )
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
-from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of, comment_lines
+from estimator_bridge.migrate.syntax.parsed_program import (
+    ParsedProgram,
+    code_of,
+    comment_lines,
+    keyword_of,
+)
 from estimator_bridge.settings import quirks
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -210,7 +215,7 @@ class _Replacer(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         """Has a spec keep the numbers of stock, as `run` does."""
         names = self._program.imported_names(original_node.func)
-        named = {each.keyword.value for each in original_node.args if each.keyword is not None}
+        named = set(map(keyword_of, original_node.args))
         keeps = self._takes["keep-quirks"]
         if not any(map(is_spec, names)) or "quirks" in named or not keeps:
             return updated_node

@@ -100,9 +100,8 @@ def _limit(kind: Object, folder: str, trained: list[object]) -> None:
 
 
 def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
-    keep, fit, evaluate, predictions = (
-        getattr(kind, name) for name in ("keep_checkpoints", "fit", "evaluate", "predictions")
-    )
+    keep, fit = kind.keep_checkpoints, kind.fit
+    evaluate, predictions = kind.evaluate, kind.predictions
 
     @functools.wraps(keep)
     def keep_elsewhere(model: Object, directory: object, *args: Object, **options: Object) -> None:

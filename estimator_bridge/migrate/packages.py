@@ -18,7 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import Modu
 from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
-from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
 from estimator_bridge.migrate.tf2 import tf2_form
 
 _BESIDE = "the program imports it, and it has to be migrated with it"
@@ -187,7 +187,7 @@ def _aliases_of(
 
 def _below(statement: ast.ImportFrom) -> list[str]:
     """Returns the full names that a statement imports, with the dots of a relative import."""
-    module = "." * statement.level + (statement.module or "")
+    module = written_module(statement)
     return [f"{module}{'' if module.endswith('.') else '.'}{each.name}" for each in statement.names]
 
 
@@ -245,5 +245,5 @@ def _names_imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom):
-        yield "." * node.level + (node.module or "")
+        yield written_module(node)
         yield from _below(node)

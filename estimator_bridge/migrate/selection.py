@@ -60,24 +60,21 @@ def of_names(only: str | None, skip: str | None, rules: Iterable[str]) -> Select
     Raises:
         InvalidInput: there is no such rule or class, or `skip` names the refusals.
     """
-    known = {*rules, *CLASSES}
-    names = [_names(each) for each in (only, skip)]
-    unknown = sorted({*(names[0] or ()), *(names[1] or ())} - known)
+    chosen, skipped = _names(only or ""), _names(skip or "")
+    unknown = sorted({*chosen, *skipped} - {*rules, *CLASSES})
     if unknown:
         raise errors.InvalidInput(
             f"migrate: there is no rule and no class {', '.join(unknown)}. --list-rules lists all."
         )
-    if REFUSED in (names[1] or ()):
+    if REFUSED in skipped:
         raise errors.InvalidInput(
             "migrate: --skip refused: what is refused would train something else, or fail. "
             "Change the program there; --check lists the places."
         )
-    return Selection(names[0], names[1] or ())
+    return Selection(None if only is None else chosen, skipped or ())
 
 
-def _names(text: str | None) -> set[str] | None:
-    if text is None:
-        return None
+def _names(text: str) -> set[str]:
     classes = {each.replace(" ", "-"): each for each in CLASSES}
     names = (each.strip() for each in text.split(","))
     return {classes.get(each, each) for each in names if each}

@@ -61,6 +61,11 @@ def module_of(path: str) -> str | None:
     return None
 
 
+def is_of_tensorflow(name: str) -> bool:
+    """Returns whether a full name is of TensorFlow, or of the package of its estimator."""
+    return name.partition(".")[0] in ("tensorflow", "tensorflow_estimator")
+
+
 def is_stock_module(path: str) -> bool:
     """Returns whether a path is a module of stock's estimator that newer TensorFlow lacks."""
     below = (path == root or path.startswith(f"{root}.") for root in stock_names.ROOTS)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import pathlib
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import packages, tf1_programs
@@ -64,9 +64,9 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
     """
     source = packages.read(path, path.name)
 
-    def rewrite(name: str, form: Form) -> Iterable[Rewritten]:
+    def rewrite(name: str, form: Form) -> Rewritten:
         tf1_programs.refuse(path, name.partition(" ")[0])
-        return [packages.rewrite_alone(form, source)]
+        return packages.rewrite_alone(form, source)
 
     forms = {**FORMS}
     if on_sparse_cores:
@@ -77,16 +77,15 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
     """Returns the verdict of a form on the source of a program that imports no module beside it."""
-    return _verdict(name, lambda: [form.rewrite(text, "the program", ALL, ALONE)])
+    return _verdict(name, lambda: form.rewrite(text, "the program", ALL, ALONE))
 
 
-def _verdict(name: str, rewrite: Callable[[], Iterable[Rewritten]]) -> Verdict:
+def _verdict(name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
     try:
-        results = rewrite()
+        lines = rewrite().lines
     except Refused as refused:
         possible = all(each.by_hand for each in refused.blockers)
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
-    lines = [each for result in results for each in result.lines]
     return Verdict(name, tuple(str(each) for each in lines if each.rule == "unsupported-names"))

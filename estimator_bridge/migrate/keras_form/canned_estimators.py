@@ -8,9 +8,21 @@ from typing import NamedTuple
 
 from estimator_bridge.migrate.keras_form.program_text.source import Source
 
+_CLASSIFIER = "n_classes weight_column label_vocabulary"
+_REGRESSOR = "label_dimension weight_column"
+
+_DNN = (
+    "optimizer activation_fn dropout input_layer_partitioner config warm_start_from "
+    "loss_reduction batch_norm"
+)
+_LINEAR = "optimizer config partitioner warm_start_from loss_reduction sparse_combiner"
 _COMBINED = (
     "model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer "
     "dnn_hidden_units dnn_activation_fn dnn_dropout"
+)
+_OF_COMBINED = (
+    "input_layer_partitioner config warm_start_from loss_reduction batch_norm "
+    "linear_sparse_combiner"
 )
 
 _RECURRENT = (
@@ -18,32 +30,12 @@ _RECURRENT = (
 )
 
 CLASSES: Mapping[str, str] = {
-    "DNNClassifier": (
-        "hidden_units feature_columns model_dir n_classes weight_column label_vocabulary optimizer "
-        "activation_fn dropout input_layer_partitioner config warm_start_from loss_reduction "
-        "batch_norm"
-    ),
-    "DNNRegressor": (
-        "hidden_units feature_columns model_dir label_dimension weight_column optimizer "
-        "activation_fn dropout input_layer_partitioner config warm_start_from loss_reduction "
-        "batch_norm"
-    ),
-    "LinearClassifier": (
-        "feature_columns model_dir n_classes weight_column label_vocabulary optimizer config "
-        "partitioner warm_start_from loss_reduction sparse_combiner"
-    ),
-    "LinearRegressor": (
-        "feature_columns model_dir label_dimension weight_column optimizer config partitioner "
-        "warm_start_from loss_reduction sparse_combiner"
-    ),
-    "DNNLinearCombinedClassifier": (
-        f"{_COMBINED} n_classes weight_column label_vocabulary input_layer_partitioner config "
-        "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
-    ),
-    "DNNLinearCombinedRegressor": (
-        f"{_COMBINED} label_dimension weight_column input_layer_partitioner config "
-        "warm_start_from loss_reduction batch_norm linear_sparse_combiner"
-    ),
+    "DNNClassifier": f"hidden_units feature_columns model_dir {_CLASSIFIER} {_DNN}",
+    "DNNRegressor": f"hidden_units feature_columns model_dir {_REGRESSOR} {_DNN}",
+    "LinearClassifier": f"feature_columns model_dir {_CLASSIFIER} {_LINEAR}",
+    "LinearRegressor": f"feature_columns model_dir {_REGRESSOR} {_LINEAR}",
+    "DNNLinearCombinedClassifier": f"{_COMBINED} {_CLASSIFIER} {_OF_COMBINED}",
+    "DNNLinearCombinedRegressor": f"{_COMBINED} {_REGRESSOR} {_OF_COMBINED}",
     "DNNEstimator": (
         "head hidden_units feature_columns model_dir optimizer activation_fn dropout config "
         "warm_start_from batch_norm"
@@ -52,16 +44,11 @@ CLASSES: Mapping[str, str] = {
         "head feature_columns model_dir optimizer config sparse_combiner warm_start_from"
     ),
     "DNNLinearCombinedEstimator": (f"head {_COMBINED} config batch_norm linear_sparse_combiner"),
-    "BaselineClassifier": (
-        "model_dir n_classes weight_column label_vocabulary optimizer config loss_reduction"
-    ),
-    "BaselineRegressor": (
-        "model_dir label_dimension weight_column optimizer config loss_reduction"
-    ),
+    "BaselineClassifier": f"model_dir {_CLASSIFIER} optimizer config loss_reduction",
+    "BaselineRegressor": f"model_dir {_REGRESSOR} optimizer config loss_reduction",
     "BaselineEstimator": "head model_dir optimizer config",
     "RNNClassifier": (
-        f"{_RECURRENT} model_dir n_classes weight_column label_vocabulary optimizer "
-        "loss_reduction sequence_mask config"
+        f"{_RECURRENT} model_dir {_CLASSIFIER} optimizer loss_reduction sequence_mask config"
     ),
     "RNNEstimator": f"head {_RECURRENT} model_dir optimizer config",
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
@@ -24,13 +24,21 @@ from estimator_bridge.migrate.keras_form.program_text import (
     modes,
     program_checks,
 )
-from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    Text,
+    all_names,
+    nodes_in,
+)
 from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
+from estimator_bridge.migrate.syntax import import_statements
 from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
 _FUTURE = {"absolute_import", "division", "print_function"}
+_WITHOUT_COUNTERPART = ("variable_scope", "name_scope", "group", "get_collection")
 _MODES = {"TRAIN": "train", "EVAL": "eval", "PREDICT": "predict"}
 """The names of the modes in the new program."""
 
@@ -113,7 +121,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
 
 def _of_tables(
     program: Source, places: Sequence[sites.Site], name: str, target: str | None
-) -> Callable[[], str]:
+) -> Text:
     """Returns the text of the form of a program with TPUEstimators, to be made."""
     calls = CallWriter(program, *places)
     written = models.write(program, places, target)
@@ -125,11 +133,11 @@ def _of_tables(
     return _rest(program, written)
 
 
-def _of_canned(program: Source, site: sites.Site) -> Callable[[], str]:
+def _of_canned(program: Source, site: sites.Site) -> Text:
     """Returns the text of the form of a program with a canned estimator, to be made."""
     model = canned_site.write(program, site)
     CallWriter(program, site).write()
-    _apply_rules(program, [])
+    _apply_rules(program, [], [])
     place = canned_site.place(program, site)
 
     def text() -> str:
@@ -146,17 +154,16 @@ def is_keras_form(program: Source) -> bool:
 
 def _aliases(program: Source) -> None:
     """Follows names that are short for functions of TensorFlow, and leaves the assignments out."""
-    for node in ast.walk(program.tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Attribute):
-            continue
-        full, target = program.full(node.value), node.targets[0]
-        if isinstance(target, ast.Name) and program.short(node.value) in rules.WRITERS:
-            program.locals[program.function_of(node), target.id] = full
+    for node in nodes_in(program.tree, ast.Assign):
+        target, is_attribute = node.targets[0], isinstance(node.value, ast.Attribute)
+        is_short = is_attribute and program.short(node.value) in rules.WRITERS
+        if isinstance(target, ast.Name) and is_short:
+            program.locals[program.function_of(node), target.id] = program.full(node.value)
             program.drop(node)
             program.done.update(ast.walk(node))
 
 
-def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable[[], str]:
+def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
     """Leaves out parts that the new program does not need; returns a function that writes it."""
     classes = [each.text for each in written if each.text is not None]
     roots = [each.root for each in written]
@@ -166,13 +173,11 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable
     _apply_rules(program, gone, left_out)
 
     def text() -> str:
-        taken = {each.id for each in ast.walk(program.tree) if isinstance(each, ast.Name)}
-        sources = base_class.texts([each.pieces() for each in classes], taken)
+        sources = base_class.texts([each.pieces() for each in classes], all_names(program.tree))
         for function in dict.fromkeys([*gone, *left_out]):
-            if not any(_is_inside(program, function, root) for root in roots):
-                if function not in roots:
-                    program.drop(function)
-                    _trailing_blank(program, function)
+            if function not in roots and not {*program.above(function)} & {*roots}:
+                program.drop(function)
+                _trailing_blank(program, function)
         for root, source in zip(roots, sources, strict=True):
             program.replace_span(*program.lines(root), source)
         return _finished(program)
@@ -180,37 +185,26 @@ def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Callable
     return text
 
 
-def _apply_rules(
-    program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef] | None = None
-) -> None:
+def _apply_rules(program: Source, gone: Sequence[ast.AST], left_out: list[ast.FunctionDef]) -> None:
     """Applies the rules to all that stays of a program.
 
     Args:
         gone: functions that are left out, or written anew.
         left_out: those that nothing calls; more are added.
     """
-    left_out = [] if left_out is None else left_out
     _drop_v1(program)
     left_out.extend(_unused_functions(program, gone))
     _imports(program)
-    written = set(program.done)
-    dead = {node for each in [*_dropped_statements(program), *left_out] for node in ast.walk(each)}
-    handled = estimator_nodes(program)
+    dead = [*_dropped_statements(program), *left_out]
+    skipped = {*program.done, *estimator_nodes(program)}.union(*map(ast.walk, dead))
     rules.apply(
         program,
-        lambda node: (
-            node in written
-            or node in dead
-            or node in handled
-            or _is_layer(program, node)
-            or _is_gone(program, node)
-        ),
+        lambda node: node in skipped or _is_layer(program, node) or _is_gone(program, node),
     )
 
 
 def _finished(program: Source) -> str:
-    whole = program.render(0, len(program.text))
-    return _tidy(_reworded(whole))
+    return _tidy(_reworded(program.rendered()))
 
 
 def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.FunctionDef]:
@@ -229,24 +223,18 @@ def _unused_functions(program: Source, gone: Sequence[ast.AST]) -> Iterator[ast.
             yield node
 
 
-def _is_inside(program: Source, node: ast.AST, root: ast.AST) -> bool:
-    return any(up is root for up in program.above(node))
-
-
 def _trailing_blank(program: Source, function: ast.stmt) -> None:
     """Leaves the blank lines behind a function out with it."""
     _, end = program.lines(function)
-    after = end
-    while program.text[after : after + 1] == "\n":
-        after += 1
-    if after > end:
-        program.replace_span(end, after, "")
+    rest = program.text[end:]
+    if rest.startswith("\n"):
+        program.replace_span(end, end + len(rest) - len(rest.lstrip("\n")), "")
 
 
 def estimator_nodes(program: Source) -> set[ast.AST]:
     """Returns the nodes of calls of the estimator, which are written as a whole."""
     nodes: set[ast.AST] = set()
-    for node in ast.walk(program.tree):
+    for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
         if short.startswith("estimator.") and short.rpartition(".")[2] in (
             *("TPUEstimator", "RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec"),
@@ -255,7 +243,6 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
             *(*canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED, "FinalExporter"),
             *("LatestExporter", "BestExporter"),
         ):
-            assert isinstance(node, ast.Call)
             nodes.update(ast.walk(node.func))
             if short.endswith(("RunConfig", "TPUConfig")):
                 nodes.update(
@@ -276,20 +263,14 @@ def _is_layer(program: Source, node: ast.AST) -> bool:
             return False
         if isinstance(up, ast.Call) and up.func is call:
             inner = program.parent(up)
+            is_inner = isinstance(inner, ast.Call) and inner.func is up
             return (
                 layers.read(program, up) is not None
-                or (
-                    isinstance(inner, ast.Call)
-                    and inner.func is up
-                    and layers.read(program, inner) is not None
-                )
+                or (is_inner and layers.read(program, inner) is not None)  # type: ignore[arg-type]
                 or optimizer_code.is_optimizer(program, up)
-                or (
-                    program.called(up)
-                    in ("variable_scope", "name_scope", "group", "get_collection")
-                    or optimizer_code.wraps_for_tpu(program, up)
-                    or optimizer_code.is_global_step(program, up)
-                )
+                or program.called(up) in _WITHOUT_COUNTERPART
+                or optimizer_code.wraps_for_tpu(program, up)
+                or optimizer_code.is_global_step(program, up)
             )
         call = up
     return False
@@ -307,33 +288,31 @@ def _is_gone(program: Source, node: ast.AST) -> bool:
 
 
 def _dropped_statements(program: Source) -> Iterator[ast.stmt]:
-    for node in ast.walk(program.tree):
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.Module):
-            start, end = program.lines(node)
-            if program.replacement(start, end) == "" and node not in program.moved:
-                yield node
+    for node in nodes_in(program.tree, ast.stmt):
+        if program.replacement(*program.lines(node)) == "" and node not in program.moved:
+            yield node
 
 
 def _drop_v1(program: Source) -> None:
-    for node in ast.walk(program.tree):
+    for node in nodes_in(program.tree, ast.stmt):
         if isinstance(node, ast.Expr) and program.called(node.value) in _V1:
             program.drop(node)
-        if isinstance(node, ast.stmt) and optimizer_code.is_cross_shard(program, node):
+        if optimizer_code.is_cross_shard(program, node):
             program.done.update(ast.walk(node))
 
 
 def _imports(program: Source) -> None:
     """Leaves out the imports of stock's estimator, of TensorFlow 1 and of the past."""
-    for node in program.tree.body:
+    for node in nodes_in(program.tree, ast.stmt):
+        is_late = program.parent(node) is not program.tree
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             if {each.name for each in node.names} <= _FUTURE:
                 program.drop(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(node):
-            program.drop(node)
-    for each in ast.walk(program.tree):
-        if isinstance(each, (ast.Import, ast.ImportFrom)) and _is_of_tensorflow(each):
-            if program.parent(each) is not program.tree:
-                _late_import(program, each)
+            if is_late:
+                _late_import(program, node)
+            else:
+                program.drop(node)
 
 
 def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> None:
@@ -350,10 +329,8 @@ def _late_import(program: Source, statement: ast.Import | ast.ImportFrom) -> Non
 
 def _is_of_tensorflow(node: ast.Import | ast.ImportFrom) -> bool:
     if isinstance(node, ast.ImportFrom):
-        return str(node.module).split(".")[0] in ("tensorflow", "tensorflow_estimator")
-    return any(
-        each.name.split(".")[0] in ("tensorflow", "tensorflow_estimator") for each in node.names
-    )
+        return is_of_tensorflow(str(node.module))
+    return any(is_of_tensorflow(each.name) for each in node.names)
 
 
 def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
@@ -362,24 +339,13 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     for module, names in sorted(needed.items()):
         used = sorted(name for name in names if name in text)
         if used:
-            lines.append(import_line(module, used))
+            lines.append(import_statements.of_names(module, used))
     tree = ast.parse(text)
+    docstring = [each for each in tree.body[:1] if modes.is_docstring(each)]
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
     rows = text.splitlines(keepends=True)
-    if imports:
-        at = imports[-1].end_lineno or 0
-    else:
-        at = (tree.body[0].end_lineno or 0) if modes.is_docstring(tree.body[0]) else 0
+    at = [0, *(each.end_lineno or 0 for each in (*docstring, *imports))][-1]
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
-
-
-def import_line(module: str, names: Sequence[str]) -> str:
-    """Returns the statement that imports names from a module, in lines if it is long."""
-    line = f"from {module} import {', '.join(names)}"
-    if len(line) <= 80:
-        return line
-    inner = textwrap.fill(", ".join(names), 76)
-    return f"from {module} import (\n{textwrap.indent(inner, '    ')})"
 
 
 def _reworded(text: str) -> str:
@@ -395,7 +361,6 @@ def _reworded(text: str) -> str:
 
 def _tidy(text: str) -> str:
     """Returns a text without blank lines that were left over."""
-    while "\n\n\n\n" in text:
-        text = text.replace("\n\n\n\n", "\n\n\n")
+    text = re.sub(r"\n{4,}", "\n\n\n", text)
     first, _, rest = text.partition("\nimport ")
     return f"{first.rstrip()}\n\nimport {rest}" if rest else text

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
+from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text, renamed
 
 KERAS = "tf2_engine.keras"
 _EMB = "tf.tpu.experimental.embedding"
@@ -40,8 +40,7 @@ class Counterpart(NamedTuple):
     @property
     def names(self) -> Mapping[str, str]:
         """The new names by the old ones."""
-        pairs = (each.partition("=") for each in self.arguments.split())
-        return {old: new if is_other else old for old, is_other, new in pairs}
+        return renamed(self.arguments)
 
     def parts(self, source: Source, by_name: Mapping[str, ast.expr], rate: str = "") -> list[str]:
         """Returns the code of the new arguments.
@@ -50,18 +49,21 @@ class Counterpart(NamedTuple):
             by_name: the old ones.
             rate: code that takes the place of the rate.
         """
-        code = {key: source.code(value) for key, value in by_name.items()}
+        names, code = self.names, {key: source.code(value) for key, value in by_name.items()}
         first = rate or code.get("learning_rate", self.rate)
         parts = [first] if first else []
-        for old, new in self.names.items():
+        for old, new in names.items():
             if old in code and new and old != "learning_rate":
                 parts.append(f"{new}={code[old]}")
-        if self.default and self.default.partition("=")[0] not in self._written(by_name):
+        if self.default and self.default.partition("=")[0] not in map(names.get, by_name):
             parts.append(self.default)
         return parts
 
-    def _written(self, by_name: Mapping[str, ast.expr]) -> set[str]:
-        return {self.names[each] for each in by_name if each in self.names}
+    def written(self, source: Source, parts: list[str]) -> str:
+        """Returns the code of the optimizer of a model, by that of its arguments."""
+        if self.new.startswith("tf."):
+            return call_text(self.new, parts, 4, "self.compile(optimizer=)")
+        return of_rule(source, self.new, parts, self.starts)
 
 
 _LOCKING = "use_locking= name="

@@ -15,7 +15,8 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
-from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
+from estimator_bridge.migrate.syntax.modules import Modules, written_module
 from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 
@@ -64,18 +65,16 @@ def _of_tensorflow(modules: Sequence[ModuleText]) -> list[ModuleText]:
     by_name = {each.name: each for each in modules}
     imports = {each.name: _imported(each, by_name) for each in modules}
     chosen = {each.name for each in modules if _imports_tensorflow(each)}
-    grows = True
-    while grows:
+    before = 0
+    while len(chosen) > before:
         before = len(chosen)
         chosen |= {name for name, others in imports.items() if others & chosen}
         chosen |= {other for name in chosen for other in imports[name]}
-        grows = len(chosen) > before
     return [each for each in modules if each.name in chosen]
 
 
 def _imports_tensorflow(module: ModuleText) -> bool:
-    names = Source(module.text, module.file).aliases.values()
-    return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in names)
+    return any(map(is_of_tensorflow, Source(module.text, module.file).aliases.values()))
 
 
 def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
@@ -86,6 +85,6 @@ def _imported(module: ModuleText, known: Mapping[str, ModuleText]) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom):
-            above = here.absolute("." * node.level + (node.module or "")).rstrip(".")
+            above = here.absolute(written_module(node)).rstrip(".")
             names |= {above, *(f"{above}.{each.name}".lstrip(".") for each in node.names)}
     return (names & {*known}) - {module.name}

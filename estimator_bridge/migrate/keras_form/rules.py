@@ -7,11 +7,11 @@ has the same object under it, and is refused otherwise.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
 from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
 
 Writer = Callable[[Source, ast.Call], str | None]
@@ -132,6 +132,8 @@ COMPATIBLE = frozenset(
 
 _OLD = frozenset(["keep_dims", "reduction_indices", "dimension", "dim", "squeeze_dims"])
 
+WITHOUT_IT = "Do without it, or migrate to the tf2 form"
+
 _ASSIST = "Write what it does with ops or layers of TensorFlow 2, or migrate to the tf2 form"
 
 
@@ -149,7 +151,7 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
     "estimator.": (
         "keras-of-estimator",
         "it belongs to the estimator, which the new program does not have",
-        "Do without it, or migrate to the tf2 form",
+        WITHOUT_IT,
     ),
     "flags.": ("keras-no-counterpart", "TensorFlow 2 has no flags", "Use absl.flags"),
     "app.": ("keras-no-counterpart", "TensorFlow 2 has no such module", "Use absl.app"),
@@ -227,14 +229,14 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
     Args:
         skip: whether a node is left out, or has been written anew.
     """
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and not skip(node):
-            short = source.called(node)
+    for call in nodes_in(source.tree, ast.Call):
+        if not skip(call):
+            short = source.called(call)
             if short in WRITERS:
-                _write(source, node, WRITERS[short])
-            if short in COMPATIBLE and any(each.arg in _OLD for each in node.keywords):
+                _write(source, call, WRITERS[short])
+            if short in COMPATIBLE and any(each.arg in _OLD for each in call.keywords):
                 source.problem(
-                    *(node, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
+                    *(call, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
                     "Write keepdims=, axis= and so on",
                 )
     for node in ast.walk(source.tree):
@@ -243,13 +245,8 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
 
 
 def _write(source: Source, call: ast.Call, writer: Writer) -> None:
-    source.replace(call, lambda: writer(source, call) or _plain(source, call))
+    source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
     writer(source, call)  # for problems and imports, before anything is written
-
-
-def _plain(source: Source, call: ast.Call) -> str:
-    start, end = source.span(call)
-    return source.text[start:end]
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
@@ -264,20 +261,13 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
     if not short or isinstance(getattr(node, "ctx", None), ast.Store):
         return
     called = isinstance(parent, ast.Call) and parent.func is node
-    if called and (short in WRITERS or short in HANDLED):
+    if called and short in WRITERS:
         return
-    if short not in RENAMED and stays(short):
-        new: str | None = short
-    else:
-        new = renamed(short)
+    new = short if short not in RENAMED and stays(short) else renamed(short)
     if new is None:
         refused(source, node, short)
     elif ast.unparse(node) != f"tf.{new}":
         source.replace(node, f"tf.{new}")
-
-
-HANDLED: set[str] = set()
-"""Functions whose calls other modules write."""
 
 
 # Columns.
@@ -285,43 +275,53 @@ HANDLED: set[str] = set()
 
 def args_of(source: Source, call: ast.Call) -> str:
     """Returns the arguments of a call as they are written, with their line breaks."""
-    parts = [*call.args, *(each.value for each in call.keywords)]
-    if not parts:
+    if not call.args and not call.keywords:
         return ""
     start = source.span(call.func)[1] + 1
     return source.render(start, source.span(call)[1] - 1)
 
 
-def _with_function(new: str, module: str = "") -> Writer:
-    def write(source: Source, call: ast.Call) -> str:
-        name = source.need(module, new) if module else new
-        return f"{name.replace('pre.', f'{PREPROCESSING}.')}({args_of(source, call)})"
-
-    return write
+def _with_function(new: str, module: str = KERAS) -> Writer:
+    return lambda source, call: f"{source.need(module, new)}({args_of(source, call)})"
 
 
-def _preprocessing(new: str, sequence: bool = False) -> Writer:
-    def write(source: Source, call: ast.Call) -> str:
-        source.need("tf2_engine", PREPROCESSING)
-        column = f"{PREPROCESSING}.{new}({args_of(source, call)})"
-        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
+def _preprocessing(new: str) -> Writer:
+    return lambda source, call: _column(source, new, args_of(source, call))
 
-    return write
+
+def _column(source: Source, new: str, arguments_of_column: str) -> str:
+    """Returns the code of a column of `preprocessing`."""
+    return f"{source.need('tf2_engine', PREPROCESSING)}.{new}({arguments_of_column})"
+
+
+def _sequence(writer: Writer) -> Writer:
+    """Returns the writer of a column of sequences, by that of their steps."""
+    return lambda source, call: _column(source, "Sequence", writer(source, call) or "")
 
 
 def known_arguments(
-    source: Source, call: ast.Call, names: str, required: str = "", unused: str = "name"
+    source: Source,
+    call: ast.Call,
+    names: Iterable[str],
+    required: str = "",
+    unused: str = "name",
+    lost: str = "",
 ) -> dict[str, ast.expr]:
     """Returns the arguments of a call by name; adds a problem for each that would be lost.
 
     Args:
-        names: those that are carried, in the order of positions.
+        names: those that are known, in the order of positions.
         required: of these, those that have to be there.
         unused: keywords that make no difference in the new program.
+        lost: of the names, those that are not carried.
     """
-    by_name, others = arguments(call, names.split())
-    lost = [each for each in others if getattr(each, "arg", None) not in unused.split()]
-    refuse_others(source, call, by_name, names, lost)
+    by_name, others = arguments(call, names.split() if isinstance(names, str) else names)
+    others = [each for each in others if getattr(each, "arg", None) not in unused.split()]
+    not_carried = [key for key in by_name if key in lost.split()]
+    not_carried += [getattr(each, "arg", None) or ast.unparse(each) for each in others]
+    for key in not_carried:
+        why = f"its argument {key} is not carried"
+        source.problem(call, "keras-argument", why, f"Do without {key}")
     for key in required.split():
         if key not in by_name:
             source.problem(call, "keras-argument", f"{key} is not written out", f"Write {key}=...")
@@ -329,42 +329,21 @@ def known_arguments(
     return by_name
 
 
-def _vocabulary(sequence: bool) -> Writer:
+def _vocabulary(source: Source, call: ast.Call) -> str:
     names = "key vocabulary_list dtype default_value num_oov_buckets"
-
-    def write(source: Source, call: ast.Call) -> str:
-        source.need("tf2_engine", PREPROCESSING)
-        by_name = known_arguments(source, call, names, "key vocabulary_list")
-        options = [
-            f"{key}={source.code(by_name[key])}"
-            for key in ("num_oov_buckets", "default_value")
-            if key in by_name
-        ]
-        parts = [source.code(by_name["key"]), f"tuple({source.code(by_name['vocabulary_list'])})"]
-        column = f"{PREPROCESSING}.VocabularyList({', '.join([*parts, *options])})"
-        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
-
-    return write
+    by_name = known_arguments(source, call, names, "key vocabulary_list")
+    parts = [source.code(by_name["key"]), f"tuple({source.code(by_name['vocabulary_list'])})"]
+    parts += source.keywords(by_name, "num_oov_buckets default_value")
+    return _column(source, "VocabularyList", ", ".join(parts))
 
 
-def _vocabulary_file(sequence: bool) -> Writer:
+def _vocabulary_file(source: Source, call: ast.Call) -> str:
     names = "key vocabulary_file vocabulary_size num_oov_buckets default_value dtype"
-
-    def write(source: Source, call: ast.Call) -> str:
-        source.need("tf2_engine", PREPROCESSING)
-        by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
-        column = f"{PREPROCESSING}.VocabularyFile({_named(source, by_name)})"
-        return f"{PREPROCESSING}.Sequence({column})" if sequence else column
-
-    return write
-
-
-def _named(source: Source, by_name: Mapping[str, ast.expr]) -> str:
-    return ", ".join(f"{key}={source.code(value)}" for key, value in by_name.items())
+    by_name = known_arguments(source, call, names, "key vocabulary_file vocabulary_size")
+    return _column(source, "VocabularyFile", ", ".join(source.keywords(by_name)))
 
 
 def _crossed(source: Source, call: ast.Call) -> str:
-    source.need("tf2_engine", PREPROCESSING)
     by_name = known_arguments(
         source, call, "keys hash_bucket_size hash_key", "keys hash_bucket_size"
     )
@@ -375,44 +354,25 @@ def _crossed(source: Source, call: ast.Call) -> str:
     others = [
         source.code(by_name[key]) for key in ("hash_bucket_size", "hash_key") if key in by_name
     ]
-    return f"{PREPROCESSING}.Crossed({', '.join([first, *others])})"
+    return _column(source, "Crossed", ", ".join([first, *others]))
 
 
 def _numeric(source: Source, call: ast.Call) -> str:
-    names = "key shape default_value dtype normalizer_fn"
-    by_name, others = arguments(call, names.split())
-    refuse_others(source, call, by_name, names, others)
+    by_name = known_arguments(source, call, _STEPS, unused="")
     source.need(KERAS, "Numeric")
     if len(call.args) < 2:
         return f"Numeric({args_of(source, call)})"
-    return f"Numeric({_named(source, by_name)})"
+    return f"Numeric({', '.join(source.keywords(by_name))})"
 
 
-def _only(new: str, names: str, carried: str, module: str = KERAS) -> Writer:
+def _only(new: str, names: str) -> Writer:
     """Returns the writer of a call of another function, which lacks some arguments."""
 
     def write(source: Source, call: ast.Call) -> str:
-        by_name, others = arguments(call, names.split())
-        refuse_others(source, call, by_name, carried, others)
-        return f"{source.need(module, new)}({args_of(source, call)})"
+        known_arguments(source, call, names, unused="")
+        return f"{source.need(KERAS, new)}({args_of(source, call)})"
 
     return write
-
-
-def refuse_others(
-    source: Source,
-    call: ast.Call,
-    by_name: Mapping[str, ast.expr],
-    carried: str,
-    others: list[ast.keyword | ast.expr],
-) -> None:
-    """Adds a problem for arguments that are not carried."""
-    lost = [key for key in by_name if key not in carried.split()]
-    lost += [getattr(each, "arg", None) or ast.unparse(each) for each in others]
-    for key in lost:
-        source.problem(
-            *(call, "keras-argument", f"its argument {key} is not carried"), f"Do without {key}"
-        )
 
 
 # Optimizers of tables.
@@ -428,13 +388,10 @@ def table_optimizer(source: Source, call: ast.Call, rate: str | None = None) -> 
     row = OF_TABLES[source.called(call).rpartition(".")[2]]
     if "." not in row.new:
         source.need("tf2_engine", row.new)
-    by_name, others = arguments(call, row.names)
-    kept = [each for each in others if getattr(each, "arg", None) in _CLIPPING.split()]
-    refuse_others(source, call, by_name, " ".join(row.names), [e for e in others if e not in kept])
+    by_name = known_arguments(source, call, row.names, unused=_CLIPPING)
+    kept = [each for each in call.keywords if each.arg in _CLIPPING.split()]
     parts = row.parts(source, by_name, rate or "")
-    parts += [
-        f"{each.arg}={source.code(each.value)}" for each in kept if isinstance(each, ast.keyword)
-    ]
+    parts += [f"{each.arg}={source.code(each.value)}" for each in kept]
     return f"{row.new}({', '.join(parts)})"
 
 
@@ -460,8 +417,7 @@ SCHEDULES: Mapping[str, tuple[str, str]] = {
 def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
     """Returns the schedule of Keras for a rate that falls, and the step that it is called with."""
     name, names = SCHEDULES[source.called(call)]
-    by_name, others = arguments(call, names.split())
-    refuse_others(source, call, by_name, names, others)
+    by_name = known_arguments(source, call, names, unused="")
     step = by_name.pop("global_step", None)
     parts, keyed = [], False
     for key in names.replace("global_step ", "").split():
@@ -478,6 +434,14 @@ def schedule(source: Source, call: ast.Call) -> tuple[str, ast.expr | None]:
     return f"tf.keras.optimizers.schedules.{name}({', '.join(parts)})", step
 
 
+def write_schedules(source: Source, below: ast.AST) -> None:
+    """Has rates that fall with the global step become schedules."""
+    for call in nodes_in(below, ast.Call):
+        if source.called(call) in SCHEDULES:
+            source.done.update((call, call.func))
+            source.replace(call, lambda call=call: schedule(source, call)[0])  # type: ignore[misc]
+
+
 def _schedule_at_step(source: Source, call: ast.Call) -> str:
     code, step = schedule(source, call)
     return f"{code}({source.code(step)})" if step is not None else code
@@ -485,8 +449,7 @@ def _schedule_at_step(source: Source, call: ast.Call) -> str:
 
 def _mean_of(written: str, names: str) -> Writer:
     def write(source: Source, call: ast.Call) -> str:
-        by_name, others = arguments(call, names.split())
-        refuse_others(source, call, by_name, names, others)
+        by_name = known_arguments(source, call, names, unused="")
         if len(by_name) != len(names.split()):
             source.problem(call, "keras-loss", "it lacks an argument", "Write both arguments")
             return ""
@@ -501,7 +464,7 @@ def _by_name(new: str, names: str) -> Writer:
     """Returns the writer of a function whose arguments have another order in TensorFlow 2."""
 
     def write(source: Source, call: ast.Call) -> str:
-        return f"{new}({_named(source, known_arguments(source, call, names))})"
+        return f"{new}({', '.join(source.keywords(known_arguments(source, call, names)))})"
 
     return write
 
@@ -541,40 +504,37 @@ def _is_numbered(source: Source, call: ast.Call) -> bool:
     return False
 
 
-def _regularization_loss(source: Source, call: ast.Call) -> str:
-    known_arguments(source, call, "")
-    return "tf.add_n(self.losses)"
+def _without_arguments(new: str) -> Writer:
+    def write(source: Source, call: ast.Call) -> str:
+        known_arguments(source, call, "")
+        return new
+
+    return write
 
 
 def _gradients(source: Source, call: ast.Call) -> str | None:
     """Returns the gradients of trained variables; those of other tensors have no counterpart."""
     by_name = known_arguments(source, call, "ys xs", "ys xs")
     variables = by_name["xs"]
-    value: ast.expr | None = variables
-    if isinstance(variables, ast.Name):
-        value = source.value_of(variables)
-    if value is None or source.called(value) != "trainable_variables":
+    if source.called(source.value_of(variables)) != "trainable_variables":
         refused(source, call.func, "gradients")
     return f"self.gradients({source.code(by_name['ys'])}, tape, {source.code(variables)})[0]"
 
 
-def _regularization_losses(source: Source, call: ast.Call) -> str:
-    known_arguments(source, call, "")
-    return "self.losses"
+_LOSSES = _without_arguments("self.losses")
 
 
 def _collection(source: Source, call: ast.Call) -> str | None:
     if [source.short(each) for each in call.args] != ["GraphKeys.REGULARIZATION_LOSSES"]:
         return None
-    return _regularization_losses(source, ast.Call(call.func, [], call.keywords))
+    return _LOSSES(source, ast.Call(call.func, [], call.keywords))
 
 
 def _initializer(new: str, names: str, **defaults: str) -> Writer:
     """Returns the writer of an initializer, whose defaults TensorFlow 2 has changed."""
 
     def write(source: Source, call: ast.Call) -> str:
-        by_name, others = arguments(call, names.split())
-        refuse_others(source, call, by_name, f"{names}", others)
+        by_name = known_arguments(source, call, names, unused="")
         parts = {key: source.code(value) for key, value in by_name.items() if key != "dtype"}
         written = {**{key: v for key, v in defaults.items() if key not in parts}, **parts}
         return f"{new}({', '.join(f'{key}={value}' for key, value in written.items())})"
@@ -585,14 +545,14 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
 def _placeholder(source: Source, call: ast.Call) -> str:
     by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
-    name = f", name={source.code(by_name['name'])}" if "name" in by_name else ""
-    return f"tf.TensorSpec({shape}, {source.code(by_name['dtype'])}{name})"
+    parts = [shape, *source.keywords(by_name, "dtype= name")]
+    return f"tf.TensorSpec({', '.join(parts)})"
 
 
 def _input(source: Source, call: ast.Call) -> str:
     """Returns the tensor that an `Input` stands for: layers of Keras take any tensor."""
-    by_name = known_arguments(source, call, "shape batch_size name dtype sparse tensor", "tensor")
-    refuse_others(source, call, by_name, "name tensor", [])
+    names, lost = "shape batch_size name dtype sparse tensor", "shape batch_size dtype sparse"
+    by_name = known_arguments(source, call, names, "tensor", lost=lost)
     return source.code(by_name["tensor"]) if "tensor" in by_name else ""
 
 
@@ -603,28 +563,33 @@ def _string_split(source: Source, call: ast.Call) -> str:
     if strings is None:
         source.problem(call, "keras-argument", "source is not written out", "Write source=...")
         return ""
-    source.need("tf2_engine", PREPROCESSING)
     separators = by_name.get("sep") or by_name.get("delimiter")
     parts = [source.code(strings)] + ([source.code(separators)] if separators else [])
     if "skip_empty" in by_name:
         parts.append(f"keep_empty=not {source.code(by_name['skip_empty'])}")
-    return f"{PREPROCESSING}.split_words({', '.join(parts)})"
+    return _column(source, "split_words", ", ".join(parts))
+
+
+WARM_START = (
+    "ckpt_to_initialize_from vars_to_warm_start var_name_to_vocab_info var_name_to_prev_var_name"
+)
+"""The arguments of WarmStartSettings in order."""
+
+
+WARM_CARRIED = (
+    "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
+)
+"""Those that are carried, and what a model calls them."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:
-    names = {
-        "ckpt_to_initialize_from": "",
-        "vars_to_warm_start": "names=",
-        "var_name_to_prev_var_name": "old_names=",
-    }
-    order = "ckpt_to_initialize_from vars_to_warm_start var_name_to_vocab_info"
-    by_name, others = arguments(call, [*order.split(), "var_name_to_prev_var_name"])
-    refuse_others(source, call, by_name, " ".join(names), others)
-    parts = [f"{new}{source.code(by_name[key])}" for key, new in names.items() if key in by_name]
+    by_name = known_arguments(source, call, WARM_START, unused="", lost="var_name_to_vocab_info")
+    parts = source.keywords(by_name, WARM_CARRIED)
     return f"{source.need(KERAS, 'WarmStart')}({', '.join(parts)})"
 
 
-_TPU_COLUMN = "categorical_column dimension combiner initializer max_sequence_length"
+_PLAIN_COLUMN = "categorical_column dimension combiner initializer"
+_TPU_COLUMN = f"{_PLAIN_COLUMN} max_sequence_length"
 _SHARED = (
     "categorical_columns dimension combiner initializer shared_embedding_collection_name "
     "max_sequence_lengths"
@@ -634,32 +599,28 @@ _STEPS = "key shape default_value dtype normalizer_fn"
 
 _FC = "feature_column"
 
+_CATEGORICAL: Mapping[str, Writer] = {
+    "categorical_column_with_identity": _preprocessing("Identity"),
+    "categorical_column_with_hash_bucket": _preprocessing("Hashed"),
+    "categorical_column_with_vocabulary_list": _vocabulary,
+    "categorical_column_with_vocabulary_file": _vocabulary_file,
+}
+"""The columns that there are of sequences, too."""
+
 WRITERS: dict[str, Writer] = {
-    f"{_FC}.categorical_column_with_identity": _preprocessing("Identity"),
-    f"{_FC}.sequence_categorical_column_with_identity": _preprocessing("Identity", True),
-    f"{_FC}.categorical_column_with_hash_bucket": _preprocessing("Hashed"),
-    f"{_FC}.sequence_categorical_column_with_hash_bucket": _preprocessing("Hashed", True),
-    f"{_FC}.categorical_column_with_vocabulary_list": _vocabulary(False),
-    f"{_FC}.sequence_categorical_column_with_vocabulary_list": _vocabulary(True),
-    f"{_FC}.categorical_column_with_vocabulary_file": _vocabulary_file(False),
-    f"{_FC}.sequence_categorical_column_with_vocabulary_file": _vocabulary_file(True),
+    **{f"{_FC}.{name}": writer for name, writer in _CATEGORICAL.items()},
+    **{f"{_FC}.sequence_{name}": _sequence(writer) for name, writer in _CATEGORICAL.items()},
     f"{_FC}.weighted_categorical_column": _preprocessing("Weighted"),
     f"{_FC}.crossed_column": _crossed,
-    f"{_FC}.bucketized_column": _with_function("bucketized_column", KERAS),
+    f"{_FC}.bucketized_column": _with_function("bucketized_column"),
     f"{_FC}.numeric_column": _numeric,
-    f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS, _STEPS),
-    f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec", KERAS),
-    "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver", KERAS),
-    f"{_FC}.indicator_column": _with_function("Indicator", KERAS),
-    f"{_FC}.embedding_column": _only(
-        "PlainEmbedding",
-        "categorical_column dimension combiner initializer",
-        "categorical_column dimension combiner initializer",
-    ),
-    "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN, _TPU_COLUMN),
-    "tpu.experimental.shared_embedding_columns": _only(
-        "shared_embedding_columns", _SHARED, _SHARED
-    ),
+    f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS),
+    f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec"),
+    "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver"),
+    f"{_FC}.indicator_column": _with_function("Indicator"),
+    f"{_FC}.embedding_column": _only("PlainEmbedding", _PLAIN_COLUMN),
+    "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN),
+    "tpu.experimental.shared_embedding_columns": _only("shared_embedding_columns", _SHARED),
     **dict.fromkeys(SCHEDULES, _schedule_at_step),
     "losses.mean_squared_error": _mean_of(
         "tf.reduce_mean(tf.square({predictions} - {labels}))", "labels predictions"
@@ -688,10 +649,10 @@ WRITERS: dict[str, Writer] = {
     ),
     "nn.in_top_k": _in_top_k,
     "pad": _by_name("tf.pad", "tensor paddings mode name constant_values"),
-    "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units", "num_units"),
+    "nn.rnn_cell.GRUCell": _only("GRUCell", "num_units"),
     "trainable_variables": _trainable_variables,
-    "losses.get_regularization_loss": _regularization_loss,
-    "losses.get_regularization_losses": _regularization_losses,
+    "losses.get_regularization_loss": _without_arguments("tf.add_n(self.losses)"),
+    "losses.get_regularization_losses": _LOSSES,
     "get_collection": _collection,
     "gradients": _gradients,
     "constant_initializer": _initializer("tf.constant_initializer", "value dtype"),

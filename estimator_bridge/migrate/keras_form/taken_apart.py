@@ -9,7 +9,6 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from estimator_bridge.migrate.keras_form.form import import_line
 from estimator_bridge.migrate.keras_form.program_text import global_names
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     LinkedModule,
@@ -17,7 +16,8 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     rename_definitions,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.syntax.import_statements import of_names
+from estimator_bridge.migrate.syntax.modules import Modules, written_module
 
 _MARK = re.compile(r'^"@@module (\d+)@@"\n', re.MULTILINE)
 _FUTURE = "from __future__ import annotations\n"
@@ -70,9 +70,9 @@ class _Part:
             if home is not None:
                 self._name_of(node, home, hidden)
         rename_definitions(source, self.old_names)
-        code = source.render(0, len(source.text))
+        code = source.rendered()
         lines = [*self._copied, *self._of_tensorflow(code, needed), *self._of_others(code)]
-        code = source.render(0, len(source.text))
+        code = source.rendered()
         if code.strip() == self.module.text.text.strip() and not lines:
             return self.module.text.text
         return _with_lines(code, lines, self.module.text.text)
@@ -107,7 +107,7 @@ class _Part:
         lines = ["import tensorflow as tf"] if "tf" in names else []
         for module in sorted(needed):
             used = sorted(names & {*needed[module]} - {*self.bound})
-            lines += [import_line(module, used)] if used else []
+            lines += [of_names(module, used)] if used else []
         return lines
 
     def _of_others(self, code: str) -> list[str]:
@@ -144,14 +144,14 @@ class _Part:
         """Has a statement import the names that are kept, and those wanted of the same module."""
         names = [_as_written(each) for each in kept]
         if isinstance(statement, ast.ImportFrom):
-            module = self._here.absolute("." * statement.level + (statement.module or ""))
+            module = self._here.absolute(written_module(statement))
             names += sorted(self._wanted.pop(module.rstrip("."), set()) - {*names})
         if not names:
             self._source.drop(statement)
         elif names != [_as_written(each) for each in statement.names]:
-            above = "." * getattr(statement, "level", 0) + (getattr(statement, "module", "") or "")
-            is_plain = isinstance(statement, ast.Import)
-            new = f"import {', '.join(names)}" if is_plain else import_line(above, names)
+            new = f"import {', '.join(names)}"
+            if isinstance(statement, ast.ImportFrom):
+                new = of_names(written_module(statement), names)
             self._source.replace(statement, new)
 
     def _written(self, module: str) -> str:

@@ -61,12 +61,6 @@ def refusals(legacy: LegacySpec) -> Iterator[str]:
 
 def changes() -> Iterator[dict[str, str]]:
     """Yields the fields of a `Change` for each step that a program adds to the layer."""
-    for setting, was, now, why in _BY_HAND:
-        yield {
-            "where": str(SPEC),
-            "setting": setting,
-            "was": was,
-            "now": now,
-            "why": why,
-            "effect": "by hand",
-        }
+    for each in _BY_HAND:
+        fields = dict(zip(("setting", "was", "now", "why"), each, strict=True))
+        yield {"where": str(SPEC), **fields, "effect": "by hand"}

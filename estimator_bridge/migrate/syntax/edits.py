@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable, Mapping
 
 import libcst as cst
 
@@ -19,9 +21,7 @@ class Edits:
         self._program = program
         self._source = source
         self._newline = "\r\n" if "\r\n" in source else "\n"
-        self._line_starts = [0]
-        for line in lines_of(source):
-            self._line_starts.append(self._line_starts[-1] + len(line))
+        self._line_starts = [*itertools.accumulate(map(len, lines_of(source)), initial=0)]
         self._replacements: dict[Span, str] = {}
 
     def span(self, node: cst.CSTNode) -> Span:
@@ -69,16 +69,29 @@ class Edits:
 
     def apply(self) -> str:
         """Returns the new text. A replacement inside of a longer one has no effect."""
-        parts, position = [], 0
-        # At the same offset insertions come first, then the longest replacement.
-        order = sorted(self._replacements, key=lambda span: (span[0], span[0] < span[1], -span[1]))
-        for start, end in order:
-            if start < position:
-                continue
-            new = self._replacements[start, end].replace("\r\n", "\n").replace("\n", self._newline)
-            parts += [self._source[position:start], new]
+        new = {
+            span: text.replace("\r\n", "\n").replace("\n", self._newline)
+            for span, text in self._replacements.items()
+        }
+        return spliced(self._source, new, (0, len(self._source)))
+
+
+def spliced(text: str, new: Mapping[Span, str | Callable[[], str]], within: Span) -> str:
+    """Returns a span of a text with replacements, but for those inside of longer ones.
+
+    Args:
+        new: what replaces each span, or what returns that.
+    """
+    position, last = within
+    inside = [span for span in new if position <= span[0] and span[1] <= last]
+    parts = []
+    # At the same offset insertions come first, then the longest replacement.
+    for start, end in sorted(inside, key=lambda span: (span[0], span[0] < span[1], -span[1])):
+        if start >= position:
+            code = new[start, end]
+            parts += [text[position:start], code if isinstance(code, str) else code()]
             position = end
-        return "".join([*parts, self._source[position:]])
+    return "".join([*parts, text[position:last]])
 
 
 def lines_of(text: str) -> list[str]:

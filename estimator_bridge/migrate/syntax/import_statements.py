@@ -117,14 +117,13 @@ def written(imported: Iterable[Imported]) -> Iterator[tuple[str, str]]:
         yield f"from {module} import {', '.join(text for text, _ in names)}", comments
 
 
-def of_names(module: str, names: Iterable[str]) -> str:
+def of_names(module: str, names: Sequence[str]) -> str:
     """Returns the import of names from a module, in several lines if one is too long."""
-    line = f"from {module} import {', '.join(sorted(names))}"
+    line = f"from {module} import {', '.join(names)}"
     if len(line) <= _WIDTH:
         return line
-    start = f"from {module} import ("
-    filled = textwrap.fill(", ".join(sorted(names)), _WIDTH - 4)
-    return f"{start}\n{textwrap.indent(filled, '    ')})"
+    filled = textwrap.fill(", ".join(names), _WIDTH - 4)
+    return f"from {module} import (\n{textwrap.indent(filled, '    ')})"
 
 
 def only(statement: ImportStatement, names: set[str], modules: Modules = ALONE) -> ImportStatement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 
@@ -45,3 +46,8 @@ class Modules:
 
 
 ALONE = Modules()
+
+
+def written_module(statement: ast.ImportFrom) -> str:
+    """Returns the module of an import as it is written, with the dots of a relative one."""
+    return "." * statement.level + (statement.module or "")

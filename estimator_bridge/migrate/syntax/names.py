@@ -42,12 +42,8 @@ def is_on_library(program: ParsedProgram) -> bool:
     return not uses_stock and any(f"{each.full}.".startswith(signs) for each in imported)
 
 
-def names_in(program: ParsedProgram) -> set[str]:
-    """Returns the names that a program binds, but for imports that are removed."""
-    return set(_names_in(program))
-
-
-def _names_in(program: ParsedProgram) -> Iterator[str]:
+def names_in(program: ParsedProgram) -> Iterator[str]:
+    """Yields the names that a program binds, but for imports that are removed."""
     for scope in set(program.scopes.values()):
         for assignment in scope.assignments if scope is not None else ():
             node = getattr(assignment, "node", None)

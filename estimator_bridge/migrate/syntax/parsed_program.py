@@ -179,6 +179,11 @@ def code_of(node: cst.CSTNode) -> str:
     return " ".join(cst.Module([]).code_for_node(node).split())
 
 
+def keyword_of(argument: cst.Arg) -> str:
+    """Returns the name that an argument is passed by; "" if it has none."""
+    return "" if argument.keyword is None else str(argument.keyword.value)
+
+
 def comment_lines(reasons: Collection[str]) -> list[cst.EmptyLine]:
     """Returns a line with a comment for each reason."""
     return [cst.EmptyLine(comment=cst.Comment(f"{MARK}{reason}.")) for reason in reasons]

@@ -28,7 +28,7 @@ class Removal:
         self.rules: dict[cst.CSTNode, str] = {}
         self.users: dict[cst.CSTNode, list[cst.CSTNode]] = {}
 
-    def removed_part(self, node: cst.CSTNode) -> cst.CSTNode | None:
+    def removed_part(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
         """Returns the outermost statement or argument that is removed with a node, if it is."""
         outermost, each = None, node
         while each is not None:
@@ -39,11 +39,7 @@ class Removal:
 
     def is_removed(self, node: cst.CSTNode | None) -> bool:
         """Returns whether a node is inside of something that is removed."""
-        while node is not None:
-            if node in self.arguments or node in self.reasons:
-                return True
-            node = self._program.parent(node)
-        return False
+        return self.removed_part(node) is not None
 
     def cause(self, statement: cst.CSTNode) -> str:
         """Returns why a statement is removed, with why that is which it depends on."""
@@ -81,6 +77,12 @@ class Removal:
                 for access in assignment.references:
                     why = f"It uses {name}, which is left out"
                     self.remove(access.node, why, cause=cause)
+
+    def remove_harmless(self, statement: cst.CSTNode, reason: str, rule: str) -> None:
+        """Removes a statement alone, which loses nothing."""
+        self.reasons[statement] = reason
+        self.rules[statement] = rule
+        self.harmless.add(statement)
 
     def _bound_names(self, statement: cst.CSTNode) -> list[tuple[str, metadata.Scope]]:
         """Returns the names that a statement binds, with their scopes."""
@@ -187,10 +189,7 @@ _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
 def _is_pure(expression: cst.CSTNode) -> bool:
     """Returns whether an expression only reads: it changes nothing and binds nothing."""
     effects = matchers.Await() | matchers.NamedExpr() | matchers.Yield()
-    names = [getattr(each.func, "attr", each.func) for each in _calls(expression)]
+    calls = matchers.findall(expression, matchers.Call())
+    names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)
     return reads and not matchers.findall(expression, effects)
-
-
-def _calls(expression: cst.CSTNode) -> list[cst.Call]:
-    return [*matchers.findall(expression, matchers.Call())]

@@ -10,7 +10,7 @@ import libcst as cst
 
 from estimator_bridge.migrate.rewrite_report import Line
 from estimator_bridge.migrate.syntax.edits import Edits, commented_out, lines_of
-from estimator_bridge.migrate.syntax.parsed_program import MARK, ParsedProgram
+from estimator_bridge.migrate.syntax.parsed_program import MARK, ParsedProgram, keyword_of
 from estimator_bridge.migrate.syntax.removal import Removal
 from estimator_bridge.migrate.tf2 import tf2_rules
 
@@ -38,13 +38,12 @@ class Comments:
             return
         statement = self._program.statement_of(call)
         remarks = dict.fromkeys(dropped, "")
-        for first, last, kept_before, kept_after in _runs(call.args, dropped):
-            run = call.args[_at(call, first) : _at(call, last) + 1]
+        for run, kept_before, kept_after in _runs(call.args, dropped):
             self._cut(run, kept_before, kept_after, remarks)
         self._removal.arguments.update(dropped)
         indent = self._edits.indentation(statement)
         for argument in dropped:
-            key = argument.keyword.value
+            key = keyword_of(argument)
             why = tf2_rules.ARGUMENTS.get(key, tf2_rules.NO_COUNTERPART)
             text = self._edits.text_of(argument)
             lines = lines_of(text)
@@ -118,12 +117,7 @@ class Comments:
         """Returns the first line of an argument, or of the comments above it."""
         line = self._program.line(argument)
         lowest = int(self._program.position(before).end.line) + 1 if before is not None else line
-        while line > lowest:
-            above = self._edits.text(*self._edits.lines(line - 1, line - 1)).strip()
-            if not above.startswith("#"):
-                break
-            line -= 1
-        return line
+        return self._first_with_comments(line, lowest)
 
     def write(self) -> list[Line]:
         """Writes all comments into the text; returns a line for each of them."""
@@ -176,14 +170,13 @@ class Comments:
 
     def _is_dropped(self, part: cst.CSTNode) -> bool:
         if isinstance(part, cst.Arg):
-            key = part.keyword.value if part.keyword is not None else ""
-            return tf2_rules.leaves_no_comment(tf2_rules.argument_rule(key))
+            return tf2_rules.leaves_no_comment(tf2_rules.argument_rule(keyword_of(part)))
         return self._leaves_no_comment(part)
 
-    def _first_with_comments(self, line: int) -> int:
+    def _first_with_comments(self, line: int, lowest: int = 1) -> int:
         """Returns the first of the lines of comments directly above a line, or the line."""
         while (
-            line > 1
+            line > lowest
             and self._edits.text(*self._edits.lines(line - 1, line - 1)).lstrip()[:1] == "#"
         ):
             line -= 1
@@ -212,21 +205,15 @@ def _wrapped(comment: str, indent: str) -> str:
     )
 
 
-def _at(call: cst.Call, argument: cst.Arg) -> int:
-    return [each is argument for each in call.args].index(True)
-
-
 def _runs(
     arguments: Sequence[cst.Arg], dropped: Collection[cst.Arg]
-) -> Iterator[tuple[cst.Arg, cst.Arg, cst.Arg | None, cst.Arg | None]]:
-    """Yields (first, last, the kept one before, the kept one behind) of runs of arguments."""
+) -> Iterator[tuple[list[cst.Arg], cst.Arg | None, cst.Arg | None]]:
+    """Yields runs of arguments, each with the kept one before, and that behind."""
     kept_before, run = None, []
-    for argument in arguments:
+    for argument in (*arguments, None):
         if argument in dropped:
             run.append(argument)
             continue
         if run:
-            yield run[0], run[-1], kept_before, argument
+            yield run, kept_before, argument
         kept_before, run = argument, []
-    if run:
-        yield run[0], run[-1], kept_before, None

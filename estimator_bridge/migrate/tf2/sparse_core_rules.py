@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import libcst as cst
 
 from estimator_bridge.legacy import parameters
-from estimator_bridge.migrate.syntax.parsed_program import code_of
+from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
 from estimator_bridge.settings.catalogue import ROWS, readers
@@ -98,7 +98,7 @@ def apply(tf2_edits: Tf2Edits, call: cst.Call, *, is_trainer: bool) -> None:
 
 def _add_arithmetic(tf2_edits: Tf2Edits, call: cst.Call) -> None:
     for each in call.args:
-        is_spec = each.keyword is not None and each.keyword.value == "embedding_config_spec"
+        is_spec = keyword_of(each) == "embedding_config_spec"
         if is_spec and tf2_edits.takes(call, _ADDED, RULES[_ADDED]):
             tf2_edits.edits.insert(tf2_edits.edits.span(each)[1], f", {ARITHMETIC}")
             why = "The numbers of SparseCores, on a host too"
@@ -141,7 +141,7 @@ def _arguments(call: cst.Call, name: str) -> Iterator[tuple[str, cst.CSTNode]]:
     names = [each.name for each in dataclasses.fields(of_class)] if of_class is not None else []
     for position, each in enumerate(call.args):
         if each.keyword is not None:
-            yield each.keyword.value, each.value
+            yield keyword_of(each), each.value
         elif not each.star and position < len(names):
             yield names[position], each.value
 

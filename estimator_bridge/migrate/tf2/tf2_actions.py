@@ -9,7 +9,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate.blockers import BRIDGE_FORM
-from estimator_bridge.migrate.syntax.parsed_program import code_of
+from estimator_bridge.migrate.syntax.parsed_program import code_of, keyword_of
 from estimator_bridge.migrate.syntax.quoted_names import QuotedName
 from estimator_bridge.migrate.tf2 import tf2_rules
 from estimator_bridge.migrate.tf2.comments import sentence
@@ -81,8 +81,8 @@ class Tf2Actions:
             why = f"the arguments of {name} are not known here, and not all are carried"
             add(call, "arguments-unpacked", why, "Write them in the call")
         for each in call.args:
-            if each.keyword is not None and each.keyword.value in rule.refused:
-                why = f"{name} without {each.keyword.value} would do something else"
+            if keyword_of(each) in rule.refused:
+                why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
         self.leave_out(call, name, lambda argument: not rule.carries(argument))
 
@@ -91,30 +91,24 @@ class Tf2Actions:
         dropped = [
             each
             for each in call.args
-            if each.keyword is not None
-            and is_dropped(each.keyword.value)
-            and self._takes_argument(call, each.keyword.value)
+            if (key := keyword_of(each))
+            and is_dropped(key)
+            and self._tf2_edits.takes(
+                call, tf2_rules.argument_rule(key), NameRule(Action.LEAVE_OUT)
+            )
         ]
         self._tf2_edits.comments.leave_out_arguments(call, name, dropped)
 
-    def _takes_argument(self, call: cst.Call, argument: str) -> bool:
-        rule_id = tf2_rules.argument_rule(argument)
-        return self._tf2_edits.takes(call, rule_id, NameRule(Action.LEAVE_OUT))
-
     def require_tables(self, call: cst.Call) -> None:
         """Refuses an estimator of a model without tables."""
-        by_keyword = {
-            each.keyword.value: code_of(each.value)
-            for each in call.args
-            if each.keyword is not None
-        }
+        by_keyword = {keyword_of(each): code_of(each.value) for each in call.args}
         if by_keyword.get(_TABLES, "None") == "None" and not any(each.star for each in call.args):
             why = tf2_rules.OTHERS["no-tables"].why
             self._tf2_edits.blockers.add(call, "no-tables", why, BRIDGE_FORM)
 
     def keep_quirks(self, call: cst.Call) -> None:
         """Has a spec keep the numbers of stock."""
-        named = {each.keyword.value for each in call.args if each.keyword is not None}
+        named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
             self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
             self._tf2_edits.say(call, "added", "", quirks.ARGUMENT, "keep-quirks", quirks.KEPT)
@@ -204,7 +198,7 @@ class Tf2Actions:
         call = self._program.parent(node)
         arguments = call.args if isinstance(call, cst.Call) and call.func is node else ()
         for each in arguments:
-            if each.keyword is not None and each.keyword.value == "tensor":
+            if keyword_of(each) == "tensor":
                 self._replace_by(call, each.value, rule_id, rule)
 
     def _replace_by(
@@ -213,10 +207,9 @@ class Tf2Actions:
         statement = self._program.statement_of(call)
         if _rebinds(statement, call, part):
             # Without the call the statement would have no effect.
-            removal, name = self._tf2_edits.removal, code_of(call.func).rpartition(".")[2]
-            removal.reasons[statement] = f"{name} is left out: {rule.why}"
-            removal.rules[statement] = rule_id
-            removal.harmless.add(statement)
+            name = code_of(call.func).rpartition(".")[2]
+            reason = f"{name} is left out: {rule.why}"
+            self._tf2_edits.removal.remove_harmless(statement, reason, rule_id)
             return
         (start, end), (inner_start, inner_end) = self._edits.span(call), self._edits.span(part)
         self._edits.replace(start, inner_start, "")
@@ -241,7 +234,7 @@ class Tf2Actions:
     def _replace_export(self, call: cst.Call, rule_id: str, rule: NameRule) -> None:
         """Keeps a call that exports a model for predictions; others are refused."""
         argument, mode = tf2_rules.EXPORTED_MODE
-        modes = [each for each in call.args if each.keyword and each.keyword.value == argument]
+        modes = [each for each in call.args if keyword_of(each) == argument]
         if any(not code_of(each.value).endswith(mode) for each in modes):
             self._tf2_edits.blockers.add(call, rule_id, rule.why)
             return

@@ -34,7 +34,7 @@ class Tf2Edits:
         self.imported: dict[str, set[str]] = {}
         self.left: set[str] = set()
         self._selected = selected
-        self._taken = names.names_in(program)
+        self._taken = set(names.names_in(program))
         self._lines: list[tuple[cst.CSTNode, Line]] = []
 
     def takes(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> bool:

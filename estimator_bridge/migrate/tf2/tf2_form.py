@@ -202,12 +202,9 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
         """Removes the assignment of a module of stock: its names are replaced where it is used."""
+        reason = f"{code_of(node)} is left out: its names are imported where they are used"
         statement = self._program.statement_of(node)
-        removal = self._tf2_edits.removal
-        reason = "its names are imported where they are used"
-        removal.reasons[statement] = f"{code_of(node)} is left out: {reason}"
-        removal.rules[statement] = "other-stock"
-        removal.harmless.add(statement)
+        self._tf2_edits.removal.remove_harmless(statement, reason, "other-stock")
 
     def _check_module(self, node: cst.CSTNode, full: str) -> None:
         """Refuses a module with names that have rules, if it is passed around."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax import import_statements, names
 from estimator_bridge.migrate.syntax.import_statements import ImportStatement
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
@@ -20,7 +21,7 @@ def has_stock(program: ParsedProgram, statement: cst.ImportFrom) -> bool:
     module = program.modules.absolute(imported.full)
     names_of = program.modules.names
     below = [full for name, full in names_of.items() if name.rpartition(".")[0] == module]
-    return any(each.partition(".")[0] in ("tensorflow", "tensorflow_estimator") for each in below)
+    return any(map(is_of_tensorflow, below))
 
 
 def remove(tf2_edits: Tf2Edits, statement: ImportStatement) -> None:
@@ -53,7 +54,7 @@ def insert(tf2_edits: Tf2Edits) -> list[str]:
     program, edits = tf2_edits.program, tf2_edits.edits
     statements = list(program.module.body)
     added = [
-        import_statements.of_names(module, bound)
+        import_statements.of_names(module, sorted(bound))
         for module, bound in sorted(tf2_edits.imported.items())
     ]
     lines = "".join(f"{each}\n" for each in added)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
-
-Text = Callable[[], str]
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    Text,
+    arguments,
+    returned_by,
+)
 
 NAMES = ("numpy_input_fn", "pandas_input_fn")
 
@@ -48,9 +50,7 @@ def _returned_by(source: Source, node: ast.expr) -> ast.Call | None:
     """Returns the call whose input function a call of a function of the program returns."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return None
-    function = source.function(node.func.id)
-    last = function.body[-1] if function is not None else None
-    return _call(source, last.value) if isinstance(last, ast.Return) else None
+    return _call(source, returned_by(source.function(node.func.id)))
 
 
 def _dataset(source: Source, call: ast.Call) -> Text:

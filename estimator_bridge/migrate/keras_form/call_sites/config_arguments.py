@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
-from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source, nodes_in
 
 _CARRIED = {"model_dir", "tf_random_seed", "save_checkpoints_steps", "keep_checkpoint_max"}
 _LEFT_OUT = {
@@ -56,10 +56,8 @@ def checkpoints_line(source: Source, site: Site, name: str) -> str:
     """Returns the statement that says which checkpoints a model keeps."""
     folder = model_dir(site)
     parts = [source.code(folder) if folder is not None else "None"]
-    if "save_checkpoints_steps" in site.config:
-        parts.append(f"save_steps={source.code(site.config['save_checkpoints_steps'])}")
-    if "keep_checkpoint_max" in site.config:
-        parts.append(f"max_to_keep={source.code(site.config['keep_checkpoint_max'])}")
+    options = "save_checkpoints_steps=save_steps keep_checkpoint_max=max_to_keep"
+    parts += source.keywords(site.config, options)
     return f"{name}.keep_checkpoints({', '.join(parts)})"
 
 
@@ -71,7 +69,7 @@ def model_dir(site: Site) -> ast.expr | None:
 def leave_out(source: Source, value: ast.expr) -> None:
     """Leaves out the value of an argument, and the parts that nothing else uses."""
     source.done.update(ast.walk(value))
-    for node in ast.walk(value):
-        if isinstance(node, ast.Name) and len(source.uses(node.id, source.tree)) == 1:
+    for node in nodes_in(value, ast.Name):
+        if len(source.uses(node.id, source.tree)) == 1:
             left_out = followed(source, node, is_used=False)
             source.done.update(ast.walk(left_out) if left_out is not None else ())

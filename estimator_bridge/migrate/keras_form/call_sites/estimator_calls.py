@@ -10,9 +10,10 @@ from estimator_bridge.migrate.keras_form.call_sites import config_arguments, war
 from estimator_bridge.migrate.keras_form.call_sites.sites import ESTIMATOR, Site, followed
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
-    arguments,
     bound_in,
     call_text,
+    is_none,
+    nodes_in,
 )
 
 _CARRIED = ("embedding_config_spec", "export_to_tpu", "export_to_cpu", "eval_on_tpu", "name")
@@ -28,11 +29,11 @@ class SiteWriter:
 
     # The estimator.
 
-    def write(self, arguments_of_model: Mapping[str, object]) -> None:
+    def write(self, arguments_of_model: Mapping[str, ast.expr]) -> None:
         """Replaces the statement that makes the estimator.
 
         Args:
-            arguments_of_model: code of the arguments of the class behind the embedding, by name.
+            arguments_of_model: the arguments of the class behind the embedding, by name.
         """
         source, site = self._source, self._site
         warm_start = warm_start_line.lines(source, site)
@@ -44,10 +45,8 @@ class SiteWriter:
         def write() -> str:
             indent = statement.col_offset
             pad = " " * indent
-            rest = [
-                f"{key}={value}" if str(value) != key else key
-                for key, value in arguments_of_model.items()
-            ]
+            codes = {key: source.code(value) for key, value in arguments_of_model.items()}
+            rest = [f"{key}={code}" if code != key else key for key, code in codes.items()]
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = config_arguments.seed_lines(source, site)
@@ -61,10 +60,7 @@ class SiteWriter:
             lines += warm_start()
             if isinstance(statement, ast.Return):
                 lines.append(f"return {site.name}")
-            text = "\n".join(
-                line if not number else pad + line for number, line in enumerate(lines)
-            )
-            return text
+            return f"\n{pad}".join(lines)
 
         source.replace(statement, write)
 
@@ -75,22 +71,17 @@ class SiteWriter:
         source, site = self._source, self._site
         cluster, master = site.config.get("cluster"), site.config.get("master")
         use_tpu = site.arguments.get("use_tpu")
-        if isinstance(cluster, ast.Name):
-            value = source.value_of(cluster)
-            if source.called(value or cluster).endswith(_RESOLVER):
-                cluster = followed(source, cluster)
+        if source.called(source.value_of(cluster)).endswith(_RESOLVER):
+            cluster = followed(source, cluster)
         if isinstance(cluster, ast.Name):
             return self._strategy_of_variable(cluster)
         if use_tpu is None or (isinstance(use_tpu, ast.Constant) and not use_tpu.value):
             return ""
-        resolver = (
-            source.code(cluster)
-            if cluster is not None
-            else (
-                f"{source.need(rules.TRAINING, _RESOLVER)}("
-                f"{source.code(master) if master is not None else repr('')})"
-            )
-        )
+        if cluster is not None:
+            resolver = source.code(cluster)
+        else:
+            address = "''" if master is None else source.code(master)
+            resolver = f"{source.need(rules.TRAINING, _RESOLVER)}({address})"
         source.need(rules.KERAS, "tpu_strategy")
         statement = source.statement_of(site.call)
         pad = " " * statement.col_offset
@@ -107,14 +98,14 @@ class SiteWriter:
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
         """Has the variable of the cluster hold the strategy."""
         source = self._source
-        for node in ast.walk(self._site.function):
-            if not isinstance(node, ast.Name) or node.id != cluster.id or node is cluster:
+        for node in nodes_in(self._site.function, ast.Name):
+            if node.id != cluster.id or node is cluster:
                 continue
             statement = source.statement_of(node)
             if isinstance(statement, ast.Assign) and bound_in(statement) == [cluster.id]:
                 source.replace(node, "strategy")
                 value = statement.value
-                if isinstance(value, ast.Constant) and value.value is None:
+                if is_none(value):
                     source.replace(value, "tf.distribute.get_strategy()")
                 elif source.called(value).endswith(_RESOLVER):
                     source.need(rules.KERAS, "tpu_strategy")
@@ -129,24 +120,21 @@ class SiteWriter:
         """Returns the code of the layer with the tables."""
         source = self._source
         spec = followed(source, self._site.arguments.get("embedding_config_spec"))
-        if source.called(spec or ast.Constant(None)) != "estimator.EmbeddingConfigSpec":
+        if source.called(spec) != "estimator.EmbeddingConfigSpec":
             source.problem(
                 *(self._site.call, "keras-spec", "its EmbeddingConfigSpec is not written out"),
                 "Write EmbeddingConfigSpec(...) where the TPUEstimator is made",
             )
             return lambda indent: ""
         assert isinstance(spec, ast.Call)
+        lost = (
+            "clipping_limit pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn"
+        )
         order = (
-            "feature_columns optimization_parameters clipping_limit "
-            "pipeline_execution_with_tensor_core experimental_gradient_multiplier_fn "
-            "feature_to_config_dict table_to_config_dict partition_strategy"
+            f"feature_columns optimization_parameters {lost} feature_to_config_dict "
+            "table_to_config_dict partition_strategy"
         )
-        by_name, others = arguments(spec, order.split())
-        carried = (
-            "feature_columns optimization_parameters feature_to_config_dict table_to_config_dict "
-            "partition_strategy"
-        )
-        rules.refuse_others(source, spec, by_name, carried, others)
+        by_name = rules.known_arguments(source, spec, order, unused="", lost=lost)
         if "partition_strategy" in by_name:
             source.notes.append(
                 (spec.lineno, "partition_strategy is left out: tables are in objects, not in parts")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
-from estimator_bridge.migrate.keras_form.program_text.source import Source, bound_in
+from estimator_bridge.migrate.keras_form.program_text.source import Source, bound_in, nodes_in
 
 
 class EstimatorNames:
@@ -101,21 +101,16 @@ class EstimatorNames:
         if isinstance(self._source.statement_of(site.call), ast.Return):
             return True
         names = self._assigned(site)
-        return any(
-            isinstance(node, ast.Return)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in names
-            for node in ast.walk(site.function)
-        )
+        values = [each.value for each in nodes_in(site.function, ast.Return)]
+        return any(isinstance(each, ast.Name) and each.id in names for each in values)
 
     def _calls_of_makers(self) -> Iterator[tuple[ast.AST, str, str]]:
         """Yields (function, variable, maker) where a function's result is assigned."""
-        for node in ast.walk(self._source.tree):
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                function = node.value.func
-                if isinstance(function, ast.Name) and function.id in self._makers:
-                    scope = self._source.function_of(node)
-                    yield from ((scope, name, function.id) for name in bound_in(node))
+        for node in nodes_in(self._source.tree, ast.Assign):
+            function = node.value.func if isinstance(node.value, ast.Call) else None
+            if isinstance(function, ast.Name) and function.id in self._makers:
+                scope = self._source.function_of(node)
+                yield from ((scope, name, function.id) for name in bound_in(node))
 
     def _new_names(self) -> dict[str, str]:
         """Returns the new names of variables: "model" where it can be told from the others."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from estimator_bridge.migrate.keras_form.call_sites import array_inputs
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
-from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
-
-Text = Callable[[], str]
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    Text,
+    names_in,
+    returned_by,
+)
 
 
 def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
@@ -59,17 +61,14 @@ def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
     function = source.function(name.id) if isinstance(name, ast.Name) else None
     if function is None or not isinstance(node, ast.Call):
         return function
-    last = function.body[-1]
-    returned = last.value if isinstance(last, ast.Return) else None
-    inner = returned.id if isinstance(returned, ast.Name) else ""
-    return source.function(inner, function)
+    returned = returned_by(function)
+    return source.function(returned.id if isinstance(returned, ast.Name) else "", function)
 
 
 def _followed(source: Source, node: ast.expr) -> ast.expr:
     """Returns the value that a name is assigned once in its function; another node as it is."""
-    if isinstance(node, ast.Name) and source.function(node.id) is None:
-        return source.value_of(node) or node
-    return node
+    is_function = isinstance(node, ast.Name) and source.function(node.id) is not None
+    return node if is_function else source.value_of(node) or node
 
 
 def _is_partial(source: Source, node: ast.expr) -> bool:
@@ -91,8 +90,7 @@ def _of_partial(source: Source, call: ast.Call) -> Text:
 
 def _check_returns(source: Source, function: ast.FunctionDef) -> None:
     """Refuses a function that returns tensors, and no dataset."""
-    last = function.body[-1]
-    if isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple):
+    if isinstance(returned_by(function), ast.Tuple):
         source.problem(
             *(function, "keras-input-fn", "it returns tensors and not a dataset"),
             "Return a tf.data.Dataset of (features, labels)",

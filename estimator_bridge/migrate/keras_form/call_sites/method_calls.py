@@ -19,18 +19,15 @@ from estimator_bridge.migrate.keras_form.call_sites.spec_exporters import Export
 from estimator_bridge.migrate.keras_form.call_sites.training_hooks import TrainingHooks
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
-    arguments,
     call_text,
+    is_none,
+    nodes_in,
 )
-
-Text = Callable[[], str]
 
 _DEFAULT_STEPS = "100"
 """The batches that an EvalSpec without `steps` evaluates."""
 
 _WIDTH = 100
-
-_TRAIN = ("input_fn", "hooks", "steps", "max_steps", "saving_listeners")
 
 
 class CallWriter:
@@ -45,8 +42,8 @@ class CallWriter:
         """Replaces the calls of the estimators' methods."""
         source = self._source
         self._names.rename_makers()
-        for node in ast.walk(source.tree):
-            if not isinstance(node, ast.Name) or not self._turn_to(node):
+        for node in nodes_in(source.tree, ast.Name):
+            if not self._turn_to(node):
                 continue
             source.replace(node, self._site.name)
             if isinstance(node.ctx, ast.Store) or self._names.is_returned(node):
@@ -60,10 +57,9 @@ class CallWriter:
                     *(node, "keras-estimator", "the estimator is passed around"),
                     "Call its methods where it is made, or migrate to the tf2 form",
                 )
-        for node in ast.walk(source.tree):
-            if source.called(node) == "estimator.train_and_evaluate":
-                assert isinstance(node, ast.Call)
-                self._train_and_evaluate(node)
+        for call in nodes_in(source.tree, ast.Call):
+            if source.called(call) == "estimator.train_and_evaluate":
+                self._train_and_evaluate(call)
 
     def _turn_to(self, node: ast.AST) -> bool:
         """Returns whether a node is the name of an estimator, which the next call is of."""
@@ -89,30 +85,30 @@ class CallWriter:
         if name not in writers:
             self._source.problem(
                 *(call, "keras-estimator-method", f"{name} has no counterpart"),
-                "Do without it, or migrate to the tf2 form",
+                rules.WITHOUT_IT,
             )
             return
         writers[name](call)
 
     def _train(self, call: ast.Call) -> None:
-        by_name, others = arguments(call, _TRAIN)
-        rules.refuse_others(self._source, call, by_name, " ".join(_TRAIN), others)
+        names = "input_fn hooks steps max_steps saving_listeners"
+        by_name = rules.known_arguments(self._source, call, names, unused="")
         listeners = by_name.get("saving_listeners")
         training_hooks.refuse_all(self._source, listeners, "listeners of checkpoints")
         hooks = TrainingHooks(self._source, self._site, by_name.get("hooks"))
-        self._write(call, "fit", by_name, "train_batch_size", ("steps", "max_steps"), hooks)
+        self._write(call, "fit", by_name, "train_batch_size", "steps max_steps", hooks)
 
     def _evaluate(self, call: ast.Call) -> None:
-        by_name, others = arguments(call, ["input_fn", "steps", "hooks", "checkpoint_path", "name"])
-        rules.refuse_others(self._source, call, by_name, "input_fn steps name hooks", others)
+        names, lost = "input_fn steps hooks checkpoint_path name", "checkpoint_path"
+        by_name = rules.known_arguments(self._source, call, names, unused="", lost=lost)
         training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of evaluations")
-        self._write(call, "evaluate", by_name, "eval_batch_size", ("steps",))
+        self._write(call, "evaluate", by_name, "eval_batch_size", "steps")
 
     def _predict(self, call: ast.Call) -> None:
-        by_name, others = arguments(call, ["input_fn", "predict_keys", "hooks"])
-        rules.refuse_others(self._source, call, by_name, "input_fn hooks", others)
+        names, lost = "input_fn predict_keys hooks", "predict_keys"
+        by_name = rules.known_arguments(self._source, call, names, unused="", lost=lost)
         training_hooks.refuse_all(self._source, by_name.get("hooks"), "hooks of predictions")
-        self._write(call, "predictions", by_name, "predict_batch_size", ())
+        self._write(call, "predictions", by_name, "predict_batch_size")
 
     def _write(
         self,
@@ -120,7 +116,7 @@ class CallWriter:
         method: str,
         by_name: Mapping[str, ast.expr],
         size: str,
-        keys: tuple[str, ...],
+        options: str = "",
         hooks: TrainingHooks | None = None,
     ) -> None:
         source = self._source
@@ -130,7 +126,7 @@ class CallWriter:
         called = f"{self._site.name}.{method}"
 
         def write() -> str:
-            parts = [f"{key}={source.code(by_name[key])}" for key in keys if key in by_name]
+            parts = source.keywords(by_name, options) if options else []
             if hooks is not None:
                 column = self._column(call)
                 parts += [*hooks.options(), *_listed(hooks.callbacks(column + 4), column)]
@@ -163,21 +159,18 @@ class CallWriter:
                 "Write TrainSpec(...) and EvalSpec(...) in the call",
             )
             return
+        orders = (
+            "input_fn max_steps hooks saving_listeners",
+            "input_fn steps name hooks exporters",
+        )
         train, evaluation = (
             rules.known_arguments(source, spec, names, "input_fn", "start_delay_secs throttle_secs")  # type: ignore[arg-type]
-            for spec, names in zip(
-                specs,
-                (
-                    "input_fn max_steps hooks saving_listeners",
-                    "input_fn steps name hooks exporters",
-                ),
-                strict=True,
-            )
+            for spec, names in zip(specs, orders, strict=True)
         )
         training_hooks.refuse_all(source, evaluation.get("hooks"), "hooks of evaluations")
         listeners = train.get("saving_listeners")
         training_hooks.refuse_all(source, listeners, "listeners of checkpoints")
-        is_named = not _is_none(evaluation.get("name"))
+        is_named = not is_none(evaluation.get("name"))
         evaluates = self._evaluates(train)
         hooks = TrainingHooks(source, site, train.get("hooks"), evaluates and not is_named)
         exporters = Exporters(source, site, evaluation.get("exporters"), evaluates, is_named)
@@ -192,10 +185,7 @@ class CallWriter:
         def write() -> str:
             limit = source.code(steps) if steps is not None else _DEFAULT_STEPS
             column = statement.col_offset
-            parts = [data()]
-            parts += (
-                [f"max_steps={source.code(train['max_steps'])}"] if "max_steps" in train else []
-            )
+            parts = [data(), *source.keywords(train, "max_steps")]
             parts += [*hooks.options(), f"validation_data={test()}", f"validation_steps={limit}"]
             callbacks = [
                 *hooks.callbacks(column + 8),
@@ -216,17 +206,15 @@ class CallWriter:
         """Returns whether a training evaluates each checkpoint when it is written."""
         has_folder = config_arguments.model_dir(self._site) is not None
         has_period = "save_checkpoints_steps" in self._site.config
-        return has_folder and has_period and not _is_none(train.get("max_steps"))
+        return has_folder and has_period and not is_none(train.get("max_steps"))
 
     # Exports.
 
     def _export(self, call: ast.Call) -> None:
         source = self._source
-        order = "export_dir_base serving_input_receiver_fn assets_extra as_text checkpoint_path"
-        by_name, others = arguments(call, order.split())
-        rules.refuse_others(
-            source, call, by_name, "export_dir_base serving_input_receiver_fn", others
-        )
+        lost = "assets_extra as_text checkpoint_path"
+        names = f"export_dir_base serving_input_receiver_fn {lost}"
+        by_name = rules.known_arguments(source, call, names, unused="", lost=lost)
         receiver = by_name["serving_input_receiver_fn"]
         serving_receivers.check_receiver(source, call, receiver)
         name = self._site.name
@@ -249,7 +237,3 @@ def _listed(callbacks: list[str], column: int) -> list[str]:
     pad = " " * (column + 4)
     inner = f",\n{pad}".join(callbacks)
     return [f"callbacks=[\n{pad}{inner}]"]
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return node is None or (isinstance(node, ast.Constant) and node.value is None)

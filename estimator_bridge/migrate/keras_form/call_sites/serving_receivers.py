@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import ast
-import functools
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import input_functions
-from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    names_in,
+    returned_by,
+)
 
 _PARSING = "estimator.build_parsing_serving_input_receiver_fn"
 
 
 def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
     """Writes the receiver function of an export; adds a problem if it is none of placeholders."""
-    made_by = source.value_of(receiver) if isinstance(receiver, ast.Name) else receiver
-    if made_by is not None and source.called(made_by) == _PARSING:
+    if source.called(source.value_of(receiver)) == _PARSING:
         return
     function = input_functions.function_of(source, receiver)
     if function is None or not write_receiver(source, function):
@@ -27,8 +29,7 @@ def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
 
 def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
     """Has a receiver function return TensorSpecs, and the function from tensors to features."""
-    last = function.body[-1]
-    call = last.value if isinstance(last, ast.Return) else None
+    call = returned_by(function)
     if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
         return False
     by_name = rules.known_arguments(source, call, "features receiver_tensors")
@@ -45,7 +46,7 @@ def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
             source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
         return True
     if isinstance(received, ast.Dict):
-        return _write_several(source, function, received, features, call)
+        return _write_several(source, function, received, features)
     return False
 
 
@@ -56,11 +57,7 @@ def _is_of(call: ast.Call, name: str) -> bool:
 
 
 def _write_several(
-    source: Source,
-    function: ast.FunctionDef,
-    received: ast.Dict,
-    features: ast.expr,
-    call: ast.Call,
+    source: Source, function: ast.FunctionDef, received: ast.Dict, features: ast.expr
 ) -> bool:
     """Writes the input specs and the serving function for a receiver with named placeholders."""
     names = [each.id for each in received.values if isinstance(each, ast.Name)]
@@ -73,21 +70,19 @@ def _write_several(
         if not isinstance(each, ast.Expr) and names_in(each) & {*names}
     ]
     pad = " " * (function.col_offset + 2)
-    for each in later:
-        source.done.add(each)
-    texts = [functools.partial(source.block, each, len(pad) + 2) for each in later]
+    source.done.update(later)
     taken = "".join(
         f"{pad}  {name} = received[{key!r}]\n" for name, key in zip(names, keys, strict=True)
     )
     last = function.body[-1]
 
     def write() -> str:
-        body = "".join(text() for text in texts)
+        body = "".join(source.block(each, len(pad) + 2) for each in later)
         return (
             f"\n{pad}def to_features(received):\n{taken}{body}{pad}  return "
             f"{source.code(features)}\n\n{pad}return {source.code(received)}, to_features\n"
         )
 
-    first = source.lines(later[0])[0] if later else source.lines(last)[0]
+    first, _ = source.lines([*later, last][0])
     source.replace_span(first, source.lines(last)[1], write)
     return True

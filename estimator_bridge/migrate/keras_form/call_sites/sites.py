@@ -12,7 +12,14 @@ from estimator_bridge.migrate.keras_form.canned_estimators import (
     canned,
     class_name,
 )
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, bound_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    bound_in,
+    is_none,
+    method_of,
+    nodes_in,
+)
 
 ESTIMATOR = (
     "model_fn model_dir config params use_tpu train_batch_size eval_batch_size predict_batch_size"
@@ -47,24 +54,26 @@ def find(source: Source) -> list[Site]:
 
     The list is empty then.
     """
-    calls = [node for node in ast.walk(source.tree) if _is_estimator(source, node)]
-    refused = [node for node in ast.walk(source.tree) if class_name(source, node) in NOT_CARRIED]
-    for node in refused:
+    all_calls = [*nodes_in(source.tree, ast.Call)]
+    calls = [each for each in all_calls if _is_estimator(source, each)]
+    refused = [each for each in all_calls if class_name(source, each) in NOT_CARRIED]
+    for each in refused:
         source.problem(
-            *(node, "keras-estimator-class", "its model is not carried"),
+            *(each, "keras-estimator-class", "its model is not carried"),
             "Leave it out, or migrate to the bridge form",
         )
     is_one = len(calls) == 1 or (calls and not any(canned(source, each) for each in calls))
     if not is_one:
         if not refused or calls:
-            node = calls[1] if calls else source.tree
+            place = calls[1] if calls else source.tree
+            count = f"{len(calls)} TPUEstimators" if calls else "no TPUEstimator"
             source.problem(
-                *(node, "keras-estimators", _count(len(calls))),
+                *(place, "keras-estimators", f"the program makes {count}"),
                 "Make one, in one place, by its name below `tf.estimator`, or migrate to the tf2 "
                 "form",
             )
         return []
-    return [_site(source, each) for each in calls if isinstance(each, ast.Call)]
+    return [_site(source, each) for each in calls]
 
 
 def _site(source: Source, call: ast.Call) -> Site:
@@ -74,10 +83,6 @@ def _site(source: Source, call: ast.Call) -> Site:
     if kind is not None:
         by_name = {kind.shared_name(key): value for key, value in by_name.items()}
     return Site(call, by_name, config, source.function_of(call), kind)
-
-
-def _count(number: int) -> str:
-    return f"the program makes {number or 'no'} TPUEstimator{'s' if number else ''}"
 
 
 def _is_estimator(source: Source, node: ast.AST) -> bool:
@@ -96,25 +101,18 @@ def _config(source: Source, config: ast.expr | None) -> dict[str, ast.expr]:
     """Returns the arguments of a RunConfig by name; adds a problem if they are not known."""
     config = followed(source, config)
     replaced: dict[str, ast.expr] = {}
-    while (before := _replaced_config(config)) is not None:
+    while method_of(config) == "replace":
         assert isinstance(config, ast.Call)
         replaced = all_arguments(source, config, []) | replaced
-        config = followed(source, before)
+        config = followed(source, config.func.value)  # type: ignore[attr-defined]
     if isinstance(config, ast.Call) and source.called(config).endswith("RunConfig"):
         return all_arguments(source, config, ["model_dir"]) | replaced
-    if config is not None and not (isinstance(config, ast.Constant) and config.value is None):
+    if config is not None and not is_none(config):
         source.problem(
             *(config, "keras-config", "what the estimator's config says is not known here"),
             "Write RunConfig(...) where the estimator is made",
         )
     return {}
-
-
-def _replaced_config(config: ast.expr | None) -> ast.expr | None:
-    """Returns the config whose `replace` makes a config."""
-    if isinstance(config, ast.Call) and isinstance(config.func, ast.Attribute):
-        return config.func.value if config.func.attr == "replace" else None
-    return None
 
 
 def all_arguments(source: Source, call: ast.Call, order: Sequence[str]) -> dict[str, ast.expr]:
@@ -142,11 +140,7 @@ def followed(source: Source, node: ast.expr | None, is_used: bool = True) -> ast
     if not isinstance(node, ast.Name):
         return node
     for scope in dict.fromkeys([source.function_of(node), source.tree]):
-        assignments = [
-            each
-            for each in ast.walk(scope)
-            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]
-        ]
+        assignments = [each for each in nodes_in(scope, ast.Assign) if bound_in(each) == [node.id]]
         if assignments and (scope is not source.tree or len(assignments) == 1):
             source.drop(assignments[0])
             if is_used:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments, serving_receivers
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
-from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
+from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text, is_none
 
-Text = Callable[[], str]
 AtColumn = Callable[[int], str]
 """Returns code in a statement at a column."""
 
@@ -50,10 +49,10 @@ class Exporters:
         self._evaluates, self._is_named = evaluates, is_named
         self.at_end: list[AtColumn] = []
         self.callbacks: list[AtColumn] = []
-        exporters = None if node is None else followed(source, node)
-        listed = isinstance(exporters, (ast.List, ast.Tuple))
-        for each in exporters.elts if listed else [exporters]:  # type: ignore[union-attr]
-            if each is not None and not (isinstance(each, ast.Constant) and each.value is None):
+        exporters = followed(source, node)
+        is_list = isinstance(exporters, (ast.List, ast.Tuple))
+        for each in exporters.elts if is_list else [exporters]:  # type: ignore[union-attr]
+            if each is not None and not is_none(each):
                 self._read(each)
 
     def _read(self, node: ast.expr) -> None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
 
 _TABLE = (
     "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
@@ -27,9 +27,7 @@ def write(source: Source) -> None:
 
 def _values(source: Source, name: str) -> Iterator[tuple[ast.Dict, ast.expr | None, ast.Call]]:
     """Yields dicts with their keys and the calls of a class of stock that are their values."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Dict):
-            continue
+    for node in nodes_in(source.tree, ast.Dict):
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(value, ast.Call) and source.called(value) == f"tpu_embedding.{name}":
                 yield node, key, value
@@ -43,8 +41,8 @@ def _variable_of(source: Source, node: ast.Dict) -> str:
 
 
 def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
-    by_name = rules.known_arguments(source, call, _TABLE, "vocabulary_size dimension")
-    rules.refuse_others(source, call, by_name, _TABLE.replace("hot_id_replication ", ""), [])
+    required = "vocabulary_size dimension"
+    by_name = rules.known_arguments(source, call, _TABLE, required, lost="hot_id_replication")
     source.done.update((call, *ast.walk(call.func)))
     optimizer, function = by_name.get("optimization_parameters"), by_name.get("learning_rate_fn")
     if isinstance(optimizer, ast.Call):
@@ -64,12 +62,8 @@ def _write_table(source: Source, key: ast.expr | None, call: ast.Call) -> None:
         optimizer_code = "None" if optimizer is None else source.code(optimizer)
         if isinstance(optimizer, ast.Call):
             optimizer_code = rules.table_optimizer(source, optimizer, rate)
-        size = [source.code(by_name[each]) for each in ("vocabulary_size", "dimension")]
-        rest = [
-            f"{each}={source.code(by_name[each])}"
-            for each in ("initializer", "combiner")
-            if each in by_name
-        ]
+        size = [source.code(by_name[each]) for each in required.split()]
+        rest = source.keywords(by_name, "initializer combiner")
         name = source.code(key) if key is not None else "None"
         pad = " " * (column + 8)
         settings = ", ".join([*size, *rest])
@@ -91,14 +85,10 @@ def _write_feature(source: Source, key: ast.expr | None, call: ast.Call, tables:
         )
         return
     new = source.need(rules.KERAS, "id_column")
-    rest = [
-        (each, by_name[each]) for each in ("max_sequence_length", "weight_key") if each in by_name
-    ]
-    source.replace(
-        call,
-        lambda: (
-            f"{new}({source.code(key)}, {tables}[{source.code(table)}]"
-            + "".join(f", {name}={source.code(value)}" for name, value in rest)
-            + ")"
-        ),
-    )
+
+    def write_call() -> str:
+        parts = [source.code(key), f"{tables}[{source.code(table)}]"]
+        parts += source.keywords(by_name, "max_sequence_length weight_key")
+        return f"{new}({', '.join(parts)})"
+
+    source.replace(call, write_call)

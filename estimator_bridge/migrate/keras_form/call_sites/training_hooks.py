@@ -5,27 +5,27 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
     arguments,
     bound_in,
     call_text,
+    is_none,
+    nodes_in,
+    renamed,
 )
-
-Text = Callable[[], str]
-Arguments = Mapping[str, ast.expr]
 
 _LOSS = re.compile(r"(\w+/)*weighted_loss/(value|Sum)(:0)?")
 """The names of the loss in the graphs of canned estimators."""
 _STEP = re.compile(r"global_step(:0)?")
 
 _STOPS = "min_steps run_every_secs run_every_steps"
-_INTERVALS = {"run_every_secs": "every_secs", "run_every_steps": "every_steps"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,8 @@ class HookRow:
 
     Attributes:
         names: its arguments in order.
-        carried: those that the callback has, each with its new name behind a "=" if that differs.
+        carried: those that the callback has, each with its new name behind a "=" if that differs;
+            the first may have none.
         callback: of `tf2_engine.keras`; "" is `tf.keras.callbacks.TensorBoard`.
         dropped: arguments that say nothing to the callback.
         required: those without which there is no callback.
@@ -53,12 +54,6 @@ class HookRow:
     default: str = ""
     note: str = ""
     evaluates: bool = False
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        """The new names of arguments by the old ones; "" is the first, which has none."""
-        pairs = (each.partition("=") for each in self.carried.split())
-        return {old: new if is_other else old for old, is_other, new in pairs}
 
 
 def _stop(callback: str, limit: str) -> HookRow:
@@ -204,11 +199,7 @@ class TrainingHooks:
     def _text(self, call: ast.Call, row: HookRow, is_in_list: bool) -> str:
         source = self._source
         by_name, _ = arguments(call, row.names.split())
-        parts = []
-        for old, new in row.new_names.items():
-            if old in by_name:
-                code = source.code(by_name[old])
-                parts.append(f"{new}={code}" if new else code)
+        parts = source.keywords(by_name, row.carried)
         is_given = any(part.startswith(f"{row.default.partition('=')[0]}=") for part in parts)
         parts += [row.default] if row.default and not is_given else []
         parts += row.options.split()
@@ -220,10 +211,9 @@ class TrainingHooks:
         """Adds the problems of a hook that a callback would not be the same as."""
         source, row = self._source, HOOKS[name]
         by_name = rules.known_arguments(source, call, row.names, row.required)
-        known = {*row.new_names, *row.dropped.split()}
+        known = {*renamed(row.carried), *row.dropped.split()}
         for key, value in by_name.items():
-            is_none = isinstance(value, ast.Constant) and value.value is None
-            if key not in known and not is_none:
+            if key not in known and not is_none(value):
                 why = f"its argument {key} is not carried"
                 source.problem(value, "keras-hook", f"{name}: {why}", f"Do without {key}")
             elif key in row.dropped.split():
@@ -279,7 +269,7 @@ def elements(source: Source, node: ast.expr | None) -> list[ast.expr]:
     """Returns the elements of a list in the program; adds a problem if they are not known."""
     if isinstance(node, ast.Name) and len(source.uses(node.id, source.function_of(node))) == 1:
         node = followed(source, node)
-    if node is None or (isinstance(node, ast.Constant) and node.value is None):
+    if node is None or is_none(node):
         return []
     if isinstance(node, (ast.List, ast.Tuple)):
         return list(node.elts)
@@ -304,8 +294,7 @@ def refuse_all(source: Source, node: ast.expr | None, what: str) -> None:
 def _made_by(source: Source, node: ast.expr) -> ast.expr:
     """Returns the value of a name, of which the last one counts; another node as it is."""
     if isinstance(node, ast.Name):
-        for each in ast.walk(source.function_of(node)):
-            if isinstance(each, ast.Assign) and bound_in(each) == [node.id]:
+        for each in nodes_in(source.function_of(node), ast.Assign):
+            if bound_in(each) == [node.id]:
                 return each.value
-        return source.value_of(node) or node
-    return node
+    return source.value_of(node) or node

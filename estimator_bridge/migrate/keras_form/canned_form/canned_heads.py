@@ -188,47 +188,39 @@ class MultiHeadWriter:
         return f"{_MULTI_HEAD}({', '.join(parts)})"
 
 
-class SequenceHeadWriter:
+class SequenceHeadWriter(HeadWriter):
     """Writes a head of every step of sequences.
 
     Args:
-        head: that of a step.
+        kind, by_name, is_v1: of the head of a step.
         mask_key: the key of predictions with the steps that there are, if it is given.
     """
 
-    def __init__(self, source: Source, head: HeadWriter, mask_key: ast.expr | None) -> None:
-        self._source, self._head, self._mask_key = source, head, mask_key
+    def __init__(
+        self,
+        source: Source,
+        kind: str,
+        by_name: Mapping[str, ast.expr],
+        is_v1: bool,
+        mask_key: ast.expr | None,
+    ) -> None:
+        super().__init__(source, kind, by_name, is_v1)
+        self._mask_key = [] if mask_key is None else [mask_key]
         source.need(rules.KERAS, "SequenceHead")
-
-    @property
-    def units(self) -> str:
-        """The code of how many logits a step has."""
-        return self._head.units
-
-    @property
-    def needs_features(self) -> bool:
-        """Whether a loss may depend on features."""
-        return self._head.needs_features
-
-    @property
-    def scope(self) -> str:
-        """The scope of the variables of optimizers in checkpoints."""
-        return self._head.scope
 
     @property
     def nodes(self) -> list[ast.expr]:
         """The arguments of the head."""
-        return self._head.nodes + ([] if self._mask_key is None else [self._mask_key])
+        return [*super().nodes, *self._mask_key]
 
     def text(self, column: int, prefix: str) -> str:
         """Returns the code of the head in a statement at a column, behind a prefix."""
-        parts = [self._head.text(column + 4, "")]
-        if self._mask_key is not None:
-            parts.append(self._source.code_at(self._mask_key, column))
+        mask_key = [self._source.code_at(each, column) for each in self._mask_key]
+        parts = [super().text(column + 4, ""), *mask_key]
         return call_text("SequenceHead", parts, column, prefix)
 
 
-Writer = HeadWriter | MultiHeadWriter | SequenceHeadWriter
+Writer = HeadWriter | MultiHeadWriter
 
 
 def read(source: Source, site: Site) -> Writer:
@@ -239,15 +231,21 @@ def read(source: Source, site: Site) -> Writer:
     canned = site.canned
     assert canned is not None
     if canned.name.endswith("Estimator"):
-        _check_no_steps(source, site)
+        if _has_steps(site):  # Its head is one of sequences, which no program can name.
+            source.problem(
+                *(site.arguments["return_sequences"], "keras-estimator-class"),
+                "the head of an RNNEstimator with return_sequences is a private one",
+                "Use an RNNClassifier, or migrate to the bridge form",
+            )
         writer = _writer_of(source, site.arguments.pop("head", None), canned)
         return writer or HeadWriter(source, "RegressionHead", {}, canned.is_v1)
     names = [key for key in _OF_ESTIMATOR.split() if key in site.arguments]
     by_name = {key: site.arguments.pop(key) for key in names}
     kind = _kind(source, by_name, canned)
-    head = HeadWriter(source, kind, by_name, canned.is_v1)
     mask_key = site.arguments.pop("sequence_mask", None)
-    return SequenceHeadWriter(source, head, mask_key) if _has_steps(site) else head
+    if _has_steps(site):
+        return SequenceHeadWriter(source, kind, by_name, canned.is_v1, mask_key)
+    return HeadWriter(source, kind, by_name, canned.is_v1)
 
 
 def _has_steps(site: Site) -> bool:
@@ -256,24 +254,12 @@ def _has_steps(site: Site) -> bool:
     return isinstance(node, ast.Constant) and bool(node.value)
 
 
-def _check_no_steps(source: Source, site: Site) -> None:
-    """Refuses an estimator whose head is one of sequences, which no program can name."""
-    if _has_steps(site):
-        source.problem(
-            *(site.arguments["return_sequences"], "keras-estimator-class"),
-            "the head of an RNNEstimator with return_sequences is a private one",
-            "Use an RNNClassifier, or migrate to the bridge form",
-        )
-
-
 def _kind(source: Source, by_name: dict[str, ast.expr], canned: Canned) -> str:
     """Returns the head of a classifier or a regressor."""
     if canned.name.endswith("Regressor"):
         return "RegressionHead"
     count = by_name.get("n_classes")
-    if count is not None and not isinstance(count, ast.Constant):
-        way_out = "Write the number into the call"
-        source.problem(count, "keras-argument", "the value of n_classes decides", way_out)
+    source.need_constant(count, "keras-argument", "n_classes", "number")
     if count is None or (isinstance(count, ast.Constant) and count.value == 2):
         by_name.pop("n_classes", None)
         return "BinaryClassHead"
@@ -296,14 +282,12 @@ def _writer_of(source: Source, argument: ast.expr | None, canned: Canned) -> Wri
     if name not in HEADS:
         _refused(source, argument)
         return None
-    by_name = all_arguments(source, head, HEADS[name].arguments.split())
-    _check_arguments(source, by_name, HEADS[name].arguments.split())
+    by_name = _carried(source, head, HEADS[name].arguments.split())
     return HeadWriter(source, name, by_name, canned.is_v1)
 
 
 def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
-    by_name = all_arguments(source, head, ["heads", "head_weights"])
-    _check_arguments(source, by_name, ["heads", "head_weights"])
+    by_name = _carried(source, head, ["heads", "head_weights"])
     heads = followed(source, by_name.get("heads"))
     if not isinstance(heads, (ast.List, ast.Tuple)):
         _refused(source, by_name.get("heads", head))
@@ -318,10 +302,12 @@ def _several(source: Source, head: ast.Call, canned: Canned) -> Writer | None:
     return MultiHeadWriter(source, known, by_name.get("head_weights"))
 
 
-def _check_arguments(source: Source, by_name: Mapping[str, ast.expr], known: list[str]) -> None:
-    for key, node in by_name.items():
-        if key not in known:
-            config_arguments.refuse(source, node, key)
+def _carried(source: Source, head: ast.Call, known: list[str]) -> dict[str, ast.expr]:
+    """Returns the arguments of a head by name; refuses those that are not known."""
+    by_name = all_arguments(source, head, known)
+    for key in by_name.keys() - known:
+        config_arguments.refuse(source, by_name[key], key)
+    return by_name
 
 
 def _refused(source: Source, node: ast.expr) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
@@ -13,12 +13,13 @@ from estimator_bridge.migrate.keras_form.canned_form.canned_optimizers import Ca
 from estimator_bridge.migrate.keras_form.canned_form.canned_recurrent import RecurrentWriter
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
     bound_in,
     call_text,
+    is_none,
     names_in,
+    parameters_of,
 )
-
-Text = Callable[[], str]
 
 _COLUMNS = (
     *("linear_feature_columns", "dnn_feature_columns"),
@@ -92,7 +93,7 @@ class CannedModelWriter:
     def _columns(self, name: str) -> Text | None:
         """Returns the code of an argument with columns in `__init__`; None without it."""
         node = self._site.arguments.get(name)
-        if node is None or (isinstance(node, ast.Constant) and node.value is None):
+        if node is None or is_none(node):
             return None
         if isinstance(node, ast.Name) or not names_in(node) & self._locals:
             self._pass_names(node)
@@ -131,13 +132,7 @@ class CannedModelWriter:
                 self._source.notes.append((line, f"{key} is left out: variables are whole"))
                 self._source.done.update(ast.walk(arguments[key]))
         batch_norm = arguments.get("batch_norm")
-        if batch_norm is not None and not isinstance(batch_norm, ast.Constant):
-            way_out = "Write the truth value into the call"
-            problem(batch_norm, "keras-argument", "the value of batch_norm decides", way_out)
-        self._check_optimizers()
-
-    def _check_optimizers(self) -> None:
-        problem = self._source.problem
+        self._source.need_constant(batch_norm, "keras-argument", "batch_norm", "truth value")
         kinds = [each.kind for each in self._optimizers.values()]
         if self._canned.is_v1 and kinds == ["Adam", "Adam"]:
             problem(
@@ -151,13 +146,9 @@ class CannedModelWriter:
 
         An Ftrl that updates all rows takes those of no batch to zero.
         """
-        return self._has_embeddings() if part in ("dnn", "rnn") else starts_warm
-
-    def _has_embeddings(self) -> bool:
-        walked = ast.walk(self._source.tree)
-        return any(
-            self._source.called(each) == "feature_column.embedding_column" for each in walked
-        )
+        if part in ("dnn", "rnn"):
+            return self._source.calls("feature_column.embedding_column")
+        return starts_warm
 
     def _constant(self, key: str, default: object = None) -> object:
         node = self._site.arguments.get(key)
@@ -272,10 +263,8 @@ class CannedModelWriter:
                 yield f"**{{{pair} for i in range(len({self._code('dnn_hidden_units')}))}}"
 
     def _hidden_layers(self) -> Iterator[str]:
-        units, activation = (
-            self._code("dnn_hidden_units"),
-            self._code("dnn_activation_fn", "tf.nn.relu"),
-        )
+        units = self._code("dnn_hidden_units")
+        activation = self._code("dnn_activation_fn", "tf.nn.relu")
         options = "" if activation == "None" else f", {activation}"
         yield (
             "    self.hidden = [\n"
@@ -304,8 +293,7 @@ class CannedModelWriter:
 
     @property
     def _drops(self) -> bool:
-        node = self._site.arguments.get("dnn_dropout")
-        return node is not None and not (isinstance(node, ast.Constant) and node.value is None)
+        return not is_none(self._site.arguments.get("dnn_dropout"))
 
     def _linear_options(self) -> Iterator[str]:
         if self._head.units != "1":
@@ -398,5 +386,4 @@ def _names_of(function: ast.AST) -> set[str]:
     """Returns the names that a function binds; none of a module, whose names a class sees."""
     if not isinstance(function, ast.FunctionDef):
         return set()
-    parameters = (*function.args.args, *function.args.kwonlyargs)
-    return {*bound_in(function), *(each.arg for each in parameters)} - {function.name}
+    return {*bound_in(function), *parameters_of(function)} - {function.name}

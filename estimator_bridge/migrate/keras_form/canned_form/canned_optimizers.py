@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from estimator_bridge.migrate.keras_form import rules
@@ -13,12 +13,9 @@ from estimator_bridge.migrate.keras_form.model_class import optimizer_code
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import (
     FTRL,
     OF_TRAIN,
-    Counterpart,
     of_rule,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, call_text
-
-Text = Callable[[], str]
 
 _DEFAULTS = {"dnn": "Adagrad", "linear": "Ftrl", "baseline": "Ftrl", "rnn": "Adagrad"}
 """The optimizers of parts that are given none, by name."""
@@ -108,32 +105,24 @@ class CannedOptimizer:
 
     def _of_train(self) -> str:
         """Returns the code for an optimizer of TensorFlow 1."""
+        by_rows = self.kind == "Ftrl" and self._by_rows
         if isinstance(self.node, ast.Call):
-            if self.kind == "Ftrl" and self._by_rows:
-                row = OF_TRAIN["train.FtrlOptimizer"]
-                by_name, _ = arguments(self.node, row.names)
-                return of_rule(self._source, "FTRL", row.parts(self._source, by_name))
-            return optimizer_code.written(self._source, self.node)
-        row = self._row_of_train
-        parts = row.parts(self._source, {}, self._canned.rate(self._part))
-        if self.kind == "Ftrl" and self._by_rows:
+            if not by_rows:
+                return optimizer_code.written(self._source, self.node)
+            row = OF_TRAIN["train.FtrlOptimizer"]
+            parts = row.parts(self._source, arguments(self.node, row.names)[0])
+        else:
+            row = OF_TRAIN[_LEGACY[_NAMES[self._name]].old]
+            parts = row.parts(self._source, {}, self._canned.rate(self._part))
+        if by_rows:
             return of_rule(self._source, "FTRL", parts)
-        if row.new.startswith("tf."):
-            return f"{row.new}({', '.join(parts)})"
-        return of_rule(self._source, row.new, parts, row.starts)
-
-    @property
-    def _row_of_train(self) -> Counterpart:
-        """The row of an optimizer of TensorFlow 1 that is given by its name."""
-        return OF_TRAIN[_LEGACY[_NAMES[self._name]].old]
+        return row.written(self._source, parts)
 
     def _of_keras(self, code: dict[str, str]) -> str:
         """Returns the code for a legacy optimizer of Keras, by the code of its arguments."""
         row = _LEGACY[self.kind]
         rule, left_out = self._rule(code)
-        if not rule and "learning_rate" not in code and self.is_named:
-            code["learning_rate"] = row.rate
-        elif rule:
+        if rule or self.is_named:
             code.setdefault("learning_rate", row.rate)
         parts = [
             code[key] if key == "learning_rate" else f"{key}={code[key]}"
@@ -194,22 +183,14 @@ class CannedOptimizer:
         source, node = self._source, self.node
         if not self.kind or not isinstance(node, ast.Call):
             return
-        for each in ast.walk(node):
-            if source.called(each) in rules.SCHEDULES:
-                assert isinstance(each, ast.Call)
-                source.done.update((each, each.func))
-                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
+        rules.write_schedules(source, node)
         source.done.update(ast.walk(node.func))
         if self._canned.is_v1:
             return
         row = _LEGACY[self.kind]
-        by_name, others = arguments(node, f"{row.carried} {row.refused}".split())
-        lost = [each for each in others if getattr(each, "arg", None) != "name"]
-        rules.refuse_others(source, node, by_name, row.carried, lost)
-        momentum = by_name.get("momentum")
-        if momentum is not None and not isinstance(momentum, ast.Constant):
-            way_out = "Write the number into the call"
-            source.problem(momentum, "keras-optimizer", "the value of momentum decides", way_out)
+        names = f"{row.carried} {row.refused}"
+        by_name = rules.known_arguments(source, node, names, lost=row.refused)
+        source.need_constant(by_name.get("momentum"), "keras-optimizer", "momentum", "number")
 
 
 def _is_zero(code: str) -> bool:

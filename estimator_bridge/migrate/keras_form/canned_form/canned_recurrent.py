@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
-from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    call_text,
+    is_none,
+    nodes_in,
+)
 
 ARGUMENTS = ("units", "cell_type", "rnn_cell_fn", "return_sequences", "sequence_mask")
 
@@ -38,7 +43,7 @@ class RecurrentWriter:
         self._arguments = {
             key: node
             for key, node in site.arguments.items()
-            if key in ARGUMENTS and not (isinstance(node, ast.Constant) and node.value is None)
+            if key in ARGUMENTS and not is_none(node)
         }
         self.returns_sequences = self._read_returns_sequences()
         self._cell_fn = self._arguments.get("rnn_cell_fn")
@@ -49,8 +54,7 @@ class RecurrentWriter:
     @property
     def nodes(self) -> list[ast.expr]:
         """The nodes that are written into `__init__`."""
-        cell_type = [] if self._cell_class is None else [self._cell_class]
-        return [*self._units, *cell_type, *([self._cell_fn] if self._cell_fn else [])]
+        return [*self._units, *filter(None, (self._cell_class, self._cell_fn))]
 
     @property
     def name(self) -> str:
@@ -94,9 +98,7 @@ class RecurrentWriter:
 
     def _read_returns_sequences(self) -> bool:
         node = self._arguments.get("return_sequences")
-        if node is not None and not isinstance(node, ast.Constant):
-            why, way_out = "the value of return_sequences decides", "Write the truth value"
-            self._source.problem(node, "keras-argument", why, f"{way_out} into the call")
+        self._source.need_constant(node, "keras-argument", "return_sequences", "truth value")
         return isinstance(node, ast.Constant) and bool(node.value)
 
     def _read_cell_type(self) -> tuple[str, ast.expr | None]:
@@ -117,9 +119,7 @@ class RecurrentWriter:
         return "simple_rnn", None
 
     def _is_class(self, node: ast.expr) -> bool:
-        classes = {
-            each.name for each in ast.walk(self._source.tree) if isinstance(each, ast.ClassDef)
-        }
+        classes = {each.name for each in nodes_in(self._source.tree, ast.ClassDef)}
         is_of_program = isinstance(node, ast.Name) and node.id in classes
         return is_of_program or self._source.full(node).startswith(_KERAS)
 
@@ -160,7 +160,7 @@ class RecurrentWriter:
         return isinstance(value, ast.Call) and getattr(value.func, "id", "") == "int"
 
     def _followed(self, node: ast.expr | None) -> ast.expr | None:
-        return self._source.value_of(node) or node if isinstance(node, ast.Name) else node
+        return self._source.value_of(node) or node
 
     def _keep_cells(self) -> None:
         """Has cells of `tf.keras.layers` stay, wherever they are made: they are TensorFlow 2's."""

@@ -7,7 +7,11 @@ import dataclasses
 import textwrap
 from collections.abc import Sequence
 
-from estimator_bridge.migrate.keras_form.program_text.source import names_in, names_like
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    free_name,
+    names_in,
+    nodes_in,
+)
 
 _TABLE_MODEL = "TableModel"
 
@@ -57,7 +61,7 @@ def texts(classes: Sequence[ClassPieces], taken: set[str]) -> list[str]:
     methods = [each for each in classes[0].methods if all(each in one.methods for one in classes)]
     if len(classes) < 2 or not methods:
         return [each.text() for each in classes]
-    name = next(each for each in names_like("BaseModel") if each not in taken)
+    name = free_name("BaseModel", taken)
     end = classes[0].end if all(_is_base_end(each, classes[0].end) for each in classes) else ""
     base = _base(name, end, methods, has_names=any(each.names for each in classes))
     new = [
@@ -89,17 +93,13 @@ def _is_base_end(pieces: ClassPieces, end: str) -> bool:
     if pieces.end != end:
         return False
     before, statements = (ast.parse(textwrap.dedent(each)) for each in (pieces.init, pieces.end))
-    made_before = {
-        each.id
-        for each in ast.walk(before)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-    }
+    names = nodes_in(before, ast.Name)
+    made_before = {each.id for each in names if isinstance(each.ctx, ast.Store)}
     reads_attributes = any(
-        isinstance(each, ast.Attribute)
-        and isinstance(each.ctx, ast.Load)
+        isinstance(each.ctx, ast.Load)
         and ast.unparse(each.value) == "self"
         and each.attr != "compile"
-        for each in ast.walk(statements)
+        for each in nodes_in(statements, ast.Attribute)
     )
     return not reads_attributes and not names_in(statements) & {*pieces.arguments, *made_before}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from estimator_bridge.migrate.keras_form.model_class import layers
 from estimator_bridge.migrate.keras_form.model_class.layers import LayerCall
@@ -17,12 +17,14 @@ from estimator_bridge.migrate.keras_form.program_text.modes import (
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
+    all_names,
     bound_in,
     call_text,
+    every_argument,
     names_in,
+    nodes_in,
 )
-
-Text = Callable[[], str]
 
 _RESERVED = frozenset(
     (
@@ -32,6 +34,9 @@ _RESERVED = frozenset(
     )
 )
 """Attributes that models of Keras have."""
+
+Roles = dict[str, tuple[str, ast.expr]]
+"""By the parameters of a function: "tensor", "training" or "config", and the argument."""
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
@@ -93,14 +98,14 @@ class ClassText:
 def layered_functions(source: Source, roots: Iterable[ast.AST]) -> dict[str, ast.FunctionDef]:
     """Returns the functions that call layers, but for those of a model_fn itself, by name."""
     skipped = {*roots}
-    functions = [each for each in ast.walk(source.tree) if isinstance(each, ast.FunctionDef)]
+    functions = [*nodes_in(source.tree, ast.FunctionDef)]
     layered: dict[str, ast.FunctionDef] = {}
     for _ in range(len(functions) + 1):
         before = len(layered)
         for each in functions:
             if each in skipped or any(each is up for root in roots for up in source.above(root)):
                 continue
-            calls = [node for node in ast.walk(each) if isinstance(node, ast.Call)]
+            calls = [*nodes_in(each, ast.Call)]
             inner = {node.func.id for node in calls if isinstance(node.func, ast.Name)}
             if any(layers.read(source, node) for node in calls) or inner & layered.keys():
                 layered[each.name] = each
@@ -134,6 +139,10 @@ class Body:
         self._local: set[str] = set()
         self.lines: list[Text] = []
 
+    def text(self) -> str:
+        """Returns the code of the statements."""
+        return _joined(self.lines)
+
     def leave_out(self, nodes: Iterable[ast.AST]) -> None:
         """Has names below nodes stay as they are, since they are written elsewhere."""
         self._hoisted.update(nodes)
@@ -142,10 +151,8 @@ class Body:
         """Adds statements to the method."""
         for item in items:
             if not isinstance(item, Bind):
-                for node in ast.walk(item):
-                    layer = layers.read(self._source, node)
-                    for config in layer.config if layer else ():
-                        self._in_init |= names_in(config)
+                for layer in layers.below(self._source, item):
+                    self._in_init.update(*map(names_in, layer.config))
         self._statements(items, indent, "")
 
     def _statements(self, items: Sequence[Item], indent: int, scope: str) -> None:
@@ -166,12 +173,10 @@ class Body:
     def _scope_of(self, statement: ast.With) -> str | None:
         """Returns the variable scope that a statement opens, "" for that of the layer itself."""
         call = statement.items[0].context_expr
-        if len(statement.items) > 1 or self._source.called(call) not in (
-            "variable_scope",
-            "name_scope",
-        ):
+        called = self._source.called(call)
+        if len(statement.items) > 1 or called not in ("variable_scope", "name_scope"):
             return None
-        if self._source.called(call) == "name_scope":
+        if called == "name_scope":
             return ""
         name = call.args[0] if isinstance(call, ast.Call) and call.args else None
         if isinstance(name, ast.Constant) and isinstance(name.value, str):
@@ -184,7 +189,7 @@ class Body:
     def _bind(self, item: Bind, indent: int) -> None:
         if names_in(item.value) & self.tensors:
             self.tensors.add(item.name)
-        self._calls(item.value, indent, "", item.name)
+        self._calls(item.value, "", item.name)
         self.contextualize(item.value)
         self.lines.append(lambda: f"{' ' * indent}{item.name} = {self._source.code(item.value)}\n")
 
@@ -192,7 +197,7 @@ class Body:
         """Returns whether a statement is for layers alone, and so belongs into `__init__`."""
         if not isinstance(item, ast.Assign) or item_names(item) & self.tensors:
             return False
-        if any(layers.read(self._source, node) for node in ast.walk(item)):
+        if any(layers.below(self._source, item)):
             return False
         return bool(set(bound_in(item)) & self._in_init)
 
@@ -211,7 +216,7 @@ class Body:
             self._loop(item, scope)
         else:
             hint = targets[0] if len(targets) == 1 else ""
-            self._calls(item, indent, scope, hint)
+            self._calls(item, scope, hint)
         if has_layers or item_names(item) & self.tensors:
             self.tensors.update(targets)
         self._local.update(targets)
@@ -221,27 +226,22 @@ class Body:
         self.lines.append(lambda: blank + self._source.block(item, indent))
 
     def _has_layers(self, item: ast.AST) -> bool:
-        return any(
-            layers.read(self._source, node) is not None or self._helper(node) is not None
-            for node in ast.walk(item)
-        )
+        helpers = map(self._helper, ast.walk(item))
+        return any(layers.below(self._source, item)) or any(helpers)
 
     def _helper(self, node: ast.AST) -> ast.FunctionDef | None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self._helpers.get(node.func.id)
         return None
 
-    def _calls(self, item: ast.AST, indent: int, scope: str, hint: str) -> None:
+    def _calls(self, item: ast.AST, scope: str, hint: str) -> None:
         """Replaces the calls of layers and of functions with layers below a node."""
-        for node in sorted(ast.walk(item), key=lambda each: _order(each)):
-            layer = layers.read(self._source, node)
+        for call in sorted(nodes_in(item, ast.Call), key=_order):
+            layer, helper = layers.read(self._source, call), self._helper(call)
             if layer is not None:
                 self._layer(layer, scope, hint)
-            else:
-                helper = self._helper(node)
-                if helper is not None:
-                    assert isinstance(node, ast.Call)
-                    self._call_helper(node, helper)
+            elif helper is not None:
+                self._call_helper(call, helper)
 
     # Layers.
 
@@ -254,7 +254,7 @@ class Body:
                 )
         name = self._name(layer, scope)
         attribute = self._text.attribute(self._wanted(layer, scope, hint, name))
-        self._hoist(layer)
+        self._hoist(layer.config)
         comprehension = self._comprehension(layer)
         construction = self._construction(layer, name)
         if comprehension is not None:
@@ -276,8 +276,7 @@ class Body:
                 *(comprehension, "keras-loop", "it makes several layers for each value"),
                 "Write a comprehension for each of them",
             )
-        old = source.text[slice(*source.span(target))]
-        bound = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
+        old, bound = source.text[slice(*source.span(target))], all_names(target)
         elements = [each for each in ast.iter_child_nodes(comprehension) if each is not generator]
         elements += generator.ifs
         is_read = any(self._names_left(each) & bound for each in elements)
@@ -300,19 +299,17 @@ class Body:
         """Returns the comprehension that makes a layer for each of its values."""
         for up in self._source.above(layer.call):
             if isinstance(up, Comprehension) and len(up.generators) == 1:
-                bound = {
-                    each.id for each in ast.walk(up.generators[0].target) if hasattr(each, "id")
-                }
+                bound = all_names(up.generators[0].target)
                 if any(names_in(config) & bound for config in layer.config):
                     return up
             if isinstance(up, ast.stmt):
                 return None
         return None
 
-    def _hoist(self, layer: LayerCall) -> None:
-        for config in layer.config:
-            self._hoisted.add(config)
-            self.contextualize(config, in_init=True)
+    def _hoist(self, nodes: Iterable[ast.expr]) -> None:
+        for node in nodes:
+            self._hoisted.add(node)
+            self.contextualize(node, in_init=True)
 
     def _replace(self, layer: LayerCall, called: str) -> None:
         source = self._source
@@ -330,10 +327,8 @@ class Body:
         source.replace(layer.call, write)
 
     def _is_training(self, value: ast.expr) -> bool:
-        if isinstance(value, ast.Compare) and "ModeKeys" in self._source.short(
-            value.comparators[0]
-        ):
-            return True
+        if isinstance(value, ast.Compare):
+            return "ModeKeys" in self._source.short(value.comparators[0])
         return isinstance(value, ast.Name) and value.id in self._training
 
     def _construction(self, layer: LayerCall, name: Text | None) -> Text:
@@ -364,9 +359,8 @@ class Body:
             return lambda: self._source.code(node)
         of_columns = layer.kind in _OF_COLUMNS
         counted = text.counted("" if of_columns else scope, layer.kind)
-        if layer.kind in _WITHOUT_VARIABLES or (
-            of_columns and not _has_plain_columns(self._source)
-        ):
+        has_variables = not of_columns or self._source.calls("feature_column.embedding_column")
+        if layer.kind in _WITHOUT_VARIABLES or not has_variables:
             return None
         layer_name = text.in_checkpoint(scope, counted)
         return lambda: repr(layer_name)
@@ -384,12 +378,8 @@ class Body:
 
     def _loop(self, loop: ast.For, scope: str) -> None:
         """Makes a list of each layer in a loop, and has the loop run over them."""
-        source, bound = (
-            self._source,
-            {each.id for each in ast.walk(loop.target) if hasattr(each, "id")},
-        )
+        source = self._source
         readings = [layers.read(source, node) for node in sorted(ast.walk(loop), key=_order)]
-        calls = [each for each in readings if each is not None]
         if any(self._helper(node) for node in ast.walk(loop)):
             source.problem(
                 *(loop, "keras-loop", "it calls a function with layers"),
@@ -398,7 +388,7 @@ class Body:
         variables: list[str] = []
         attributes: list[str] = []
         header = source.text[slice(*source.span(loop.target))]
-        for layer in calls:
+        for layer in filter(None, readings):
             names = None if layer.name is not None else self._loop_names(layer, loop, scope)
             name: Text | None = None
             if layer.name is not None:
@@ -409,7 +399,7 @@ class Body:
             attribute = self._text.attribute(
                 f"{'_'.join(filter(None, (scope, layer.kind)))}_layers".replace("/", "_")
             )
-            self._hoist(layer)
+            self._hoist(layer.config)
             construction = self._construction(layer, name)
             self._append_list(attribute, construction, header, loop, names)
             variable = layer.kind if layer.kind not in self._text.config else f"{layer.kind}_layer"
@@ -417,12 +407,9 @@ class Body:
             self._replace(layer, variable)
             variables.append(variable)
             attributes.append(f"self.{attribute}")
-        rest = set()
-        for each in loop.body:
-            rest |= self._names_left(each)
-        self._hoisted.add(loop.iter)
-        self.contextualize(loop.iter, in_init=True)
-        if rest & bound:
+        rest = set().union(*map(self._names_left, loop.body))
+        self._hoist([loop.iter])
+        if rest & all_names(loop.target):
             variables.insert(0, header if "," not in header else f"({header})")
             attributes.insert(0, source.text[slice(*source.span(loop.iter))])
         new_iter = attributes[0] if len(attributes) == 1 else f"zip({', '.join(attributes)})"
@@ -469,34 +456,22 @@ class Body:
         """Returns the names that are read below a node, but for parts that go into `__init__`."""
         if node in self._hoisted:
             return set()
-        names = (
-            {node.id} if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else set()
-        )
+        names = names_in(node) if isinstance(node, ast.Name) else set()
         return names.union(*(self._names_left(each) for each in ast.iter_child_nodes(node)))
 
     # Functions that call layers.
 
     def _call_helper(self, call: ast.Call, function: ast.FunctionDef) -> None:
-        uses = [
-            node
-            for node in ast.walk(self._source.tree)
-            if isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == function.name
-        ]
-        roles = self.roles(call, function)
-        if len(uses) == 1:
-            self._as_method(call, function, roles)
-        else:
-            self._as_layer(call, function, roles)
+        functions = [each.func for each in nodes_in(self._source.tree, ast.Call)]
+        uses = [each for each in functions if getattr(each, "id", "") == function.name]
+        write = self._as_method if len(uses) == 1 else self._as_layer
+        write(call, function, self.roles(call, function))
 
-    def roles(self, call: ast.Call, function: ast.FunctionDef) -> dict[str, tuple[str, ast.expr]]:
-        """Returns for each parameter "tensor", "training" or "config", and the argument."""
-        parameters = [each.arg for each in function.args.args]
-        arguments = dict(zip(parameters, call.args, strict=False))
-        arguments.update({str(each.arg): each.value for each in call.keywords})
+    def roles(self, call: ast.Call, function: ast.FunctionDef) -> Roles:
+        """Returns the roles of the parameters in a call."""
         roles = {}
-        for name, value in arguments.items():
+        parameters = [each.arg for each in function.args.args]
+        for name, value in every_argument(call, parameters).items():
             if self._is_training(value):
                 role = "training"
             else:
@@ -504,9 +479,7 @@ class Body:
             roles[name] = (role, value)
         return roles
 
-    def _as_method(
-        self, call: ast.Call, function: ast.FunctionDef, roles: dict[str, tuple[str, ast.expr]]
-    ) -> None:
+    def _as_method(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
         """Writes a function as a method, and its call as one of the method."""
         name = self._text.attribute(function.name)
         tensors = self.write_method(function, roles, name)
@@ -522,23 +495,16 @@ class Body:
         source.replace(call, write)
 
     def write_method(
-        self,
-        function: ast.FunctionDef,
-        roles: dict[str, tuple[str, ast.expr]],
-        name: str,
-        before: str = "",
+        self, function: ast.FunctionDef, roles: Roles, name: str, before: str = ""
     ) -> list[str]:
         """Adds a method with the body of a function; returns its parameters."""
-        for parameter, (role, value) in roles.items():
-            if role == "config":
-                self._hoisted.add(value)
-                self.contextualize(value, in_init=True)
-                self._text.config[parameter] = lambda value=value: self._source.code(value)  # type: ignore[misc]
-        tensors = [each for each, (role, _) in roles.items() if role != "config"]
-        training = [each for each, (role, _) in roles.items() if role == "training"]
+        config, tensors, training = _by_role(roles)
+        for parameter in config:
+            value = roles[parameter][1]
+            self._hoist([value])
+            self._text.config[parameter] = lambda value=value: self._source.code(value)  # type: ignore[misc]
         body = Body(self._text, tensors, training, self._helpers, self._classes)
         body.write(function.body)
-        config = [each for each, (role, _) in roles.items() if role == "config"]
         doc = docstring(self._source, function, 4, config)
         parameters = [
             ("training=False" if name == "call" else "training") if each in training else each
@@ -547,20 +513,15 @@ class Body:
         if name == "call" and not training:
             parameters.append("training=False")
         self._text.methods.append(
-            lambda: (
-                f"  def {name}(self, {', '.join(parameters)}):\n{doc}{before}"
-                + "".join(line() for line in body.lines)
-            )
+            lambda: f"  def {name}(self, {', '.join(parameters)}):\n{doc}{before}{body.text()}"
         )
         return tensors
 
-    def _as_layer(
-        self, call: ast.Call, function: ast.FunctionDef, roles: dict[str, tuple[str, ast.expr]]
-    ) -> None:
+    def _as_layer(self, call: ast.Call, function: ast.FunctionDef, roles: Roles) -> None:
         """Writes a function as a layer, once, and its call as one of an instance."""
         source = self._source
         kind = "".join(part.capitalize() for part in function.name.strip("_").split("_"))
-        config = [each for each, (role, _) in roles.items() if role == "config"]
+        config, tensors, _ = _by_role(roles)
         if kind not in self._classes:
             self._classes[kind] = layer_class(
                 source, kind, function, roles, self._helpers, self._classes
@@ -570,17 +531,15 @@ class Body:
             v.value for v in values if isinstance(v, ast.Constant) and isinstance(v.value, str)
         ]
         attribute = self._text.attribute(constants[0] if constants else function.name)
-        for value in values:
-            self._hoisted.add(value)
-            self.contextualize(value, in_init=True)
+        self._hoist(values)
         self._text.init.append(
             lambda: f"    self.{attribute} = {kind}({', '.join(map(source.code, values))})\n"
         )
-        rest = [(each, role, value) for each, (role, value) in roles.items() if role != "config"]
+        rest = [roles[each] for each in tensors]
 
         def write() -> str:
             parts = [
-                "training=training" if role == "training" else source.code(v) for _, role, v in rest
+                "training=training" if role == "training" else source.code(v) for role, v in rest
             ]
             return f"self.{attribute}({', '.join(parts)})"
 
@@ -625,10 +584,8 @@ class Body:
         if in_init:
             self._source.replace(node, text.config[key])
             return
-        if key not in text.stored:
-            text.stored[key] = None
-            if key not in text.taken:
-                text.taken.add(key)
+        text.stored[key] = None
+        text.taken.add(key)
         self._source.replace(node, f"self.{key}")
 
 
@@ -636,15 +593,13 @@ def layer_class(
     source: Source,
     kind: str,
     function: ast.FunctionDef,
-    roles: dict[str, tuple[str, ast.expr]],
+    roles: Roles,
     helpers: dict[str, ast.FunctionDef],
     classes: dict[str, Text],
 ) -> Text:
     """Returns a class of a layer that computes the values of a function."""
-    config = [each for each, (role, _) in roles.items() if role == "config"]
+    config, tensors, training = _by_role(roles)
     text = ClassText(source, {each: (lambda each=each: each) for each in config})  # type: ignore[misc]
-    tensors = [each for each, (role, _) in roles.items() if role != "config"]
-    training = [each for each, (role, _) in roles.items() if role == "training"]
     body = Body(text, tensors, training, helpers, classes)
     body.write(function.body)
     named = "name=name" if "name" in config else ""
@@ -656,13 +611,22 @@ def layer_class(
         return (
             f"class {kind}(tf.keras.layers.Layer):\n{doc}\n"
             f"  def __init__(self, {', '.join(config)}):\n    super().__init__({named})\n{stored}"
-            + "".join(each() for each in text.init)
-            + f"\n  def call(self, {', '.join(parameters)}):\n"
-            + "".join(each() for each in body.lines)
+            f"{_joined(text.init)}\n  def call(self, {', '.join(parameters)}):\n{body.text()}"
             + "".join(f"\n{each()}" for each in text.methods)
         )
 
     return write
+
+
+def _by_role(roles: Roles) -> tuple[list[str], list[str], list[str]]:
+    """Returns the parameters for `__init__`, those of a call, and of these the modes."""
+    config = [each for each, (role, _) in roles.items() if role == "config"]
+    training = [each for each, (role, _) in roles.items() if role == "training"]
+    return config, [each for each in roles if each not in config], training
+
+
+def _joined(texts: Iterable[Text]) -> str:
+    return "".join(each() for each in texts)
 
 
 def docstring(
@@ -690,12 +654,6 @@ def _params_key(node: ast.AST) -> str | None:
     ):
         return str(node.slice.value)
     return None
-
-
-def _has_plain_columns(source: Source) -> bool:
-    return any(
-        source.called(node) == "feature_column.embedding_column" for node in ast.walk(source.tree)
-    )
 
 
 def _order(node: ast.AST) -> tuple[int, int]:

@@ -22,9 +22,16 @@ from estimator_bridge.migrate.keras_form.program_text.modes import (
     Item,
     ModelFunction,
     bound_by,
+    closure,
     item_names,
+    node_of,
 )
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, names_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    names_in,
+    nodes_in,
+)
 
 _WAY_OUT = "Compute the rate from the global step and params['KEY'] alone"
 
@@ -35,8 +42,8 @@ def optimizer_calls(source: Source, items: Iterable[Item | ast.expr | None]) -> 
         node
         for each in items
         if each is not None
-        for node in ast.walk(each.value if isinstance(each, Bind) else each)
-        if isinstance(node, ast.Call) and optimizer_code.is_optimizer(source, node)
+        for node in nodes_in(node_of(each), ast.Call)
+        if optimizer_code.is_optimizer(source, node)
     ]
 
 
@@ -48,8 +55,7 @@ def sink(source: Source, parts: ModelFunction) -> None:
     train = parts.only[TRAIN]
     calls = optimizer_calls(source, [*train, parts.specs[TRAIN].get("train_op")])
     shared = [*parts.shared, *parts.loss]
-    needed = set().union(*map(names_in, calls)) if calls else set()
-    chosen = closure([*shared, *train], needed)
+    chosen = closure([*shared, *train], set().union(*map(names_in, calls)))
     chosen += [each for each in shared if _is_step(source, each) and each not in chosen]
     elsewhere = [*parts.only[EVAL], *parts.only[PREDICT]]
     values = [
@@ -62,23 +68,13 @@ def sink(source: Source, parts: ModelFunction) -> None:
     sunk: list[Item] = []
     for item in reversed(shared):
         is_free = not {*bound_by(item)} & read
-        if item in chosen and is_free and not _has_layers(source, item):
+        if item in chosen and is_free and not any(layers.below(source, node_of(item))):
             sunk.insert(0, item)
         else:
             read |= item_names(item)
     parts.shared = [each for each in parts.shared if each not in sunk]
     parts.loss = [each for each in parts.loss if each not in sunk]
     train[:0] = sunk
-
-
-def closure(items: Sequence[Item], names: Collection[str]) -> list[Item]:
-    """Returns the items by which names are computed, in their order."""
-    needed, chosen = {*names}, list[Item]()
-    for item in reversed(items):
-        if {*bound_by(item)} & needed:
-            chosen.insert(0, item)
-            needed |= item_names(item)
-    return chosen
 
 
 @dataclasses.dataclass
@@ -119,9 +115,11 @@ class RateWriter:
         rates = ComputedRates()
         for call in calls:
             rate = rate_of(self._source, call)
-            items = closure(self._items, names_in(rate)) if rate is not None else []
-            self._check(items, rate)
-            if rate is not None and self._is_computed(items, rate):
+            if rate is None:
+                continue
+            items = closure(self._items, names_in(rate))
+            self._check([*items, rate])
+            if self._is_computed(items, rate):
                 self._source.need(rules.KERAS, "RateByStep")
                 rates.code[call] = f"RateByStep(self.{self._method_of(items, rate)})"
                 rates.items += [each for each in items if each not in rates.items]
@@ -138,15 +136,12 @@ class RateWriter:
                 if value is None or not self._is_plain_schedule(value, of_step):
                     return True
                 of_step |= {*bound_by(item)}
-        is_name = isinstance(rate, ast.Name)
-        return (
-            self._reads_step(rate, of_step)
-            and not is_name
-            and not self._is_plain_schedule(rate, of_step)
-        )
+        if isinstance(rate, ast.Name):
+            return False
+        return self._reads_step(rate, of_step) and not self._is_plain_schedule(rate, of_step)
 
     def _reads_step(self, item: Item | ast.expr, of_step: Collection[str]) -> bool:
-        node = _node(item)
+        node = node_of(item)
         return bool(names_in(node) & {*of_step}) or any(
             optimizer_code.is_global_step(self._source, each) for each in ast.walk(node)
         )
@@ -167,7 +162,7 @@ class RateWriter:
 
     def _method_of(self, items: Sequence[Item], rate: ast.expr) -> str:
         """Returns the method of a rate, which is written unless another optimizer has it."""
-        key = "\n".join(ast.unparse(_node(each)) for each in [*items, rate])
+        key = "\n".join(ast.unparse(node_of(each)) for each in [*items, rate])
         if key not in self._methods:
             self._methods[key] = self._text.attribute("learning_rate_at")
             self._write(self._methods[key], items, rate)
@@ -177,7 +172,7 @@ class RateWriter:
         source = self._source
         steps = [each for each in items if _is_step(source, each)]
         step = bound_by(steps[0])[0] if steps else "step"
-        for node in [node for each in [*items, rate] for node in ast.walk(_node(each))]:
+        for node in [node for each in [*items, rate] for node in ast.walk(node_of(each))]:
             if optimizer_code.is_global_step(source, node):
                 source.done.update(ast.walk(node))
                 source.replace(node, step)
@@ -186,38 +181,32 @@ class RateWriter:
         body.contextualize(rate)
 
         def write() -> str:
-            lines = "".join(each() for each in body.lines)
             doc = '    """Returns the learning rate after a number of steps."""\n'
             returned = source.code_at(rate, 4)
-            return f"  def {name}(self, {step}):\n{doc}{lines}    return {returned}\n"
+            return f"  def {name}(self, {step}):\n{doc}{body.text()}    return {returned}\n"
 
         self._text.methods.append(write)
 
-    def _check(self, items: Sequence[Item], rate: ast.expr | None) -> None:
+    def _check(self, items: Sequence[Item | ast.expr]) -> None:
         """Refuses a rate that a batch gives, or whose step is read where nobody passes it."""
         bound: set[str] = set()
-        for node in [*items, *([rate] if rate is not None else [])]:
-            free = (names_in(node) if isinstance(node, ast.expr) else item_names(node)) - bound
-            of_batch = ", ".join(sorted(free & self._tensors))
+        for node in items:
+            of_batch = ", ".join(sorted((item_names(node) - bound) & self._tensors))
             if of_batch:
                 why = f"the learning rate depends on {of_batch}, which a batch gives"
-                self._source.problem(_node(node), "keras-rate", why, _WAY_OUT)
-            bound |= set() if isinstance(node, ast.expr) else {*bound_by(node)}
-            for name in names_in(_node(node)):
+                self._source.problem(node_of(node), "keras-rate", why, _WAY_OUT)
+            bound |= {*bound_by(node)}
+            for name in names_in(node_of(node)):
                 function = self._source.function(name)
                 if function is not None and self._reads_step(function, ()):
                     why = f"{name} reads the global step itself"
                     way_out = f"Pass the step to {name}"
-                    self._source.problem(_node(node), "keras-rate", why, way_out)
+                    self._source.problem(node_of(node), "keras-rate", why, way_out)
 
 
 def rate_of(source: Source, call: ast.Call) -> ast.expr | None:
     """Returns the learning rate that an optimizer is made with; None if it has the default one."""
     return arguments(call, OF_TRAIN[source.called(call)].names)[0].get("learning_rate")
-
-
-def _node(item: Item | ast.expr) -> ast.AST:
-    return item.value if isinstance(item, Bind) else item
 
 
 def _is_step(source: Source, item: Item) -> bool:
@@ -228,7 +217,3 @@ def _is_step(source: Source, item: Item) -> bool:
         and optimizer_code.is_global_step(source, value)
         and len(bound_by(item)) == 1
     )
-
-
-def _has_layers(source: Source, item: Item) -> bool:
-    return any(layers.read(source, node) is not None for node in ast.walk(_node(item)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +35,8 @@ class LayerCall:
     @property
     def config(self) -> list[ast.expr]:
         """The nodes that the layer is made of."""
-        return [node for _, node in self.construction[1]] + (
-            [self.name] if self.name is not None else []
-        )
+        nodes = [node for _, node in self.construction[1]]
+        return nodes if self.name is None else [*nodes, self.name]
 
 
 _COMMON = "activation use_bias kernel_initializer bias_initializer"
@@ -89,6 +89,11 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
     return _of_layer(source, node, node.func) if isinstance(node.func, ast.Call) else None
 
 
+def below(source: Source, node: ast.AST) -> Iterator[LayerCall]:
+    """Yields the layers that are called below a node."""
+    return filter(None, (read(source, each) for each in nodes_in(node, ast.Call)))
+
+
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:
     by_name = rules.known_arguments(
         source, call, "features feature_columns", "features feature_columns"
@@ -108,15 +113,14 @@ def _of_layer(source: Source, call: ast.Call, inner: ast.Call) -> LayerCall | No
         new, kind = f"tf.keras.layers.{short}", rule_kind(short)
     else:
         return None
-    return LayerCall(call, kind, (new, _config(inner)), _inputs(call), _name(inner))
+    config = tuple((key, value) for key, value in _written(inner) if key != "name")
+    name = next((each.value for each in inner.keywords if each.arg == "name"), None)
+    return LayerCall(call, kind, (new, config), _written(call), name)
 
 
 def rule_kind(name: str) -> str:
     """Returns the default name of a Keras layer, "batch_normalization" for example."""
-    return "".join(
-        f"_{each.lower()}" if each.isupper() and number and name[number - 1].islower() else each
-        for number, each in enumerate(name)
-    ).lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
@@ -124,8 +128,12 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
         return None
     new, order = _FUNCTIONS[name]
     by_name, others = arguments(call, order.split())
-    config = [(key, value) for key, value in by_name.items() if key not in ("inputs", "training")]
-    config = [("" if key in _positional(call, order) else key, value) for key, value in config]
+    positional = order.split()[: len(call.args)]
+    config = [
+        ("" if key in positional else key, value)
+        for key, value in by_name.items()
+        if key not in ("inputs", "training")
+    ]
     layer_name = None
     for each in others:
         key = getattr(each, "arg", None)
@@ -134,12 +142,8 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
         elif key in _KEYWORDS:
             config.append((str(key), each.value))  # type: ignore[union-attr]
         else:
-            source.problem(
-                call,
-                "keras-layer-argument",
-                f"its argument {key or 'without a name'} is not carried",
-                "Do without it, or migrate to the tf2 form",
-            )
+            why = f"its argument {key or 'without a name'} is not carried"
+            source.problem(call, "keras-layer-argument", why, rules.WITHOUT_IT)
     inputs = [("", by_name["inputs"])] if "inputs" in by_name else []
     if "training" in by_name:
         inputs.append(("training", by_name["training"]))
@@ -148,39 +152,25 @@ def _of_function(source: Source, call: ast.Call, name: str) -> LayerCall | None:
     )
 
 
-def _positional(call: ast.Call, order: str) -> set[str]:
-    return set(order.split()[: len(call.args)])
-
-
-def _config(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
-    keyed = [(str(each.arg), each.value) for each in call.keywords if each.arg != "name"]
-    return (*(("", each) for each in call.args), *keyed)
-
-
-def _inputs(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
+def _written(call: ast.Call) -> tuple[tuple[str, ast.expr], ...]:
+    """Returns the arguments of a call as they are written: (keyword or "", node)."""
     keyed = ((str(each.arg), each.value) for each in call.keywords)
     return (*(("", each) for each in call.args), *keyed)
 
 
-def _name(call: ast.Call) -> ast.expr | None:
-    return next((each.value for each in call.keywords if each.arg == "name"), None)
-
-
 def _dynamic_rnn(source: Source, call: ast.Call) -> LayerCall | None:
-    order = "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory"
-    by_name, others = arguments(call, [*order.split(), "time_major", "scope"])
-    carried = "cell inputs sequence_length dtype parallel_iterations swap_memory"
-    rules.refuse_others(source, call, by_name, carried, others)
+    order = (
+        "cell inputs sequence_length initial_state dtype parallel_iterations swap_memory "
+        "time_major scope"
+    )
+    lost = "initial_state time_major scope"
+    by_name = rules.known_arguments(source, call, order, unused="", lost=lost)
     if not {"cell", "inputs"} <= by_name.keys():
         return None
-    inputs = [("", by_name["inputs"])]
-    extra = ""
+    inputs, extra = by_name["inputs"], ""
     if "sequence_length" in by_name:
-        source_of = by_name["inputs"]
-        length = by_name["sequence_length"]
-        extra = (
-            f"mask=tf.sequence_mask({ast.unparse(length)}, tf.shape({ast.unparse(source_of)})[1])"
-        )
+        length = ast.unparse(by_name["sequence_length"])
+        extra = f"mask=tf.sequence_mask({length}, tf.shape({ast.unparse(inputs)})[1])"
     layer_class = ("tf.keras.layers.RNN", (("", by_name["cell"]),))
     options = "return_sequences=True, return_state=True, zero_output_for_mask=True"
-    return LayerCall(call, "rnn", layer_class, tuple(inputs), extra=extra, options=options)
+    return LayerCall(call, "rnn", layer_class, (("", inputs),), extra=extra, options=options)

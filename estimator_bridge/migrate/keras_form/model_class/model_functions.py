@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form.call_sites.sites import ESTIMATOR
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    nodes_in,
+    parameters_of,
+)
 
 
 def passed(source: Source, value: ast.expr) -> list[ast.expr]:
@@ -18,8 +23,8 @@ def passed(source: Source, value: ast.expr) -> list[ast.expr]:
     function = source.function_of(value)
     if not isinstance(value, ast.Name) or not isinstance(function, ast.FunctionDef):
         return [value]
-    names = [each.arg for each in function.args.args]
-    if value.id not in [*names, *(each.arg for each in function.args.kwonlyargs)]:
+    names = parameters_of(function)
+    if value.id not in names:
         return [value]
     values: list[ast.expr] = []
     for use in source.uses(function.name, source.tree):
@@ -27,7 +32,6 @@ def passed(source: Source, value: ast.expr) -> list[ast.expr]:
         if not isinstance(call, ast.Call) or call.func is not use:
             return []
         by_name, _ = arguments(call, names)
-        by_name |= {str(each.arg): each.value for each in call.keywords}
         if value.id not in by_name:
             return []
         values.append(by_name[value.id])
@@ -47,8 +51,8 @@ def model_functions(source: Source) -> list[ast.FunctionDef]:
 
 
 def _arguments(source: Source) -> Iterator[ast.expr]:
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and source.called(node) == "estimator.TPUEstimator":
+    for node in nodes_in(source.tree, ast.Call):
+        if source.called(node) == "estimator.TPUEstimator":
             by_name, _ = arguments(node, ESTIMATOR.split())
             if "model_fn" in by_name:
                 yield from passed(source, by_name["model_fn"])

@@ -7,9 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.model_class import computed_rates, optimizer_code
-from estimator_bridge.migrate.keras_form.model_class.class_body import Body, ClassText, Text
-from estimator_bridge.migrate.keras_form.program_text.modes import Bind, Item, bound_by
-from estimator_bridge.migrate.keras_form.program_text.source import names_in
+from estimator_bridge.migrate.keras_form.model_class.class_body import Body, ClassText
+from estimator_bridge.migrate.keras_form.program_text.modes import (
+    Item,
+    bound_by,
+    closure,
+    node_of,
+)
+from estimator_bridge.migrate.keras_form.program_text.source import Text, names_in
 
 
 class OptimizerWriter:
@@ -59,12 +64,12 @@ class OptimizerWriter:
         for item in settings:
             if item in rates.items:
                 continue  # Its names are those of a method, which `__init__` knows, too.
-            self._schedules(item)
+            rules.write_schedules(self._source, item)
             helper.contextualize(item, in_init=True)
         for item in settings:
             self._text.init.append(lambda item=item: self._source.block(item, 4))  # type: ignore[misc]
         for each in inputs:
-            self._schedules(each)
+            rules.write_schedules(self._source, each)
             helper.contextualize(each, in_init=True)
         for call in calls:
             name = self._optimizer(call, rates.code.get(call, ""), alone)
@@ -80,22 +85,12 @@ class OptimizerWriter:
 
     def _settings(self, inputs: Sequence[ast.expr]) -> list[ast.Assign]:
         """Returns the assignments that arguments of optimizers are computed by."""
-        names = set().union(*map(names_in, inputs)) if inputs else set()
         return [
             each
-            for each in computed_rates.closure(self.kept, names)
+            for each in closure(self.kept, set().union(*map(names_in, inputs)))
             if isinstance(each, ast.Assign)
             and not optimizer_code.is_global_step(self._source, each.value)
         ]
-
-    def _schedules(self, node: ast.AST) -> None:
-        """Has rates that fall with the global step become schedules."""
-        source = self._source
-        for each in ast.walk(node):
-            if source.called(each) in rules.SCHEDULES:
-                assert isinstance(each, ast.Call)
-                source.done.update((each, each.func))
-                source.replace(each, lambda each=each: rules.schedule(source, each)[0])  # type: ignore[misc]
 
     def _optimizer(self, call: ast.Call, rate: str, alone: bool) -> str:
         """Writes an optimizer, of which the last one compiles the model; returns its name.
@@ -127,8 +122,7 @@ class OptimizerWriter:
         if len(old) != 1 or binding != [item]:
             return
         self.kept = [each for each in self.kept if each is not item]
-        nodes = [each.value if isinstance(each, Bind) else each for each in self.kept]
-        for node in [*nodes, *([train_op] if train_op is not None else [])]:
+        for node in (*map(node_of, self.kept), *filter(None, [train_op])):
             for use in self._source.uses(old[0], node):
                 self._source.replace(use, name)
                 self.written.append(use)
@@ -150,7 +144,7 @@ def _read_after(
     for item in reversed(items):
         if item not in moved or {*bound_by(item)} & read:
             kept.insert(0, item)
-            read |= _names_outside(item.value if isinstance(item, Bind) else item, calls)
+            read |= _names_outside(node_of(item), calls)
     return kept
 
 

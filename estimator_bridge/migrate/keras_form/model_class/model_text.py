@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.model_class import (
@@ -17,7 +17,6 @@ from estimator_bridge.migrate.keras_form.model_class.base_class import ClassPiec
 from estimator_bridge.migrate.keras_form.model_class.class_body import (
     Body,
     ClassText,
-    Text,
     layered_functions,
 )
 from estimator_bridge.migrate.keras_form.program_text.modes import (
@@ -32,9 +31,14 @@ from estimator_bridge.migrate.keras_form.program_text.modes import (
 )
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
     bound_in,
     call_text,
+    is_none,
+    method_of,
     names_in,
+    nodes_in,
+    returned_by,
     shifted,
 )
 
@@ -102,12 +106,11 @@ class ModelWriter:
         self._text.forbidden = {*names} - {parts.features, parts.labels}
         self._name, self._classes = name, classes
         self._new_layers = [*classes]
-        roots = [parts.function]
-        self._helpers = layered_functions(source, roots)
+        self._helpers = layered_functions(source, [parts.function])
         self._functions: list[ast.FunctionDef] = []
         self._left_out: list[ast.FunctionDef] = []
         self._compiled: Text | None = None
-        self._metrics: list[tuple[str, str]] = []
+        self._metrics = [("mean_loss", "Mean", "loss")]  # attribute, class and key of each
 
     def write(self) -> ModelText:
         """Returns the model."""
@@ -117,9 +120,7 @@ class ModelWriter:
         self._train_step(outputs, loss_outputs)
         self._test_step(outputs, loss_outputs)
         self._predict_step(outputs)
-        for name in self._helpers:
-            self._functions.append(self._helpers[name])
-        self._functions += self._parts.inlined
+        self._functions += [*self._helpers.values(), *self._parts.inlined]
         order = [name for name in self._text.config if name in self._text.used]
         self._new_layers = [each for each in self._classes if each not in self._new_layers]
         return ModelText(lambda: self._pieces(order), order, self._functions, self._left_out)
@@ -132,7 +133,7 @@ class ModelWriter:
         stored = "".join(f"    self.{name} = {text.config[name]()}\n" for name in text.stored)
         metrics = "".join(
             f"    self.{name} = tf.keras.metrics.{kind}(name={key!r})\n"
-            for name, kind, key in self._metric_rows()
+            for name, kind, key in self._metrics
         )
         return ClassPieces(
             layers="".join(f"{self._classes[each]()}\n\n" for each in self._new_layers),
@@ -164,44 +165,38 @@ class ModelWriter:
         inner = "".join(f"\n        {pair}," for pair in pairs)
         return "{" + inner + "\n    }"
 
-    def _metric_rows(self) -> list[tuple[str, str, str]]:
-        return [("mean_loss", "Mean", "loss"), *self._metric_attributes]
-
     # The methods.
 
-    def _body(self, tensors: Iterable[str]) -> Body:
-        return Body(self._text, tensors, [], self._helpers, self._classes)
+    def _body(self, tensors: Iterable[str], training: Iterable[str] = ()) -> Body:
+        return Body(self._text, tensors, training, self._helpers, self._classes)
 
     def _call(self) -> list[str]:
         """Writes `call`; returns the names of its results."""
         parts, source = self._parts, self._source
         self._names_of_config = set(self._text.config)
-        self._metric_attributes: list[tuple[str, str, str]] = []
         source.need(rules.KERAS, "TableModel")
         later = [*parts.loss, *parts.only[TRAIN], *parts.only[EVAL], *parts.only[PREDICT]]
-        read = set().union(*map(item_names, later)) if later else set()
-        for spec in parts.specs.values():
-            for key, value in spec.items():
-                read |= names_in(value) if key in _CARRIED else set()
+        read = set().union(*map(item_names, later), *self._read_by_specs(*parts.specs))
         bound = [name for item in parts.shared for name in bound_by(item)]
         if parts.features in read:
             bound.insert(0, parts.features)
         outputs = [name for name in dict.fromkeys(bound) if name in read]
         look_up = f"    {parts.features} = self.embedding({parts.features})\n"
         if not self._is_helper_alone(outputs, look_up):
-            body = Body(
-                *(self._text, [parts.features], [*parts.training, "training"]),
-                *(self._helpers, self._classes),
-            )
+            body = self._body([parts.features], [*parts.training, "training"])
             body.write(parts.shared)
             self._text.methods.append(
                 lambda: (
                     f"  def call(self, {parts.features}, training=False):\n{look_up}"
-                    + "".join(each() for each in body.lines)
-                    + f"    return {', '.join(outputs)}\n"
+                    f"{body.text()}    return {', '.join(outputs)}\n"
                 )
             )
         return outputs
+
+    def _read_by_specs(self, *modes: str) -> list[set[str]]:
+        """Returns the names that the carried arguments of the specs of modes read."""
+        specs = (self._parts.specs[mode] for mode in modes)
+        return [names_in(v) for spec in specs for k, v in spec.items() if k in _CARRIED]
 
     def _is_helper_alone(self, outputs: list[str], look_up: str) -> bool:
         """Writes `call` from a function whose results are all that is needed, if there is one."""
@@ -219,8 +214,7 @@ class ModelWriter:
             or len(self._source.uses(function.name, self._source.tree)) != 1
         ):
             return False
-        training = [*self._parts.training, "training"]
-        body = Body(self._text, [self._parts.features], training, self._helpers, self._classes)
+        body = self._body([self._parts.features], [*self._parts.training, "training"])
         roles = body.roles(call, function)
         features = [each for each, (role, _) in roles.items() if role == "tensor"]
         if features != [self._parts.features]:
@@ -231,12 +225,7 @@ class ModelWriter:
     def _loss(self, outputs: list[str]) -> list[str]:
         """Writes `loss_of`; returns the names of its results."""
         parts, source = self._parts, self._source
-        specs = [
-            names_in(parts.specs[mode][key])
-            for mode in (TRAIN, EVAL)
-            for key in parts.specs[mode]
-            if key in _CARRIED
-        ]
+        specs = self._read_by_specs(TRAIN, EVAL)
         read = set().union(*map(item_names, [*parts.only[TRAIN], *parts.only[EVAL]]), *specs)
         bound = [name for item in parts.loss for name in bound_by(item)]
         results = [name for name in dict.fromkeys(bound) if name in read]
@@ -244,21 +233,16 @@ class ModelWriter:
             return []
         results.sort(key=lambda name: name != "loss")
         needed = _free(parts.loss)
-        taken = ([parts.labels] if parts.labels and parts.labels in needed else []) + [
-            name for name in outputs if name in needed
-        ]
+        taken = [name for name in (parts.labels, *outputs) if name and name in needed]
         body = self._body([*taken, *bound])
         body.write(parts.loss)
         self._loss_arguments = taken
 
         def write() -> str:
-            lines = "".join(each() for each in body.lines)
-            last = parts.loss[-1]
+            lines, returned, last = body.text(), ", ".join(results), parts.loss[-1]
             if results == ["loss"] and isinstance(last, ast.Assign):
                 lines = "".join(each() for each in body.lines[:-1])
-                value = source.code_at(last.value, 4)
-                return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {value}\n"
-            returned = ", ".join(results)
+                returned = source.code_at(last.value, 4)
             return f"  def loss_of(self, {', '.join(taken)}):\n{lines}    return {returned}\n"
 
         self._text.methods.append(write)
@@ -301,7 +285,7 @@ class ModelWriter:
         before = self._begin(
             outputs,
             results,
-            needed | names_in(spec.get("loss") or ast.Name("loss", ast.Load())),
+            needed | names_in(spec.get("loss", ast.Name("loss", ast.Load()))),
             TRAIN,
         )
         body = self._body([*outputs, *results, "tape"])
@@ -340,14 +324,15 @@ class ModelWriter:
     ) -> list[ast.AST]:
         """Writes how a training uses its optimizers; returns the calls that need gradients."""
         source, alone = self._source, num_optimizers == 1
-        nodes = [node for each in items for node in _nodes(each)]
-        calls = [each for each in nodes if optimizer_code.minimized(source, each)]
-        applied = [each for each in nodes if optimizer_code.of_gradients(each)]
+        code = [each for each in items if isinstance(each, ast.AST)]
+        nodes = [node for each in code for node in nodes_in(each, ast.Call)]
+        calls = [each for each in nodes if optimizer_code.is_minimize(source, each)]
+        applied = [each for each in nodes if optimizer_code.is_of_gradients(each)]
         plain = [each for each in nodes if source.called(each) == "gradients"]
         for call in calls:
-            optimizer_code.write_minimize(source, call, alone)  # type: ignore[arg-type]
+            optimizer_code.write_minimize(source, call, alone)
         for call in applied:
-            optimizer_code.write_gradients(source, call, alone)  # type: ignore[arg-type]
+            optimizer_code.write_gradients(source, call, alone)
         if not num_optimizers or not (calls or applied):
             source.problem(
                 *(self._parts.function, "keras-no-training"),
@@ -362,31 +347,23 @@ class ModelWriter:
             self._source, item.value
         ):
             return False
-        names = set(bound_in(item))
-        for other in [*items, *([train_op] if train_op is not None else [])]:
-            for node in ast.walk(other) if isinstance(other, ast.AST) and other is not item else ():
-                if (
-                    isinstance(node, ast.Name)
-                    and node.id in names
-                    and isinstance(node.ctx, ast.Load)
-                ):
-                    if not self._is_consumed(node):
-                        self._source.replace(item.value, "self.embedding.step")
-                        return False
+        others = [each for each in (*items, train_op) if each is not item]
+        code = [each for each in others if isinstance(each, ast.AST)]
+        for name in bound_in(item):
+            uses = [use for each in code for use in self._source.uses(name, each)]
+            if not all(map(self._is_consumed, uses)):
+                self._source.replace(item.value, "self.embedding.step")
+                return False
         return True
 
     def _is_consumed(self, node: ast.AST) -> bool:
         """Returns whether a name is an argument of a call that is written without it."""
-        for up in self._source.above(node):
-            if (
-                optimizer_code.minimized(self._source, up)
-                or self._source.called(up) in rules.SCHEDULES
-            ):
-                return True
-            if isinstance(up, ast.Call) and isinstance(up.func, ast.Attribute):
-                if up.func.attr in ("apply_gradients",):
-                    return True
-        return False
+        return any(
+            optimizer_code.is_minimize(self._source, up)
+            or self._source.called(up) in rules.SCHEDULES
+            or method_of(up) == "apply_gradients"
+            for up in self._source.above(node)
+        )
 
     def _without_wrappers(self, items: Sequence[Item]) -> list[Item]:
         """Returns items without the wrappers of a TPU and of updates of batch normalization."""
@@ -398,17 +375,15 @@ class ModelWriter:
                 continue
             if isinstance(item, ast.With) and "UPDATE_OPS" in ast.unparse(item.items[0]):
                 kept += self._without_wrappers(item.body)
-                continue
-            if isinstance(item, ast.Assign) and "UPDATE_OPS" in ast.unparse(item.value):
-                continue
-            kept.append(item)
+            elif not isinstance(item, ast.Assign) or "UPDATE_OPS" not in ast.unparse(item.value):
+                kept.append(item)
         return kept
 
     def _unwrap_inside(self, function: ast.FunctionDef) -> None:
-        for each in ast.walk(function):
-            if isinstance(each, ast.stmt) and optimizer_code.is_cross_shard(self._source, each):
-                if not self._source.is_dropped(each):
-                    self._source.drop(each)
+        for each in nodes_in(function, ast.stmt):
+            is_cross_shard = optimizer_code.is_cross_shard(self._source, each)
+            if is_cross_shard and not self._source.is_dropped(each):
+                self._source.drop(each)
 
     def _statements(
         self, value: ast.expr, items: Sequence[Item], gone: list[Item]
@@ -449,13 +424,8 @@ class ModelWriter:
         return None
 
     def _replace_by_lines(self, item: ast.Assign, parts: Sequence[ast.expr]) -> None:
-        self._source.replace(
-            item,
-            lambda: "\n".join(
-                ("" if not number else " " * item.col_offset) + self._source.code(each)
-                for number, each in enumerate(parts)
-            ),
-        )
+        pad = " " * item.col_offset
+        self._source.replace(item, lambda: f"\n{pad}".join(map(self._source.code, parts)))
 
     def _grouped(self, value: ast.expr) -> list[ast.expr]:
         if isinstance(value, ast.Call) and self._source.called(value) == "group":
@@ -482,19 +452,15 @@ class ModelWriter:
 
         def write() -> str:
             value = source.code(loss) if loss is not None else "loss"
-            rows = self._metric_rows()
-            returned = ", ".join(f"{key!r}: self.{name}.result()" for name, _, key in rows)
+            rows = [f"{key!r}: self.{name}.result()" for name, _, key in self._metrics]
+            returned = ", ".join(rows)
             if len(rows) > 2:
-                inner = "".join(
-                    f"\n        {key!r}: self.{name}.result()," for name, _, key in rows
-                )
-                returned = f"{inner}\n    "
+                returned = "".join(f"\n        {row}," for row in rows) + "\n    "
             return (
                 "  def test_step(self, batch):\n"
                 + "".join(f"    {line}\n" for line in before)
-                + "".join(each() for each in body.lines)
-                + f"    self.mean_loss.update_state({value})\n{called() if called else ''}"
-                + f"    return {{{returned}}}\n"
+                + f"{body.text()}    self.mean_loss.update_state({value})\n"
+                + f"{called() if called else ''}    return {{{returned}}}\n"
             )
 
         self._text.methods.append(write)
@@ -503,8 +469,8 @@ class ModelWriter:
         self, spec: Mapping[str, ast.expr]
     ) -> tuple[ast.FunctionDef | None, ast.expr | None]:
         """Returns the function of the metrics of a spec, and its arguments; adds problems."""
-        metrics = spec.get("eval_metrics") or spec.get("eval_metric_ops")
-        if metrics is None or (isinstance(metrics, ast.Constant) and metrics.value is None):
+        metrics = spec.get("eval_metrics") or spec.get("eval_metric_ops", ast.Constant(None))
+        if is_none(metrics):
             return None, None
         name: ast.expr | None = None
         values: ast.expr | None = None
@@ -516,8 +482,7 @@ class ModelWriter:
             name = metrics.func
             values = given_by_name if metrics.keywords else ast.List(metrics.args, ast.Load())
         function = self._source.function(name.id) if isinstance(name, ast.Name) else None
-        returned = function.body[-1] if function is not None else None
-        if isinstance(returned, ast.Return) and isinstance(returned.value, ast.Dict):
+        if isinstance(returned_by(function), ast.Dict):
             return function, values
         self._source.problem(
             *(metrics, "keras-metrics", "its metrics are not written out"),
@@ -532,11 +497,10 @@ class ModelWriter:
         source = self._source
         if function is None:
             return None, []
-        returned = function.body[-1]
-        assert isinstance(returned, ast.Return)
-        assert isinstance(returned.value, ast.Dict)
-        rows: list[tuple[str, Callable[[], str]]] = []
-        for key, value in zip(returned.value.keys, returned.value.values, strict=True):
+        returned = returned_by(function)
+        assert isinstance(returned, ast.Dict)
+        rows: list[tuple[str, Text]] = []
+        for key, value in zip(returned.keys, returned.values, strict=True):
             kind = _METRICS.get(source.called(value))
             if kind is None or not isinstance(key, ast.Constant) or len(value.args) < 1:  # type: ignore[attr-defined]
                 source.problem(
@@ -550,16 +514,15 @@ class ModelWriter:
             source.done.add(value.func)
             name = self._text.attribute(str(key.value))
             name = f"{name[:-6]}_metric" if name.endswith("_layer") else name
-            self._metric_attributes.append((name, kind, str(key.value)))
+            self._metrics.append((name, kind, str(key.value)))
             rows.append((name, self._metric_arguments(value)))
-        body = Body(self._text, [each.arg for each in function.args.args], [], {}, {})
+        parameters = [each.arg for each in function.args.args]
+        body = Body(self._text, parameters, [], {}, {})
         body.write(function.body[:-1])
         doc = '    """Adds a batch to the metrics of an evaluation."""\n'
-        parameters = [each.arg for each in function.args.args]
         self._text.methods.append(
             lambda: (
-                f"  def update_metrics(self, {', '.join(parameters)}):\n{doc}"
-                + "".join(each() for each in body.lines)
+                f"  def update_metrics(self, {', '.join(parameters)}):\n{doc}{body.text()}"
                 + "".join(
                     f"    {call_text(f'self.{name}.update_state', [passed()], 4)}\n"
                     for name, passed in rows
@@ -567,18 +530,16 @@ class ModelWriter:
             )
         )
         self._functions.append(function)
+        passed = [("", each) for each in getattr(values, "elts", [values])]
         if isinstance(values, ast.Dict):
-            pairs = list(zip(values.keys, values.values, strict=True))
-            return (
-                lambda: (
-                    "    self.update_metrics("
-                    + ", ".join(f"{k.value}={source.code(v)}" for k, v in pairs)  # type: ignore[union-attr]
-                    + ")\n"
-                ),
-                [value for _, value in pairs],
-            )
-        listed = list(getattr(values, "elts", [values]))
-        return (lambda: f"    self.update_metrics({', '.join(map(source.code, listed))})\n"), listed
+            keys = [f"{key.value}=" for key in values.keys]  # type: ignore[union-attr]
+            passed = list(zip(keys, values.values, strict=True))
+
+        def write() -> str:
+            parts = [f"{key}{source.code(node)}" for key, node in passed]
+            return f"    self.update_metrics({', '.join(parts)})\n"
+
+        return write, [node for _, node in passed]
 
     def _metric_arguments(self, call: ast.Call) -> Text:
         """Returns the code of the arguments that update a metric of Keras, for a metric of `tf`."""
@@ -623,8 +584,7 @@ class ModelWriter:
             value = value if as_dict else f"{{'output': {value}}}"
             return (
                 f"  def predict_step(self, {parts.features}):\n    {called}\n"
-                + "".join(each() for each in body.lines)
-                + f"    return {value}\n"
+                f"{body.text()}    return {value}\n"
             )
 
         self._text.methods.append(write)
@@ -643,8 +603,8 @@ class ModelWriter:
                 )
                 continue
             self._source.notes.append((value.lineno, f"{key} is left out: {why}"))
-            for node in ast.walk(value):
-                function = self._source.function(node.id) if isinstance(node, ast.Name) else None
+            for node in nodes_in(value, ast.Name):
+                function = self._source.function(node.id)
                 if function is not None and function not in self._left_out:
                     if len(self._source.uses(function.name, self._source.tree)) == 1:
                         self._left_out.append(function)
@@ -663,11 +623,6 @@ class ModelWriter:
             else:
                 kept.insert(0, item)
         return kept
-
-
-def _nodes(item: Item | ast.expr | None) -> Iterator[ast.AST]:
-    """Yields the nodes of an item, but for those of a bound parameter."""
-    return ast.walk(item) if isinstance(item, ast.AST) else iter(())
 
 
 def _free(items: Sequence[Item]) -> set[str]:

@@ -11,10 +11,18 @@ from collections.abc import Mapping, Sequence
 from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
 from estimator_bridge.migrate.keras_form.model_class import model_functions, optimizer_code
-from estimator_bridge.migrate.keras_form.model_class.class_body import Text
 from estimator_bridge.migrate.keras_form.model_class.model_text import ModelText, ModelWriter
 from estimator_bridge.migrate.keras_form.program_text import modes
-from estimator_bridge.migrate.keras_form.program_text.source import COPY, Source, names_like
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    COPY,
+    Source,
+    Text,
+    all_names,
+    every_argument,
+    free_name,
+    nodes_in,
+    returned_by,
+)
 
 _Nodes = Mapping[str, ast.expr]
 
@@ -88,8 +96,7 @@ def _arguments(root: ast.FunctionDef, value: ast.expr) -> _Nodes:
     """Returns the arguments of the function that returns a model_fn; none of a model_fn itself."""
     if not isinstance(value, ast.Call):
         return {}
-    by_name = dict(zip([each.arg for each in root.args.args], value.args, strict=False))
-    return {**by_name, **{str(each.arg): each.value for each in value.keywords}}
+    return every_argument(value, [each.arg for each in root.args.args])
 
 
 def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
@@ -98,12 +105,12 @@ def _nodes_of(model: ModelOfProgram, site: Site) -> _Nodes | None:
 
 def _name_classes(program: Source, models: Sequence[ModelOfProgram]) -> None:
     """Names the classes of several models by their model_fns; a single one is `Model`."""
-    taken = {node.id for node in ast.walk(program.tree) if isinstance(node, ast.Name)}
+    taken = all_names(program.tree)
     for model in models if len(models) > 1 else ():
         words = re.sub(r"(_model)?(_fn)?$", "", model.root.name.partition(COPY)[0]).split("_")
         wanted = "".join(f"{each[:1].upper()}{each[1:]}" for each in words) + "Model"
         wanted = wanted.removesuffix("ModelModel") + "Model" * wanted.endswith("ModelModel")
-        model.class_name = next(each for each in names_like(wanted) if each not in taken)
+        model.class_name = free_name(wanted, taken)
         taken.add(model.class_name)
 
 
@@ -120,10 +127,9 @@ def _pass_classes(
         site.class_name = models[root].class_name if root is not None else "Model"
         return
     assert isinstance(parameter, ast.Name)
-    taken = {node.id for node in ast.walk(site.function) if isinstance(node, ast.Name)}
-    site.class_name = next(each for each in names_like("model_class") if each not in taken)
-    for node in ast.walk(site.function):
-        if isinstance(node, ast.arg) and node.arg == parameter.id:
+    site.class_name = free_name("model_class", all_names(site.function))
+    for node in nodes_in(site.function, ast.arg):
+        if node.arg == parameter.id:
             program.replace(node, site.class_name)
     if len(program.uses(parameter.id, site.function)) > 1:
         program.problem(
@@ -161,15 +167,13 @@ def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text
 
 def _returns_a_spec(program: Source, function: ast.FunctionDef) -> bool:
     """Returns whether a function is a model_fn itself, and does not return one."""
-    last = function.body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
+    value = returned_by(function)
     return not isinstance(value, ast.Name) or program.function(value.id, function) is None
 
 
 def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionDef | None:
     """Returns the function that a function defines and returns, if it does nothing else."""
-    last = outer.body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
+    value = returned_by(outer)
     if not isinstance(value, ast.Name) or len(outer.body) > 2 + modes.is_docstring(outer.body[0]):
         return None
     return program.function(value.id, outer)
@@ -194,7 +198,8 @@ def _write_site(
 ) -> None:
     """Writes where a model is made; classes that are made in one place take the same arguments."""
     texts = [each.text for each in models if each.text is not None]
-    known = {name for each in models for use in each.uses for name in _known(program, *use)}
+    uses = [use for each in models for use in each.uses]
+    known = {name for use, nodes in uses for name in (*nodes, *_params(program, use))}
     used = dict.fromkeys(name for text in texts for name in text.arguments)
     names = [name for name in used if name in known]
     for text in texts:
@@ -208,21 +213,4 @@ def _write_site(
             *(site.call, "keras-params", f"its model_fn uses {', '.join(lacking)}, too"),
             "Give it the same keys of params as the other TPUEstimators of the model_fn",
         )
-    SiteWriter(program, site, target).write(
-        {name: _Code(program, nodes[name]) for name in names if name in nodes}
-    )
-
-
-def _known(program: Source, site: Site, nodes: _Nodes) -> list[str]:
-    """Returns the names of the arguments that a site passes to a class."""
-    return [*nodes, *_params(program, site)]
-
-
-class _Code:
-    """The code of a node, when it is asked for."""
-
-    def __init__(self, program: Source, node: ast.expr) -> None:
-        self._program, self._node = program, node
-
-    def __str__(self) -> str:
-        return self._program.code(self._node)
+    SiteWriter(program, site, target).write({name: nodes[name] for name in names if name in nodes})

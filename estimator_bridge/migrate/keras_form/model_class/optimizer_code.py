@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from estimator_bridge.migrate.keras_form import rules
-from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN, of_rule
-from estimator_bridge.migrate.keras_form.program_text.modes import Bind, Item, bound_by, item_names
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TRAIN
+from estimator_bridge.migrate.keras_form.program_text.modes import Item, closure, node_of
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     arguments,
-    call_text,
+    method_of,
     names_in,
 )
 
@@ -33,13 +33,8 @@ def written(source: Source, call: ast.Call, rate: str = "") -> str:
         rate: code that takes the place of its rate.
     """
     row = OF_TRAIN[source.called(call)]
-    by_name, others = arguments(call, row.names)
-    lost = [each for each in others if getattr(each, "arg", None) not in ("name", "use_locking")]
-    rules.refuse_others(source, call, by_name, " ".join(row.names), lost)
-    parts = row.parts(source, by_name, rate)
-    if row.new.startswith("tf."):
-        return call_text(row.new, parts, 4, "self.compile(optimizer=)")
-    return of_rule(source, row.new, parts, row.starts)
+    by_name = rules.known_arguments(source, call, row.names, unused="name use_locking")
+    return row.written(source, row.parts(source, by_name, rate))
 
 
 def is_global_step(source: Source, node: ast.AST) -> bool:
@@ -68,32 +63,25 @@ _UNUSED = "name gate_gradients aggregation_method colocate_gradients_with_ops"
 """Arguments that say how gradients are computed and placed, and change no value of them."""
 
 
-def minimized(source: Source, node: ast.AST) -> ast.Call | None:
-    """Returns a call of an optimizer's `minimize`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr == "minimize" and not source.short(node.func):
-            return node
-    return None
+def is_minimize(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node is a call of an optimizer's `minimize`."""
+    return method_of(node) == "minimize" and not source.called(node)
 
 
-def of_gradients(node: ast.AST) -> ast.Call | None:
-    """Returns a call of an optimizer's `compute_gradients` or `apply_gradients`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in ("apply_gradients", "compute_gradients"):
-            return node
-    return None
+def is_of_gradients(node: ast.AST) -> bool:
+    """Returns whether a node calls an optimizer's `compute_gradients` or `apply_gradients`."""
+    return method_of(node) in ("apply_gradients", "compute_gradients")
+
+
+def is_of_optimizer(source: Source, node: ast.AST) -> bool:
+    """Returns whether a node makes an optimizer, or calls a method of one."""
+    return is_optimizer(source, node) or is_minimize(source, node) or is_of_gradients(node)
 
 
 def trains(source: Source, item: Item) -> bool:
     """Returns whether an item makes or uses an optimizer."""
-    node = item.value if isinstance(item, Bind) else item
-    return any(
-        is_optimizer(source, each)
-        or wraps_for_tpu(source, each)
-        or minimized(source, each)
-        or of_gradients(each)
-        for each in ast.walk(node)
-    )
+    nodes = ast.walk(node_of(item))
+    return any(is_of_optimizer(source, each) or wraps_for_tpu(source, each) for each in nodes)
 
 
 def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
@@ -102,7 +90,7 @@ def loss_of(source: Source, call: ast.AST) -> ast.expr | None:
         return None
     if source.called(call) == "gradients":
         return arguments(call, ["ys"])[0].get("ys")
-    if minimized(source, call) is None and call.func.attr != "compute_gradients":
+    if not is_minimize(source, call) and call.func.attr != "compute_gradients":
         return None
     return arguments(call, ["loss"])[0].get("loss")
 
@@ -115,17 +103,11 @@ def computing_losses(source: Source, items: Sequence[Item], calls: Sequence[ast.
     first = min(
         (number for number, item in enumerate(items) if _has(item, calls)), default=len(items)
     )
-    chosen: list[Item] = []
-    for item in reversed(items[:first]):
-        if {*bound_by(item)} & needed:
-            chosen.insert(0, item)
-            needed |= item_names(item)
-    return chosen
+    return closure(items[:first], needed)
 
 
 def _has(item: Item, calls: Sequence[ast.AST]) -> bool:
-    node = item.value if isinstance(item, Bind) else item
-    return any(each in calls for each in ast.walk(node))
+    return any(each in calls for each in ast.walk(node_of(item)))
 
 
 def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
@@ -138,8 +120,7 @@ def write_gradients(source: Source, call: ast.Call, alone: bool) -> None:
     optimizer = call.func.value
     if call.func.attr == "compute_gradients":
         by_name = rules.known_arguments(source, call, "loss var_list", "loss", _UNUSED)
-        parts = [by_name["loss"], *filter(None, [by_name.get("var_list")])]
-
+        parts = [by_name[key] for key in ("loss", "var_list") if key in by_name]
         unzipped = _unzipped(source, call)
 
         def write() -> str:

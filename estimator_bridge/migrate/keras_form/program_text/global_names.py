@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from estimator_bridge.migrate.keras_form.program_text.source import all_names, nodes_in
+
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -18,26 +20,25 @@ def bound(tree: ast.Module) -> dict[str, ast.stmt]:
     return names
 
 
-def uses(tree: ast.AST) -> Iterator[tuple[ast.Name, frozenset[str]]]:
-    """Yields the names that are global where they stand, and the local names there."""
-    yield from _uses(tree, frozenset())
+def uses(
+    node: ast.AST, hidden: frozenset[str] = frozenset()
+) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    """Yields the names that are global where they stand, and the local names there.
 
-
-def _uses(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[ast.Name, frozenset[str]]]:
+    Args:
+        hidden: the names that are local where the node is.
+    """
     if isinstance(node, ast.Name):
         if node.id not in hidden:
             yield node, hidden
         return
     outside, inner = [*_outside(node)], hidden | _hidden_in(node)
     for each in outside:
-        yield from _uses(each, hidden)
+        yield from uses(each, hidden)
     for each in ast.iter_child_nodes(node):
-        if each not in outside and not (isinstance(node, _SCOPES) and _is_signature(each)):
-            yield from _uses(each, inner)
-
-
-def _is_signature(node: ast.AST) -> bool:
-    return isinstance(node, ast.arguments)
+        is_signature = isinstance(node, _SCOPES) and isinstance(each, ast.arguments)
+        if each not in outside and not is_signature:
+            yield from uses(each, inner)
 
 
 def _outside(node: ast.AST) -> Iterator[ast.AST]:
@@ -49,8 +50,7 @@ def _outside(node: ast.AST) -> Iterator[ast.AST]:
     arguments = getattr(node, "args", None)
     if arguments is not None:
         yield from (*arguments.defaults, *filter(None, arguments.kw_defaults))
-        annotations = (each.annotation for each in ast.walk(arguments) if isinstance(each, ast.arg))
-        yield from filter(None, annotations)
+        yield from filter(None, (each.annotation for each in nodes_in(arguments, ast.arg)))
     returns = getattr(node, "returns", None)
     if returns is not None:
         yield returns
@@ -59,8 +59,7 @@ def _outside(node: ast.AST) -> Iterator[ast.AST]:
 def _hidden_in(node: ast.AST) -> set[str]:
     """Returns the names that are local inside of a node."""
     if isinstance(node, _COMPREHENSIONS):
-        targets = [each.target for each in node.generators]
-        return {n.id for each in targets for n in ast.walk(each) if isinstance(n, ast.Name)}
+        return set().union(*(all_names(each.target) for each in node.generators))
     is_function = isinstance(node, _SCOPES) and not isinstance(node, ast.ClassDef)
     return _locals(node) if is_function else set()
 
@@ -68,7 +67,7 @@ def _hidden_in(node: ast.AST) -> set[str]:
 def _locals(function: ast.AST) -> set[str]:
     """Returns the names that a function binds, its parameters included."""
     arguments = function.args  # type: ignore[attr-defined]
-    names = {each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)}
+    names = {each.arg for each in nodes_in(arguments, ast.arg)}
     body = function.body  # type: ignore[attr-defined]
     shared: set[str] = set()
     for statement in body if isinstance(body, list) else ():

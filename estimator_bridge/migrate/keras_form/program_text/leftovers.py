@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in
+from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in, nodes_in
 
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
@@ -17,13 +17,11 @@ def left_out(text: str, old: str) -> tuple[str, tuple[str, ...]]:
     Args:
         old: the program that was migrated: what it does not use either stays.
     """
-    text = _without_variables(_without_parameters(text, ast.parse(old)), ast.parse(old))
+    read_before = names_in(ast.parse(old))
+    text = _without_variables(_without_parameters(text, read_before), read_before)
     definitions = list(_flags(ast.parse(text)))
-    flags = [(each, name) for each, name in definitions if _is_left_over(name, text, old)]
-    rows = text.splitlines(keepends=True)
-    for statement, _ in flags:
-        _drop(rows, statement)
-    return "".join(rows), tuple(name for _, name in flags)
+    flags = [each for each in definitions if _reads(each[1], old) and not _reads(each[1], text)]
+    return _without(text, [each for each, _ in flags]), tuple(name for _, name in flags)
 
 
 def note(flags: tuple[str, ...]) -> str:
@@ -34,19 +32,17 @@ def note(flags: tuple[str, ...]) -> str:
     )
 
 
-def _without_parameters(text: str, old: ast.Module) -> str:
+def _without_parameters(text: str, read_before: set[str]) -> str:
     """Returns a program whose inner functions have no parameters that they do not read any more."""
-    read_before = names_in(old)
     source = Source(text, "")
-    for function in ast.walk(source.tree):
-        if isinstance(function, ast.FunctionDef) and source.parent(function) is not source.tree:
+    for function in nodes_in(source.tree, ast.FunctionDef):
+        if source.parent(function) is not source.tree:
             calls = _calls(source, function)
             parameter = function.args.args[-1] if function.args.args and calls else None
-            read = set().union(*map(names_in, function.body))
-            if parameter is not None and parameter.arg not in read and _is_inner(source, function):
-                if parameter.arg in read_before:
-                    _drop_parameter(source, function, calls)
-    return source.render(0, len(source.text))
+            unread = read_before.difference(*map(names_in, function.body))
+            if parameter is not None and parameter.arg in unread and _is_inner(source, function):
+                _drop_parameter(source, function, calls)
+    return source.rendered()
 
 
 def _is_inner(source: Source, function: ast.FunctionDef) -> bool:
@@ -75,40 +71,35 @@ def _has_effects(node: ast.expr) -> bool:
 def _drop_parameter(source: Source, function: ast.FunctionDef, calls: list[ast.Call]) -> None:
     """Leaves out the last parameter of a function, and the arguments of calls for it."""
     parameters = function.args.args
-    first = source.span(parameters[-2])[1] if len(parameters) > 1 else None
-    default = function.args.defaults[-1] if function.args.defaults else parameters[-1]
-    start, end = source.span(parameters[-1])[0], source.span(default)[1]
-    source.replace_span(start if first is None else first, end, "")
+    _drop_last(source, parameters, [*parameters, *function.args.defaults][-1])
     for call in calls:
         if len(call.args) == len(parameters):
-            before = call.args[-2] if len(call.args) > 1 else None
-            begin = source.span(call.args[-1])[0] if before is None else source.span(before)[1]
-            source.replace_span(begin, source.span(call.args[-1])[1], "")
+            _drop_last(source, call.args, call.args[-1])
 
 
-def _without_variables(text: str, old: ast.Module) -> str:
+def _drop_last(source: Source, nodes: Sequence[ast.AST], end: ast.AST) -> None:
+    """Leaves out the last of several nodes, with the comma before it, up to the end of another."""
+    start = source.span(nodes[-2])[1] if len(nodes) > 1 else source.span(nodes[-1])[0]
+    source.replace_span(start, source.span(end)[1], "")
+
+
+def _without_variables(text: str, read_before: set[str]) -> str:
     """Returns a program without local variables that are assigned, and not read any more."""
-    while True:
-        statement = next(_unread(ast.parse(text), names_in(old)), None)
-        if statement is None:
-            return text
-        rows = text.splitlines(keepends=True)
-        _drop(rows, statement)
-        text = "".join(rows)
+    while (statement := next(_unread(ast.parse(text), read_before), None)) is not None:
+        text = _without(text, [statement])
+    return text
 
 
 def _unread(tree: ast.Module, read_before: set[str]) -> Iterator[ast.Assign]:
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        read = names_in(function)
+    for function in nodes_in(tree, ast.FunctionDef):
+        unread = read_before - names_in(function)
         for statement in function.body if len(function.body) > 1 else ():
             if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
                 continue
             target = statement.targets[0]
             is_pure = not any(isinstance(each, _EFFECTS) for each in ast.walk(statement))
-            if isinstance(target, ast.Name) and is_pure and target.id not in read:
-                if target.id in read_before and not _is_shared(function, target.id):
+            if isinstance(target, ast.Name) and is_pure and target.id in unread:
+                if not _is_shared(function, target.id):
                     yield statement
 
 
@@ -121,24 +112,20 @@ def _is_shared(function: ast.FunctionDef, name: str) -> bool:
     )
 
 
-def _drop(rows: list[str], statement: ast.stmt) -> None:
-    last = statement.end_lineno or statement.lineno
-    rows[statement.lineno - 1 : last] = [""] * (last - statement.lineno + 1)
+def _without(text: str, statements: Sequence[ast.stmt]) -> str:
+    """Returns a program without the lines of statements."""
+    gone = {n for each in statements for n in range(each.lineno, (each.end_lineno or 0) + 1)}
+    rows = enumerate(text.splitlines(keepends=True), 1)
+    return "".join(row for number, row in rows if number not in gone)
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[ast.Expr, str]]:
     """Yields the statements that define flags, and the names of these."""
     for statement in tree.body:
-        call = statement.value if isinstance(statement, ast.Expr) else None
-        if not isinstance(call, ast.Call) or not isinstance(statement, ast.Expr) or not call.args:
-            continue
-        name = call.args[0]
-        if ".DEFINE_" in f".{ast.unparse(call.func)}" and isinstance(name, ast.Constant):
-            yield statement, str(name.value)
-
-
-def _is_left_over(flag: str, text: str, old: str) -> bool:
-    return _reads(flag, old) and not _reads(flag, text)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            function, names = ast.unparse(statement.value.func), statement.value.args[:1]
+            if ".DEFINE_" in f".{function}" and names and isinstance(names[0], ast.Constant):
+                yield statement, str(names[0].value)
 
 
 def _reads(flag: str, text: str) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form.program_text import global_names
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.syntax.modules import Modules
+from estimator_bridge.migrate.syntax.modules import Modules, written_module
 
 MARK = '"@@module {}@@"\n'
 _OWN = "__of_{}"
@@ -55,11 +55,6 @@ class LinkedModule:
     bound: dict[str, ast.stmt] = dataclasses.field(default_factory=dict)
     new: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    @property
-    def tree(self) -> ast.Module:
-        """The tree of the module."""
-        return self.source.tree
-
 
 class LinkedModules:
     """Modules that import each other, as one program.
@@ -91,17 +86,19 @@ class LinkedModules:
 
     def _read(self, module: LinkedModule) -> None:
         here = Modules(module.text.name, module.text.is_package)
-        for node in ast.walk(module.tree):
+        for node in ast.walk(module.source.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 imported = dict(self.imports(node, here))
-                if imported and (node not in module.tree.body or None in imported.values()):
-                    self._refuse(module, node)
+                if imported and (node not in module.source.tree.body or None in imported.values()):
+                    why = "names of the package are imported in a function, or all of them"
+                    way_out = "Import them by their names at the top of the module"
+                    self._refuse(module, node, ast.unparse(node), why, way_out)
                 elif imported:
                     module.statements.append(node)
                     module.imported.update({k: v for k, v in imported.items() if v is not None})
         module.bound = {
             name: statement
-            for name, statement in global_names.bound(module.tree).items()
+            for name, statement in global_names.bound(module.source.tree).items()
             if name not in module.imported
         }
 
@@ -117,7 +114,7 @@ class LinkedModules:
                 if each.name in self.by_name:
                     yield each.asname or each.name, (each.name, "")
             return
-        above = here.absolute("." * node.level + (node.module or "")).rstrip(".")
+        above = here.absolute(written_module(node)).rstrip(".")
         for each in node.names:
             full = f"{above}.{each.name}".lstrip(".")
             if full in self.by_name:
@@ -125,10 +122,9 @@ class LinkedModules:
             elif above in self.by_name:
                 yield each.asname or each.name, None if each.name == "*" else (above, each.name)
 
-    def _refuse(self, module: LinkedModule, node: ast.stmt) -> None:
-        why = "names of the package are imported in a function, or all of them"
-        way_out = "Import them by their names at the top of the module"
-        code = ast.unparse(node)
+    def _refuse(
+        self, module: LinkedModule, node: ast.stmt | ast.expr, code: str, why: str, way_out: str
+    ) -> None:
         file = module.text.file
         self._blockers.append(Blocker(node.lineno, "keras-import", code, why, way_out, file))
 
@@ -198,9 +194,8 @@ class LinkedModules:
             if name and name != ast.unparse(node):
                 source.replace(node, name)
         rename_definitions(source, module.new)
-        text = source.render(0, len(source.text))
         future = r"(?m)^from __future__ import annotations\n"
-        text = re.sub(future, "\n", text.rstrip("\n")) + "\n"
+        text = re.sub(future, "\n", source.rendered().rstrip("\n")) + "\n"
         file, rows = module.text.file, text.count("\n")
         inside = ((file, line) for line in range(1, rows + 1))
         self.places += [(file, 0), *inside, (file, 0), (file, 0)]
@@ -213,26 +208,15 @@ class LinkedModules:
             return module.new.get(node.id, "") if isinstance(node, ast.Name) else ""
         other, known = meant
         if known not in other.bound and isinstance(node, ast.Name):
-            self._unknown(module, node, f"{other.text.name}.{known}")
+            why = "the module does not bind it at its top level"
+            way_out = "Bind it there by a plain statement"
+            self._refuse(module, node, f"{other.text.name}.{known}", why, way_out)
         return other.new.get(known, known) if known in other.bound else ""
-
-    def _unknown(self, module: LinkedModule, node: ast.expr, full: str) -> None:
-        self._blockers.append(
-            Blocker(
-                *(
-                    node.lineno,
-                    "keras-import",
-                    full,
-                    "the module does not bind it at its top level",
-                ),
-                *("Bind it there by a plain statement", module.text.file),
-            )
-        )
 
 
 def _references(module: LinkedModule) -> Iterator[tuple[ast.expr, frozenset[str]]]:
     """Yields names that are global, or the longest dotted ones that start so; with local names."""
-    for node, hidden in global_names.uses(module.tree):
+    for node, hidden in global_names.uses(module.source.tree):
         yield node, hidden
         up: ast.AST | None = module.source.parent(node)
         while isinstance(up, ast.Attribute):

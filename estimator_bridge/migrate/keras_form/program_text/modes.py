@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
 
-from estimator_bridge.migrate.keras_form.program_text.source import Source, bound_in, names_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    bound_in,
+    every_argument,
+    names_in,
+    nodes_in,
+    parameters_of,
+)
 
 TRAIN, EVAL, PREDICT = "TRAIN", "EVAL", "PREDICT"
 MODES = (TRAIN, EVAL, PREDICT)
@@ -46,7 +54,6 @@ class ModelFunction:
     training: set[str]
     labels: str
     features: str
-    params: str
     inlined: list[ast.FunctionDef]
 
 
@@ -63,17 +70,16 @@ def take_apart(
     specs = {mode: reader.spec(flat[mode], mode) for mode in MODES}
     if any(trains(item) for item in flat[EVAL]):
         flat[EVAL] = _without(flat[EVAL], specs[EVAL], trains)
-    names = [each.arg for each in function.args.args + function.args.kwonlyargs]
+    names = parameters_of(function)
     labels = "labels" if "labels" in names else ""
     if labels:
         flat[PREDICT] = _without(
             flat[PREDICT], specs[PREDICT], lambda item: labels in item_names(item)
         )
-    shared = _common([flat[mode] for mode in MODES])
-    for number, item in enumerate(shared):
-        if labels and labels in item_names(item):
-            shared = shared[:number]
-            break
+    before_labels = itertools.takewhile(
+        lambda item: labels not in item_names(item), _common([flat[mode] for mode in MODES])
+    )
+    shared = [*before_labels]
     rest = {mode: flat[mode][len(shared) :] for mode in MODES}
     loss = _common([rest[TRAIN], rest[EVAL]])
     only = {mode: rest[mode][len(loss) * (mode != PREDICT) :] for mode in MODES}
@@ -86,7 +92,6 @@ def take_apart(
         reader.training,
         labels,
         names[0] if names else "features",
-        "params" if "params" in names else "",
         [*reader.inlined],
     )
 
@@ -104,21 +109,32 @@ def _without(
     return kept
 
 
-def bound_by(item: Item) -> list[str]:
+def node_of(item: Item | ast.expr) -> ast.AST:
+    """Returns the code of an item: of a parameter the argument."""
+    return item.value if isinstance(item, Bind) else item
+
+
+def bound_by(item: Item | ast.expr) -> list[str]:
     """Returns the names that an item binds, in order."""
     return [item.name] if isinstance(item, Bind) else bound_in(item)
 
 
-def item_names(item: Item) -> set[str]:
+def item_names(item: Item | ast.expr) -> set[str]:
     """Returns the names that an item reads."""
-    if isinstance(item, Bind):
-        return names_in(item.value)
-    added = {
-        node.target.id
-        for node in ast.walk(item)
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-    }
-    return set() if isinstance(item, ast.Delete) else names_in(item) | added
+    if isinstance(item, ast.Delete):
+        return set()
+    targets = (each.target for each in nodes_in(node_of(item), ast.AugAssign))
+    return names_in(node_of(item)) | {each.id for each in targets if isinstance(each, ast.Name)}
+
+
+def closure(items: Sequence[Item], names: Collection[str]) -> list[Item]:
+    """Returns the items by which names are computed, in their order."""
+    needed, chosen = {*names}, list[Item]()
+    for item in reversed(items):
+        if {*bound_by(item)} & needed:
+            chosen.insert(0, item)
+            needed |= item_names(item)
+    return chosen
 
 
 def is_docstring(item: Item) -> bool:
@@ -131,12 +147,9 @@ def is_docstring(item: Item) -> bool:
 
 
 def _common(lists: Sequence[list[Item]]) -> list[Item]:
-    count = 0
-    for items in zip(*lists, strict=False):
-        if any(each is not items[0] for each in items):
-            break
-        count += 1
-    return lists[0][:count]
+    rows = zip(*lists, strict=False)
+    same = itertools.takewhile(lambda items: all(each is items[0] for each in items), rows)
+    return [items[0] for items in same]
 
 
 class _Reader:
@@ -173,13 +186,9 @@ class _Reader:
 
     def _check_returns(self, statement: ast.stmt) -> None:
         """Refuses a return inside of a statement whose course is not known."""
-        inner = {
-            node
-            for each in ast.walk(statement)
-            if isinstance(each, (ast.FunctionDef, ast.Lambda))
-            for node in ast.walk(each)
-        }
-        if any(isinstance(each, ast.Return) and each not in inner for each in ast.walk(statement)):
+        functions = nodes_in(statement, ast.FunctionDef)
+        inner = {each for function in functions for each in nodes_in(function, ast.Return)}
+        if any(each not in inner for each in nodes_in(statement, ast.Return)):
             self._source.problem(
                 *(statement, "keras-spec", "it returns only under a condition"), _WAY_OUT
             )
@@ -260,5 +269,4 @@ class _Reader:
             return {}
         items.pop()
         order = ["mode", "predictions", "loss", "train_op"]
-        by_name = dict(zip(order, call.args, strict=False))  # type: ignore[attr-defined]
-        return {**by_name, **{str(each.arg): each.value for each in call.keywords}}  # type: ignore[attr-defined]
+        return every_argument(call, order)  # type: ignore[arg-type]

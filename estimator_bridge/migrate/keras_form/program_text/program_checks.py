@@ -8,7 +8,7 @@ import symtable
 from collections.abc import Iterator
 
 from estimator_bridge import errors
-from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.keras_form.program_text.source import Source, nodes_in
 from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
 
 
@@ -68,9 +68,9 @@ def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
     """Yields names below `tf` that TensorFlow 2 does not have."""
     tf = tensorflow()
 
-    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        parts = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else [""]
+    inner = {node.value for node in nodes_in(tree, ast.Attribute)}
+    for node in nodes_in(tree, ast.Attribute):
+        parts = ast.unparse(node).split(".")
         if node in inner or parts[0] != "tf" or not all(map(str.isidentifier, parts)):
             continue
         value: object = tf

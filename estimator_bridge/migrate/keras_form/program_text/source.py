@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form.refusals import RULES
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
+from estimator_bridge.migrate.syntax.edits import spliced
 
-New = str | Callable[[], str]
-"""A text, or what returns it once all edits inside are known."""
+Text = Callable[[], str]
+"""Returns code of the new program, once all edits inside are known."""
+
+New = str | Text
+"""A text, or what returns it."""
 
 WIDTH = 100
 """Of lines: what most guides to style allow."""
@@ -22,19 +27,7 @@ COPY = "__copy"
 
 _STOCK = ("estimator", "tensorflow_estimator")
 
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Problem:
-    """A reason why a program cannot be written: the line, the rule's id, the code and a way out."""
-
-    line: int
-    rule: str
-    code: str
-    why: str
-    way_out: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: [{self.rule}] {self.code}: {self.why}. {self.way_out}."
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 class Source:
@@ -56,16 +49,14 @@ class Source:
         self._old_lines = lines
         self.tree = ast.parse(text)
         self._lines = text.splitlines(keepends=True)
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
+        self._starts = [*itertools.accumulate(map(len, self._lines), initial=0)]
         self.parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
         self.aliases = dict(_imports(self.tree))
         self.locals: dict[tuple[ast.AST, str], str] = {}
         self._edits: dict[tuple[int, int], New] = {}
-        self.problems: set[Problem] = set()
+        self.problems: set[Blocker] = set()
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
         self.moved: set[ast.stmt] = set()  # left out, with a value that is written elsewhere
@@ -87,7 +78,7 @@ class Source:
         """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
         return short_name(self.full(node))
 
-    def called(self, node: ast.AST) -> str:
+    def called(self, node: ast.AST | None) -> str:
         """Returns the short name of the function of a call; "" of anything else."""
         return self.short(node.func) if isinstance(node, ast.Call) else ""
 
@@ -111,12 +102,8 @@ class Source:
 
     def function_of(self, node: ast.AST) -> ast.AST:
         """Returns the function whose body has a node, or the module."""
-        for each in self.above(node):
-            if isinstance(each, (ast.FunctionDef, ast.Lambda, ast.Module)):
-                if isinstance(each, ast.Lambda):
-                    continue
-                return each
-        return self.tree
+        functions = (each for each in self.above(node) if isinstance(each, ast.FunctionDef))
+        return next(functions, self.tree)
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """Returns the innermost statement that contains a node, or is it."""
@@ -127,19 +114,21 @@ class Source:
     def function(self, name: str, near: ast.AST | None = None) -> ast.FunctionDef | None:
         """Returns the function of a name, below `near` first."""
         for tree in filter(None, (near, self.tree)):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef) and node.name == name and node is not tree:
+            for node in nodes_in(tree, ast.FunctionDef):
+                if node.name == name and node is not tree:
                     return node
         return None
 
-    def value_of(self, name: ast.Name) -> ast.expr | None:
+    def value_of(self, name: ast.expr | None) -> ast.expr | None:
         """Returns the one value that a name is assigned, in its function or else in the module.
 
-        None if there are several.
+        None if there are several. Another node is returned as it is.
         """
+        if not isinstance(name, ast.Name):
+            return name
         function = self.function_of(name)
         bindings = self._bindings(name.id, function)
-        if not bindings and name.id not in _parameters(function):
+        if not bindings and name.id not in {each.arg for each in nodes_in(function, ast.arg)}:
             everywhere = self._bindings(name.id, self.tree)
             bindings = [each for each in everywhere if self.function_of(each) is self.tree]
         only = bindings[0] if len(bindings) == 1 else None
@@ -158,11 +147,12 @@ class Source:
 
     def uses(self, name: str, below: ast.AST) -> list[ast.Name]:
         """Returns where a name is read below a node."""
-        return [
-            node
-            for node in ast.walk(below)
-            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
-        ]
+        names = nodes_in(below, ast.Name)
+        return [each for each in names if each.id == name and isinstance(each.ctx, ast.Load)]
+
+    def calls(self, name: str) -> bool:
+        """Returns whether the program calls a function, by its short name."""
+        return any(self.called(node) == name for node in ast.walk(self.tree))
 
     # Text.
 
@@ -179,7 +169,8 @@ class Source:
 
     def lines(self, statement: ast.stmt, comments: bool = True) -> tuple[int, int]:
         """Returns the span of a statement's whole lines, with the comments above it."""
-        first = min([statement.lineno, *(each.lineno for each in _decorators(statement))])
+        decorators = getattr(statement, "decorator_list", ())
+        first = min([statement.lineno, *(each.lineno for each in decorators)])
         while comments and first > 1 and self._lines[first - 2].lstrip().startswith("#"):
             first -= 1
         return self._starts[first - 1], self._starts[statement.end_lineno or statement.lineno]
@@ -218,22 +209,25 @@ class Source:
 
     def render(self, start: int, end: int) -> str:
         """Returns the new text of a span."""
-        inside = sorted(
-            (span for span in self._edits if start <= span[0] and span[1] <= end),
-            key=lambda span: (span[0], span[0] < span[1], -span[1]),
-        )
-        parts, position = [], start
-        for first, last in inside:
-            if first < position:
-                continue
-            new = self._edits[first, last]
-            parts += [self.text[position:first], new if isinstance(new, str) else new()]
-            position = last
-        return "".join(parts) + self.text[position:end]
+        return spliced(self.text, self._edits, (start, end))
+
+    def rendered(self) -> str:
+        """Returns the new text."""
+        return self.render(0, len(self.text))
 
     def block(self, statement: ast.stmt, indent: int) -> str:
         """Returns the new text of a statement, with the comments above it, at an indentation."""
         return shifted(self.render(*self.lines(statement)), statement.col_offset, indent)
+
+    def keywords(self, by_name: Mapping[str, ast.expr], names: str = "") -> list[str]:
+        """Returns the code of arguments, with their names.
+
+        Args:
+            names: as of `renamed`, of those that are written if they are there; by default all.
+        """
+        new = renamed(names or " ".join(by_name))
+        codes = {key: self.code(by_name[key]) for key in new if key in by_name}
+        return [f"{new[key]}={code}" if new[key] else code for key, code in codes.items()]
 
     def code_at(self, node: ast.AST, indent: int) -> str:
         """Returns the new text of a node in a statement at another indentation."""
@@ -254,7 +248,13 @@ class Source:
         code = "" if whole else code
         code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
         line = self.old_line(getattr(node, "lineno", 0))
-        self.problems.add(Problem(line, rule, code, why, way_out))
+        self.problems.add(Blocker(line, rule, code, why, way_out, self.name))
+
+    def need_constant(self, node: ast.expr | None, rule: str, name: str, kind: str) -> None:
+        """Adds the problem of an argument that has to be a constant, if it is another value."""
+        if node is not None and not isinstance(node, ast.Constant):
+            why, way_out = f"the value of {name} decides", f"Write the {kind} into the call"
+            self.problem(node, rule, why, way_out)
 
     def old_line(self, line: int) -> int:
         """Returns the number that a line has in the file."""
@@ -263,11 +263,7 @@ class Source:
     def check(self) -> None:
         """Raises Untranslatable with all problems, if there are any."""
         if self.problems:
-            blockers = [
-                Blocker(each.line, each.rule, each.code, each.why, each.way_out, self.name)
-                for each in self.problems
-            ]
-            raise Refused(self.name, blockers, "the Keras form")
+            raise Refused(self.name, self.problems, "the Keras form")
 
 
 def arguments(
@@ -290,6 +286,18 @@ def arguments(
     return bound, others
 
 
+def renamed(names: str) -> dict[str, str]:
+    """Returns the new names of arguments by the old ones, of "same old=new unnamed="."""
+    pairs = (each.partition("=") for each in names.split())
+    return {old: new if is_other else old for old, is_other, new in pairs}
+
+
+def every_argument(call: ast.Call, names: Iterable[str]) -> dict[str, ast.expr]:
+    """Returns all arguments of a call by name; positional ones have `names`."""
+    by_name = dict(zip(names, call.args, strict=False))
+    return by_name | {str(each.arg): each.value for each in call.keywords}
+
+
 def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") -> str:
     """Returns the code of a call, with an argument a line if it is too long for one.
 
@@ -306,9 +314,9 @@ def call_text(head: str, parts: Sequence[str], indent: int, prefix: str = "") ->
 
 def short_name(full: str) -> str:
     """Returns a full name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
-    parts = full.split(".")
-    if not full or parts[0] not in ("tensorflow", "tensorflow_estimator"):
+    if not is_of_tensorflow(full):
         return ""
+    parts = full.split(".")
     if any(part in _STOCK for part in parts) and not full.endswith("disable_v2_behavior"):
         kept = parts[-2:] if len(parts) > 1 and parts[-2] == "ModeKeys" else parts[-1:]
         return ".".join(["estimator", *kept])
@@ -335,43 +343,60 @@ def shifted(text: str, old: int, new: int) -> str:
 
 def names_in(node: ast.AST) -> set[str]:
     """Returns the names that are read below a node."""
-    return {
-        each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
-    }
+    return {each.id for each in nodes_in(node, ast.Name) if isinstance(each.ctx, ast.Load)}
+
+
+def all_names(node: ast.AST) -> set[str]:
+    """Returns the names below a node, those that it binds included."""
+    return {each.id for each in nodes_in(node, ast.Name)}
 
 
 def bound_in(node: ast.AST) -> list[str]:
     """Returns the names that are bound below a node, in order, but for those of comprehensions."""
-    inner = {
-        name.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.comprehension)
-        for name in ast.walk(each.target)
-        if isinstance(name, ast.Name)
-    }
+    inner = set().union(*(all_names(each.target) for each in nodes_in(node, ast.comprehension)))
     stored = [
         each.id
-        for each in ast.walk(node)
-        if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id not in inner
+        for each in nodes_in(node, ast.Name)
+        if isinstance(each.ctx, ast.Store) and each.id not in inner
     ]
-    functions = [each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
+    functions = [each.name for each in nodes_in(node, ast.FunctionDef)]
     return [*dict.fromkeys([*stored, *functions])]
 
 
-def names_like(wanted: str) -> Iterator[str]:
-    """Yields a name, and names like it with numbers."""
-    yield wanted
-    yield from (f"{wanted}_{number}" for number in itertools.count(2))
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """Returns a name that is not taken: the given one, or one like it with a number."""
+    numbered = (f"{wanted}_{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([wanted], numbered) if each not in taken)
 
 
-def _parameters(function: ast.AST) -> set[str]:
-    return {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+def nodes_in(below: ast.AST, kind: type[_Node]) -> Iterator[_Node]:
+    """Yields a node, and those below it, as far as they are of a kind."""
+    return (each for each in ast.walk(below) if isinstance(each, kind))
 
 
-def _decorators(statement: ast.stmt) -> list[ast.expr]:
-    return list(getattr(statement, "decorator_list", ()))
+def is_none(node: ast.expr | None) -> bool:
+    """Returns whether an argument is not given, or None."""
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def method_of(node: ast.AST | None) -> str:
+    """Returns the name of the method, or of the attribute, that a node calls; "" of other nodes."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return ""
+
+
+def parameters_of(function: ast.AST) -> list[str]:
+    """Returns the parameters of a function, those by name alone at the end; none of a module."""
+    if not isinstance(function, ast.FunctionDef):
+        return []
+    return [each.arg for each in (*function.args.args, *function.args.kwonlyargs)]
+
+
+def returned_by(function: ast.FunctionDef | None) -> ast.expr | None:
+    """Returns the value that a function returns in its last statement."""
+    last = function.body[-1] if function is not None else None
+    return last.value if isinstance(last, ast.Return) else None
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -383,6 +408,3 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-
-
-Names = Mapping[str, str]

@@ -14,9 +14,13 @@ from estimator_bridge.migrate.keras_form.model_class import optimizer_code
 from estimator_bridge.migrate.keras_form.program_text import modes
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    all_names,
     bound_in,
+    every_argument,
+    free_name,
     names_in,
-    names_like,
+    nodes_in,
+    parameters_of,
     shifted,
 )
 
@@ -30,8 +34,8 @@ _OF_THE_ESTIMATOR = {"params", "mode"}
 
 def places(source: Source) -> Iterator[InlinedCall]:
     """Yields calls that are replaced by the statements of their functions."""
-    for function in ast.walk(source.tree):
-        if not isinstance(function, ast.FunctionDef) or not _is_straight(function):
+    for function in nodes_in(source.tree, ast.FunctionDef):
+        if not _is_straight(function):
             continue
         uses = source.uses(function.name, source.tree)
         call = source.parent(uses[0]) if len(uses) == 1 else None
@@ -91,23 +95,14 @@ class InlinedCall:
     def is_wanted(self) -> bool:
         """Returns whether the form would not read the function where it is."""
         source = self._source
-        called = {
-            source.called(node).rpartition(".")[2]
-            for statement in self._body
-            for node in _outside_of_functions(statement)
-        }
+        nodes = [node for each in self._body for node in _outside_of_functions(each)]
+        called = {source.called(node).rpartition(".")[2] for node in nodes}
         if called & {*_CONFIGS} and "TPUEstimator" not in called:
             return True
-        if any(
-            optimizer_code.is_optimizer(source, node)
-            or optimizer_code.minimized(source, node)
-            or optimizer_code.of_gradients(node)
-            for statement in self._body
-            for node in _outside_of_functions(statement)
-        ):
+        if any(optimizer_code.is_of_optimizer(source, node) for node in nodes):
             return True
         passed = {each.id for each in self._arguments().values() if isinstance(each, ast.Name)}
-        return bool(passed & _OF_THE_ESTIMATOR & _parameters(self._caller))
+        return bool(passed & _OF_THE_ESTIMATOR & {*parameters_of(self._caller)})
 
     def is_possible(self) -> bool:
         """Returns whether the statements mean the same in the place of the call."""
@@ -132,8 +127,8 @@ class InlinedCall:
     def _takes_its_arguments(self) -> bool:
         """Returns whether each parameter has one argument, which can be written in its place."""
         arguments = self._arguments()
-        wanted = {each.arg for each in (*self._function.args.args, *self._function.args.kwonlyargs)}
-        if {*arguments} != wanted or len(arguments) != self._count():
+        count = len(self._call.args) + len(self._call.keywords)
+        if {*arguments} != {*parameters_of(self._function)} or len(arguments) != count:
             return False
         simple = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript)
         return all(
@@ -141,19 +136,14 @@ class InlinedCall:
             for value in arguments.values()
         )
 
-    def _count(self) -> int:
-        return len(self._call.args) + len(self._call.keywords)
-
     def _arguments(self) -> dict[str, ast.expr]:
-        names = [each.arg for each in self._function.args.args]
-        by_name = dict(zip(names, self._call.args, strict=False))
-        return by_name | {str(each.arg): each.value for each in self._call.keywords}
+        return every_argument(self._call, [each.arg for each in self._function.args.args])
 
     def _hides_names(self) -> bool:
         """Returns whether a name of the module would be one of the caller's."""
         if isinstance(self._caller, ast.Module):
             return False
-        local = {*bound_in(self._caller), *_parameters(self._caller)} - {self._function.name}
+        local = {*bound_in(self._caller), *parameters_of(self._caller)} - {self._function.name}
         free = set().union(*map(names_in, self._body)) - {*self._bound()} - {*self._arguments()}
         return bool(free & local)
 
@@ -172,24 +162,16 @@ class InlinedCall:
             source.replace(self._returned, lambda: f"{name} = {source.code(self._value)}")
         elif self._returned not in self._body:
             source.drop(self._returned)
-        pieces = {first: (last, [*self._statements(), *self._rest()])}
+        new = [*self._statements(), *self._rest()]
         start, end = source.lines(self._function)
         removed = source.text[:start].count("\n") + 1
         behind = source.text[:end].count("\n")
-        rows = source.text.splitlines(keepends=True)
-        while behind < len(rows) and not rows[behind].strip():
+        numbered = _numbered(source.text, 1)
+        while behind < len(numbered) and not numbered[behind][0].strip():
             behind += 1
-        pieces[removed] = (behind, [])
-        numbered: list[tuple[str, int]] = []
-        number = 1
-        while number <= len(rows):
-            if number in pieces:
-                until, new = pieces[number]
-                numbered += new
-                number = until + 1
-            else:
-                numbered.append((rows[number - 1], number))
-                number += 1
+        # The later of the two places comes first, so that the other one keeps its numbers.
+        for begin, until, lines in sorted([(first, last, new), (removed, behind, [])])[::-1]:
+            numbered[begin - 1 : until] = lines
         return numbered
 
     def _rename(self) -> None:
@@ -201,20 +183,17 @@ class InlinedCall:
                 self._new[name] = source.code(value)
         taken = self._names_around() - {*self._targets()}
         for name in bound:
-            self._new[name] = next(each for each in names_like(name) if each not in taken)
+            self._new[name] = free_name(name, taken)
         for statement in self._body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Name) and self._new.get(node.id, node.id) != node.id:
+            for node in nodes_in(statement, ast.Name):
+                if self._new.get(node.id, node.id) != node.id:
                     source.replace(node, self._new[node.id])
 
     def _names_around(self) -> set[str]:
         """Returns the names of the caller, but for those of the function itself."""
-        inside = {id(node) for node in ast.walk(self._function)}
-        return {
-            node.id
-            for node in ast.walk(self._caller)
-            if isinstance(node, ast.Name) and id(node) not in inside
-        } | _parameters(self._caller)
+        inside = {*ast.walk(self._function)}
+        names = {each.id for each in nodes_in(self._caller, ast.Name) if each not in inside}
+        return {*names, *parameters_of(self._caller)}
 
     def _targets(self) -> Sequence[str]:
         """Returns the names that the statement of the call binds to its result."""
@@ -262,9 +241,7 @@ class InlinedCall:
         """Returns a name for the result: that of the argument that it is, if it is one."""
         up = self._source.parent(self._call)
         wanted = str(up.arg) if isinstance(up, ast.keyword) else f"of_{self._function.name}"
-        taken = {node.id for node in ast.walk(self._source.tree) if isinstance(node, ast.Name)}
-        taken |= _parameters(self._caller)
-        return next(each for each in names_like(wanted) if each not in taken)
+        return free_name(wanted, {*all_names(self._source.tree), *parameters_of(self._caller)})
 
 
 def _numbered(text: str, first: int) -> list[tuple[str, int]]:
@@ -278,9 +255,3 @@ def _is_plain(statement: ast.stmt) -> bool:
         and len(statement.targets) == 1
         and isinstance(statement.targets[0], ast.Name)
     )
-
-
-def _parameters(function: ast.AST) -> set[str]:
-    if not isinstance(function, ast.FunctionDef):
-        return set()
-    return {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}

@@ -12,7 +12,12 @@ from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form.model_class import optimizer_code
 from estimator_bridge.migrate.keras_form.model_class.model_functions import model_functions
-from estimator_bridge.migrate.keras_form.program_text.source import COPY, Source, names_like
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    COPY,
+    Source,
+    free_name,
+    nodes_in,
+)
 
 _OF_A_MODEL = {"mode", "params"}
 
@@ -49,8 +54,8 @@ def _reached(source: Source, root: ast.FunctionDef) -> Iterator[ast.FunctionDef]
     while queue:
         each = queue.pop()
         yield each
-        for node in ast.walk(each):
-            inner = known.get(node.id) if isinstance(node, ast.Name) else None
+        for node in nodes_in(each, ast.Name):
+            inner = known.get(node.id)
             if inner is not None and inner not in seen:
                 seen.add(inner)
                 queue.append(inner)
@@ -63,9 +68,7 @@ def _is_of_a_model(source: Source, function: ast.FunctionDef) -> bool:
     return any(
         source.called(node).startswith("metrics.")
         or source.called(node).endswith("EstimatorSpec")
-        or optimizer_code.is_optimizer(source, node)
-        or optimizer_code.minimized(source, node)
-        or optimizer_code.of_gradients(node)
+        or optimizer_code.is_of_optimizer(source, node)
         for node in ast.walk(function)
     )
 
@@ -74,19 +77,15 @@ def _with_copy(
     source: Source, function: ast.FunctionDef, caller: ast.FunctionDef
 ) -> list[tuple[str, int]]:
     """Returns the lines of a program in which a caller has a copy of a function."""
-    taken = {each.name for each in ast.walk(source.tree) if isinstance(each, ast.FunctionDef)}
-    plain = function.name.partition(COPY)[0]
-    name = next(each for each in names_like(f"{plain}{COPY}") if each not in taken)
+    taken = {each.name for each in nodes_in(source.tree, ast.FunctionDef)}
+    name = free_name(f"{function.name.partition(COPY)[0]}{COPY}", taken)
     rows = source.text.splitlines(keepends=True)
     first, last = function.lineno, function.end_lineno or function.lineno
     copied = [(rows[number - 1], number) for number in range(first, last + 1)]
     copied[0] = (copied[0][0].replace(f"def {function.name}", f"def {name}", 1), first)
     for use in source.uses(function.name, caller):
         source.replace(use, name)
-    new = [
-        (row, number)
-        for number, row in enumerate(source.render(0, len(source.text)).splitlines(True), 1)
-    ]
+    new = [(row, number) for number, row in enumerate(source.rendered().splitlines(True), 1)]
     start, _ = source.lines(caller)
     at = source.text[:start].count("\n")
     blank = [("\n", first), ("\n", first)]

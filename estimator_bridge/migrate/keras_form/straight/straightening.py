@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from estimator_bridge.migrate.keras_form.model_class import optimizer_code
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    all_names,
     arguments,
     bound_in,
+    free_name,
     names_in,
-    names_like,
+    nodes_in,
 )
 from estimator_bridge.migrate.keras_form.straight import inlining, shared_functions
 
@@ -53,25 +54,20 @@ def straight(text: str, name: str) -> Straight:
 
 def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
     """Has a name that is assigned once, a module, class or function, be the one that it is for."""
-    for node in ast.walk(source.tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Attribute):
-            continue
+    for node in nodes_in(source.tree, ast.Assign):
         target = node.targets[0]
         if not isinstance(target, ast.Name) or not _is_namespace(source, node.value):
             continue
         if _is_bound_once(source, target.id):
-            code, uses = ast.unparse(node.value), source.uses(target.id, source.tree)
-            return _replaced(source, uses, functools.partial(_always, code), [node])
+            uses = source.uses(target.id, source.tree)
+            return _replaced(source, uses, ast.unparse(node.value), [node])
     return None
 
 
-def _always(code: str, node: ast.AST) -> str:
-    del node  # What replaces it does not depend on it.
-    return code
-
-
-def _is_namespace(source: Source, node: ast.Attribute) -> bool:
+def _is_namespace(source: Source, node: ast.expr) -> bool:
     """Returns whether a node is a module, a class or a function of TensorFlow, and no constant."""
+    if not isinstance(node, ast.Attribute):
+        return False
     full = source.full(node)
     if full.startswith("tensorflow.") and full.endswith((".compat.v1", ".compat.v2")):
         return True
@@ -81,34 +77,27 @@ def _is_namespace(source: Source, node: ast.Attribute) -> bool:
 
 
 def _is_bound_once(source: Source, name: str) -> bool:
-    stores = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load)
-    ]
-    parameters = [
-        node for node in ast.walk(source.tree) if isinstance(node, ast.arg) and node.arg == name
-    ]
-    named = [node for node in ast.walk(source.tree) if getattr(node, "name", None) == name]
-    return len(stores) == 1 and not parameters and not named
+    names = [each for each in nodes_in(source.tree, ast.Name) if each.id == name]
+    stores = [each for each in names if not isinstance(each.ctx, ast.Load)]
+    is_parameter = any(each.arg == name for each in nodes_in(source.tree, ast.arg))
+    is_defined = any(getattr(each, "name", None) == name for each in ast.walk(source.tree))
+    return len(stores) == 1 and not is_parameter and not is_defined
 
 
 def unwrap_optimizers(source: Source) -> list[tuple[str, int]] | None:
     """Leaves out wrappers of optimizers for TPUs that are no statements of their own."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and optimizer_code.wraps_for_tpu(source, node):
-            if not isinstance(node.args[0], ast.Name):
-                return _replaced(source, [node], lambda call: source.code(call.args[0]))  # type: ignore[attr-defined]
+
+    def unwrapped(call: ast.AST) -> str:
+        return source.code(call.args[0])  # type: ignore[attr-defined]
+
+    for node in nodes_in(source.tree, ast.Call):
+        if optimizer_code.wraps_for_tpu(source, node) and not isinstance(node.args[0], ast.Name):
+            return _replaced(source, [node], unwrapped)
     for statement, name in _wrappers(source):
         calls = [source.parent(use) for use in source.uses(name, source.tree)]
         outside = [each for each in calls if each is None or statement not in source.above(each)]
         if all(_is_call_of(each, name) for each in outside):
-            return _replaced(
-                source,
-                [each for each in outside if each is not None],
-                lambda call: source.code(call.args[0]),  # type: ignore[attr-defined]
-                [statement],
-            )
+            return _replaced(source, filter(None, outside), unwrapped, [statement])
     return None
 
 
@@ -128,8 +117,8 @@ def _wrappers(source: Source) -> Iterator[tuple[ast.stmt, str]]:
 
 def _only_wraps(source: Source, function: ast.FunctionDef) -> bool:
     (parameter,) = (each.arg for each in function.args.args)
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
-    statements = [each for each in ast.walk(function) if isinstance(each, ast.stmt)][1:]
+    returned = [node.value for node in nodes_in(function, ast.Return)]
+    statements = [*nodes_in(function, ast.stmt)][1:]
     return (
         bool(returned)
         and any(source.called(each).endswith("CrossShardOptimizer") for each in returned if each)
@@ -172,21 +161,22 @@ def put_functions_in_place(source: Source) -> list[tuple[str, int]] | None:
 def _replaced(
     source: Source,
     nodes: Iterable[ast.AST],
-    new: Callable[[ast.AST], str],
+    new: str | Callable[[ast.AST], str],
     removed: Iterable[ast.stmt] = (),
-) -> list[tuple[str, int]] | None:
+) -> list[tuple[str, int]]:
     """Returns the lines of a program with some nodes replaced and statements left out.
 
     Nodes are replaced by code of as many lines, so that lines keep their numbers.
     """
     for node in nodes:
         lost = (getattr(node, "end_lineno", 0) or 0) - node.lineno  # type: ignore[attr-defined]
-        source.replace(node, lambda node=node, lost=lost: _of_lines(new(node), lost))  # type: ignore[misc]
+        write = lambda node=node: new if isinstance(new, str) else new(node)  # noqa: E731
+        source.replace(node, lambda write=write, lost=lost: _of_lines(write(), lost))  # type: ignore[misc]
     gone: set[int] = set()
     for statement in removed:
         start, end = source.lines(statement)
         gone.update(range(source.text[:start].count("\n") + 1, source.text[:end].count("\n") + 1))
-    rows = source.render(0, len(source.text)).splitlines(keepends=True)
+    rows = source.rendered().splitlines(keepends=True)
     return [(row, number) for number, row in enumerate(rows, 1) if number not in gone]
 
 
@@ -202,7 +192,7 @@ def return_datasets(source: Source) -> list[tuple[str, int]] | None:
         iterator = _object_of(node, "get_next")
         dataset = _object_of(iterator, "make_one_shot_iterator")
         if dataset is not None and isinstance(source.parent(node), ast.Return):
-            return _replaced(source, [node], functools.partial(_always, source.code(dataset)))
+            return _replaced(source, [node], source.code(dataset))
     return None
 
 
@@ -221,10 +211,9 @@ def name_losses(source: Source) -> list[tuple[str, int]] | None:
             continue
         statement = source.statement_of(node)
         if isinstance(statement, (ast.Assign, ast.Expr, ast.Return)):
-            taken = {each.id for each in ast.walk(source.tree) if isinstance(each, ast.Name)}
-            name = next(each for each in names_like("total_loss") if each not in taken)
+            name = free_name("total_loss", all_names(source.tree))
             code, pad = source.code(loss), " " * statement.col_offset
-            rows = _replaced(source, [loss], functools.partial(_always, name)) or []
+            rows = _replaced(source, [loss], name)
             at = next(i for i, (_, number) in enumerate(rows) if number == statement.lineno)
             new = [(f"{line}\n", loss.lineno) for line in f"{pad}{name} = {code}".splitlines()]
             return [*rows[:at], *new, *rows[at:]]
@@ -239,7 +228,7 @@ def unite_specs(source: Source) -> list[tuple[str, int]] | None:
             if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) == 1:
                 specs = [_spec(source, statement.body[0]), _spec(source, following)]
                 if specs[0] and specs[0] == specs[1]:
-                    return _replaced(source, [], functools.partial(_always, ""), [statement])
+                    return _replaced(source, [], "", [statement])
     return None
 
 

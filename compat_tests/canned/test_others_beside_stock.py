@@ -205,3 +205,33 @@ def test_misuse_of_recurrent_estimators_is_refused(options: Any, words: str) -> 
     """Cells given twice, and a head that is not for sequences, are refused."""
     with pytest.raises(errors.InvalidInput, match=words):
         v2.experimental.RNNEstimator(v2.BinaryClassHead(), [], **options)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (
+            lambda age: estimator.DNNClassifier(None, [age]),
+            "hidden_units must be a list .*, got None",
+        ),
+        (
+            lambda age: estimator.DNNRegressor(16, [age]),
+            r"hidden_units must .*, got 16\. Give \[32, 16\]",
+        ),
+        (lambda age: v2.DNNClassifier(16, [age]), "hidden_units must be a list .*, got 16"),
+        (
+            lambda age: v2.experimental.RNNEstimator(v2.BinaryClassHead(), [age], units=4),
+            r"units must be a list .*, got 4\. Give .* together with one of the cell types",
+        ),
+        (
+            lambda age: v2.experimental.RNNClassifier([age], cell_type="lstm"),
+            "units must be a list .*, got None",
+        ),
+    ],
+)
+def test_widths_that_are_no_list_are_refused(make: Any, words: str) -> None:
+    """The error has the value and a list to give; stock's is that an int is not iterable."""
+    job = make(tf.feature_column.numeric_column("age"))
+    batch = {"age": [[1.0]]}, [[1]]
+    with pytest.raises(errors.InvalidInput, match=words):
+        job.train(lambda: tf.data.Dataset.from_tensors(batch), steps=1)

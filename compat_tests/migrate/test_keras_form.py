@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import re
 import textwrap
 
 import pytest
@@ -64,6 +65,23 @@ def methods(source: str) -> list[str]:
     """Returns the last part of the function of each call."""
     calls = [node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     return [getattr(each, "attr", getattr(each, "id", "")) for each in calls]
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_lines_end_where_python_ends_them(name: str) -> None:
+    """Form feeds between functions, as some editors write them, and other such characters."""
+    source = (EXAMPLES / name / "train.py").read_text()
+    marked = re.sub(r"^(?=def |class |if __name__)", "# \x0b \x1c \u2028\n\f\n", source, flags=re.M)
+    assert marked.count("\f") > 2
+
+    old, new = (migrate_to_keras(text, name) for text in (source, marked))
+
+    assert ast.unparse(ast.parse(new.source)) == ast.unparse(ast.parse(old.source))
+    reported = [
+        [(text.split("\n")[each.line - 1] if each.line else "", each.new) for each in result.lines]
+        for text, result in ((source, old), (marked, new))
+    ]
+    assert reported[0] == reported[1]
 
 
 def test_it_is_idempotent() -> None:

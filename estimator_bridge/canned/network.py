@@ -64,7 +64,7 @@ def keras_logits(
     """Returns logits of a network of Keras layers, its trainable variables, and update ops.
 
     Raises:
-        InvalidInput: a column is one of TensorFlow 1.
+        InvalidInput: a column is one of TensorFlow 1; or hidden_units is no list.
     """
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
@@ -83,7 +83,12 @@ class _Network(Model):
         super().__init__(name="dnn")
         self._settings = settings
         columns: Object = settings.feature_columns
-        widths: Object = settings.hidden_units
+        widths = settings.hidden_units
+        if not isinstance(widths, Sequence):
+            raise errors.InvalidInput(
+                f"hidden_units must be a list of the width of each hidden layer, got {widths!r}. "
+                "Give [32, 16], say, or [] for a network without hidden layers."
+            )
         self._input_layer = self._make_input(columns)
         self._hidden_layers: list[Object] = []
         self._dropout_layers: list[Object] = []

@@ -44,7 +44,7 @@ class RNNEstimator(Estimator):
         head: a `Head`.
         sequence_feature_columns: sequence columns, whose values in each step are the input.
         context_feature_columns: dense columns, whose values are added to the input of every step.
-        units: the width of the recurrent layer, or of each of several.
+        units: the width of each recurrent layer; with a `cell_type` by its name also a number.
         cell_type: 'simple_rnn', 'lstm', 'gru', or a class of cells; 'simple_rnn' by default.
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
         return_sequences: whether every step has logits, for which the head must be a sequential
@@ -193,8 +193,12 @@ def _recurrent_layer(
         return _LAYERS[cell_type][0](units=units, return_sequences=return_sequences)
     if rnn_cell_fn is None:
         kind = _DEFAULT_CELL if cell_type is USE_DEFAULT else cell_type
-        widths: Object = units
-        cells = [_cell(width, kind) for width in widths]
+        if not isinstance(units, Sequence):
+            raise errors.InvalidInput(
+                f"units must be a list of the width of each layer, got {units!r}. Give [32, 16], "
+                "say; or a number together with one of the cell types 'simple_rnn', 'lstm', 'gru'."
+            )
+        cells = [_cell(width, kind) for width in units]
         cell = cells[0] if len(cells) == 1 else cells
     else:
         cell = rnn_cell_fn()

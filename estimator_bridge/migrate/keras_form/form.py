@@ -34,6 +34,7 @@ from estimator_bridge.migrate.keras_form.straight import straightening
 from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax import import_statements
+from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.migrate.syntax.parsed_program import check_source
 
 _V1 = ("disable_v2_behavior", "disable_eager_execution", "enable_eager_execution")
@@ -112,7 +113,7 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     )
     program.check()
     new_source, flags = leftovers.left_out(text(), source)
-    new_source = long_lines.broken(new_source, {*source.splitlines(keepends=True)})
+    new_source = long_lines.broken(new_source, {*lines_of(source)})
     program_checks.check(with_imports(new_source, program.needed), program)
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
@@ -343,7 +344,7 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
     tree = ast.parse(text)
     docstring = [each for each in tree.body[:1] if modes.is_docstring(each)]
     imports = [each for each in tree.body if isinstance(each, (ast.Import, ast.ImportFrom))]
-    rows = text.splitlines(keepends=True)
+    rows = lines_of(text)
     at = [0, *(each.end_lineno or 0 for each in (*docstring, *imports))][-1]
     return "".join([*rows[:at], *(f"{line}\n" for line in lines), *rows[at:]])
 
@@ -351,7 +352,7 @@ def with_imports(text: str, needed: Mapping[str, Collection[str]]) -> str:
 def _reworded(text: str) -> str:
     """Returns a text whose docstrings say "Keras model" for the estimator."""
     tree = ast.parse(text)
-    rows = text.splitlines(keepends=True)
+    rows = lines_of(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and modes.is_docstring(node):
             for number in range(node.lineno - 1, node.end_lineno or node.lineno):

@@ -16,6 +16,7 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     rename_definitions,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
+from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.migrate.syntax.import_statements import of_names
 from estimator_bridge.migrate.syntax.modules import Modules, written_module
 
@@ -175,7 +176,7 @@ def _with_lines(text: str, lines: Sequence[str], old: str) -> str:
     docstring = tree.body[0] if ast.get_docstring(tree) is not None else None
     last = imports[-1] if imports else docstring
     at = 0 if last is None else last.end_lineno or 0
-    rows = text.splitlines(keepends=True)
+    rows = lines_of(text)
     added = ["\n" if lines and not imports else "", *(f"{each}\n" for each in lines)]
     if _FUTURE in old:
         behind = 0 if docstring is None else docstring.end_lineno or 0

@@ -190,7 +190,8 @@ class Recorder:
             state = of_side
         if self.perturbation is None:
             return state
-        self.writer.perturbed(self.perturbation.ulps, sorted(self.perturbation.substituted))
+        ulps = dict(sorted(self.perturbation.ulps.items()))
+        self.writer.perturbed(ulps, sorted(self.perturbation.substituted))
         return self.perturbation.state(state)
 
     def record_progress(self, steps: int) -> None:

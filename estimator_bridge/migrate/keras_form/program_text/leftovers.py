@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.program_text.source import Source, names_in, nodes_in
+from estimator_bridge.migrate.syntax.edits import lines_of
 
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 
@@ -115,7 +116,7 @@ def _is_shared(function: ast.FunctionDef, name: str) -> bool:
 def _without(text: str, statements: Sequence[ast.stmt]) -> str:
     """Returns a program without the lines of statements."""
     gone = {n for each in statements for n in range(each.lineno, (each.end_lineno or 0) + 1)}
-    rows = enumerate(text.splitlines(keepends=True), 1)
+    rows = enumerate(lines_of(text), 1)
     return "".join(row for number, row in rows if number not in gone)
 
 

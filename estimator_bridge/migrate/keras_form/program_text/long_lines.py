@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from estimator_bridge.migrate.keras_form.program_text.source import WIDTH
+from estimator_bridge.migrate.syntax.edits import lines_of
 
 _MOST = 20
 """Breaks of one line; each leaves less of it."""
@@ -28,7 +29,7 @@ def broken(text: str, kept: Collection[str]) -> str:
         kept: lines that stay as they are, those of the old program.
     """
     for _ in range(_MOST):
-        rows = text.splitlines(keepends=True)
+        rows = lines_of(text)
         long = {
             number for number, row in enumerate(rows, 1) if len(row) > WIDTH + 1 and row not in kept
         }
@@ -47,7 +48,7 @@ def _places(text: str, long: Collection[int]) -> dict[int, _Comma]:
     """Returns where to break lines, by their numbers: behind the last of the outermost commas."""
     best: dict[int, _Comma] = {}
     brackets: list[tuple[int, int]] = []  # the line of each open one, and the column behind it
-    rows = text.splitlines()
+    rows = lines_of(text)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         line, column = token.start
         if token.type != tokenize.OP:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.keras_form.refusals import RULES
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
-from estimator_bridge.migrate.syntax.edits import spliced
+from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
 Text = Callable[[], str]
 """Returns code of the new program, once all edits inside are known."""
@@ -48,7 +48,7 @@ class Source:
         self.text, self.name = text, name
         self._old_lines = lines
         self.tree = ast.parse(text)
-        self._lines = text.splitlines(keepends=True)
+        self._lines = lines_of(text)
         self._starts = [*itertools.accumulate(map(len, self._lines), initial=0)]
         self.parents = {
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
@@ -333,7 +333,7 @@ def shifted(text: str, old: int, new: int) -> str:
     if old == new:
         return text
     lines = []
-    for line in text.splitlines(keepends=True):
+    for line in lines_of(text):
         if new > old:
             lines.append(" " * (new - old) + line if line.strip() else line)
         else:

@@ -23,6 +23,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     parameters_of,
     shifted,
 )
+from estimator_bridge.migrate.syntax.edits import lines_of
 
 _CONFIGS = ("RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec", "EvalSpec")
 _ALWAYS_EVALUATED = (
@@ -246,7 +247,7 @@ class InlinedCall:
 
 def _numbered(text: str, first: int) -> list[tuple[str, int]]:
     """Returns the lines of a text with the numbers that they had, from that of the first one."""
-    return [(line, first + offset) for offset, line in enumerate(text.splitlines(keepends=True))]
+    return [(line, first + offset) for offset, line in enumerate(lines_of(text))]
 
 
 def _is_plain(statement: ast.stmt) -> bool:

@@ -18,6 +18,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     free_name,
     nodes_in,
 )
+from estimator_bridge.migrate.syntax.edits import lines_of
 
 _OF_A_MODEL = {"mode", "params"}
 
@@ -79,13 +80,13 @@ def _with_copy(
     """Returns the lines of a program in which a caller has a copy of a function."""
     taken = {each.name for each in nodes_in(source.tree, ast.FunctionDef)}
     name = free_name(f"{function.name.partition(COPY)[0]}{COPY}", taken)
-    rows = source.text.splitlines(keepends=True)
+    rows = lines_of(source.text)
     first, last = function.lineno, function.end_lineno or function.lineno
     copied = [(rows[number - 1], number) for number in range(first, last + 1)]
     copied[0] = (copied[0][0].replace(f"def {function.name}", f"def {name}", 1), first)
     for use in source.uses(function.name, caller):
         source.replace(use, name)
-    new = [(row, number) for number, row in enumerate(source.rendered().splitlines(True), 1)]
+    new = [(row, number) for number, row in enumerate(lines_of(source.rendered()), 1)]
     start, _ = source.lines(caller)
     at = source.text[:start].count("\n")
     blank = [("\n", first), ("\n", first)]

@@ -22,6 +22,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     nodes_in,
 )
 from estimator_bridge.migrate.keras_form.straight import inlining, shared_functions
+from estimator_bridge.migrate.syntax.edits import lines_of
 
 _MOST = 200
 """Programs do not have that many detours; it ends what would go round in circles."""
@@ -41,7 +42,7 @@ class Straight:
 
 def straight(text: str, name: str) -> Straight:
     """Returns a program without detours, as far as they are known."""
-    lines = tuple(range(1, len(text.splitlines()) + 1))
+    lines = tuple(range(1, len(lines_of(text)) + 1))
     for _ in range(_MOST):
         source = Source(text, name)
         numbered = next(filter(None, (step(source) for step in STEPS)), None)
@@ -176,7 +177,7 @@ def _replaced(
     for statement in removed:
         start, end = source.lines(statement)
         gone.update(range(source.text[:start].count("\n") + 1, source.text[:end].count("\n") + 1))
-    rows = source.rendered().splitlines(keepends=True)
+    rows = lines_of(source.rendered())
     return [(row, number) for number, row in enumerate(rows, 1) if number not in gone]
 
 
@@ -215,7 +216,7 @@ def name_losses(source: Source) -> list[tuple[str, int]] | None:
             code, pad = source.code(loss), " " * statement.col_offset
             rows = _replaced(source, [loss], name)
             at = next(i for i, (_, number) in enumerate(rows) if number == statement.lineno)
-            new = [(f"{line}\n", loss.lineno) for line in f"{pad}{name} = {code}".splitlines()]
+            new = [(f"{line}\n", loss.lineno) for line in f"{pad}{name} = {code}".split("\n")]
             return [*rows[:at], *new, *rows[at:]]
     return None
 

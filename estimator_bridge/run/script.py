@@ -9,8 +9,6 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from estimator_bridge.run.tf1 import detection
-
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Runs a script in this process, as `python script.py arguments` would."""
@@ -26,5 +24,10 @@ def imports_bridge(script: str) -> bool:
         tree = ast.parse(pathlib.Path(script).read_bytes())
     except SyntaxError:  # It is reported when the script runs.
         return False
-    names = (name for node in ast.walk(tree) for name, _ in detection.imports(node))
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.extend(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
     return any(name.partition(".")[0] == "estimator_bridge" for name in names)

@@ -83,7 +83,7 @@ def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
     aliases: set[str] = set()
     rebound: set[str] = set()
     for node in ast.walk(tree):
-        for name, alias in imports(node):
+        for name, alias in _imports(node):
             if f"{name}.".startswith(f"{_CONTRIB}."):
                 yield Use(name, path, getattr(node, "lineno", 0))
             (aliases if name == "tensorflow" else rebound).add(alias)
@@ -96,7 +96,7 @@ def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
             yield Use(".".join(names), path, getattr(node, "lineno", 0))
 
 
-def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Yields the modules or names that a statement imports, and the names that it gives them."""
     if isinstance(node, ast.Import):
         for alias in node.names:

@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import tensorflow.compat.v1 as tf
 
@@ -33,15 +33,30 @@ from estimator_bridge.verify.record.outcome_files import (
     OutcomeWriter,
 )
 from estimator_bridge.verify.record.predictions import PredictionWriter
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
 from estimator_bridge.verify.record.replay import recorded_input_fn
 from tf2_engine.types import Array, Object
 
-if TYPE_CHECKING:
-    from estimator_bridge.verify.record.recorder import Recorder
-
 _MAX_ERROR = 300
 """Characters of an error that are kept."""
+
+
+class TrainingRecorder(Protocol):
+    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
+
+    writer: RecordingWriter
+    replayed: Recording | None
+    training: bool
+
+    @property
+    def max_steps(self) -> int:
+        """The most batches of an evaluation, as of the training."""
+
+    def is_recorded(self, model: Object) -> bool:
+        """Returns whether a model is the one that is recorded, and was trained."""
+
+    def predicts_first_batch_twice(self, model: Object) -> bool:
+        """Returns whether predictions of a model end with the first batch, once more."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
@@ -55,7 +70,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: TrainingRecorder) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.capture import PART
-from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
-from estimator_bridge.verify.record.recording import VARIABLES, Values
+from estimator_bridge.verify.record.capture import PART, Capture
+from estimator_bridge.verify.record.description import LOADS, Program, describe, grouped_variables
+from estimator_bridge.verify.record.recording import (
+    VARIABLES,
+    RecordingWriter,
+    SideDescription,
+    Values,
+)
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
-if TYPE_CHECKING:
-    from estimator_bridge.verify.record.recorder import Recorder
+
+class StepRecorder(Protocol):
+    """The recorder of a training's steps, as the hook uses it; see `recorder.Recorder`."""
+
+    begin_from: str | None
+    capture: Capture
+    programs: dict[int, tuple[Object, Program]]
+    steps_done: int
+    writer: RecordingWriter
+
+    @property
+    def start(self) -> str:
+        """The checkpoint of the start."""
+
+    @property
+    def steps_left(self) -> int:
+        """Steps of training to come."""
+
+    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
+        """Writes the description of the side, and which variables are trained."""
+
+    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
+        """Returns the variables with which a side goes on after a step."""
+
+    def record_progress(self, steps: int) -> None:
+        """Notes how many steps are done."""
 
 
 class RecordingHook(tf.train.SessionRunHook):
@@ -24,7 +54,9 @@ class RecordingHook(tf.train.SessionRunHook):
     session goes on with the leader's variables after each call.
     """
 
-    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
+    def __init__(
+        self, recorder: StepRecorder, model: Object, begin: int, *, is_first: bool
+    ) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first

@@ -23,6 +23,8 @@ _MARGIN = 4.0
 _FITS = 0.98
 """The share of elements that must fit: a limit may cut some off, a relu switch others."""
 _ITERATIONS = 12
+_STARTS = (0.1, 10.0)
+"""The multiples of the right number from which another one is looked for besides."""
 _STEP = 1e-3
 """The relative change of a setting by which its effect is measured."""
 RATE, GRADIENT = "rate", "gradient"
@@ -140,37 +142,58 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
         setting: a float of the rule, `RATE` or `GRADIENT`.
     """
     settings = update.rule["settings"]
-    value = right = 1.0 if setting in (RATE, GRADIENT) else float(settings[setting] or 0.0)
+    right = 1.0 if setting in (RATE, GRADIENT) else float(settings[setting] or 0.0)
+    # A rule may hide a number in some of its variables: Adagrad moves rows by the rate, however
+    # large a gradient is, and only the slots tell its scale. So each may also say it alone.
+    for names in (update.names, *([name] for name in reversed(update.names))):
+        for start in (right, *(right * factor for factor in _STARTS)):
+            value = _solved(update, rows, setting, start, names)
+            if value is None or abs(value - right) <= 1e-6 * abs(right):
+                continue
+            if update.fits(_guess_of(update, setting, value), rows):
+                return value
+    return None
+
+
+def _solved(
+    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+) -> float | None:
+    """Returns the number at which Newton's method ends; None if the variables do not show it."""
     for _ in range(_ITERATIONS):
-        change = _newton_step(update, rows, setting, value)
+        change = _newton_step(update, rows, setting, value, names)
         if change is None:
             return None
         value += change
         if abs(change) <= 1e-7 * abs(value):
             break
-    if not np.isfinite(value) or abs(value - right) <= 1e-6 * abs(right):
-        return None
-    return value if update.fits(_guess_of(update, setting, value), rows) else None
+    return value if np.isfinite(value) else None
 
 
-def _newton_step(update: Update, rows: Array, setting: str, value: float) -> float | None:
-    """Returns how far a number is off, as most elements have it."""
+def _newton_step(
+    update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
+) -> float | None:
+    """Returns how far a number is off: the median of elements, by how clearly each shows it."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
     places = np.flatnonzero(np.isin(here.rows, rows))
-    steps = []
-    for name in update.names:
+    steps, weights = [], []
+    for name in names:
         part, moved = here.parts[name], there.parts[name]
         slope = (moved.value - part.value)[places] / size
         off = update.after[name][here.rows[places]] - part.value[places]
         with np.errstate(divide="ignore", invalid="ignore"):
-            # An element counts that shows the number to a hundredth at least.
-            counts = np.abs(slope) * max(abs(value), _STEP) > 100 * part.error[places]
-            steps.append((off / slope)[counts])
-    every = np.concatenate(steps)
-    every = every[np.isfinite(every)]
-    return float(np.median(every)) if len(every) > 1 else None
+            step, weight = off / slope, np.abs(slope) / part.error[places]
+        # An element counts that shows the number to a hundredth at least.
+        counts = np.isfinite(step) & (weight * max(abs(value), _STEP) > 100)
+        steps.append(step[counts])
+        weights.append(weight[counts])
+    every, weight = np.concatenate(steps), np.concatenate(weights)
+    if len(every) < 2:
+        return None
+    order = np.argsort(every)
+    below = np.cumsum(weight[order])
+    return float(every[order][np.searchsorted(below, below[-1] / 2)])
 
 
 def _guess_of(update: Update, setting: str, value: float) -> Guess:

@@ -24,7 +24,7 @@ _FITS = 0.98
 """The share of elements that must fit: a limit may cut some off, a relu switch others."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
-"""The multiples of the right number from which another one is looked for besides."""
+"""The factors from which the right one is looked for, besides 1."""
 _STEP = 1e-3
 """The relative change of a setting by which its effect is measured."""
 RATE, GRADIENT = "rate", "gradient"
@@ -141,18 +141,25 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
         rows: of which it is to be found.
         setting: a float of the rule, `RATE` or `GRADIENT`.
     """
-    settings = update.rule["settings"]
-    right = 1.0 if setting in (RATE, GRADIENT) else float(settings[setting] or 0.0)
-    # A rule may hide a number in some of its variables: Adagrad moves rows by the rate, however
+    if setting not in (RATE, GRADIENT):
+        right = float(update.rule["settings"][setting] or 0.0)
+        return _fit(update, rows, setting, right, right, update.names)
+    # A rule may hide a factor in some of its variables: Adagrad moves rows by the rate, however
     # large a gradient is, and only the slots tell its scale. So each may also say it alone.
-    for names in (update.names, *([name] for name in reversed(update.names))):
-        for start in (right, *(right * factor for factor in _STARTS)):
-            value = _solved(update, rows, setting, start, names)
-            if value is None or abs(value - right) <= 1e-6 * abs(right):
-                continue
-            if update.fits(_guess_of(update, setting, value), rows):
-                return value
-    return None
+    attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
+    attempts += [(start, update.names) for start in _STARTS]
+    values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
+    return next((value for value in values if value is not None), None)
+
+
+def _fit(
+    update: Update, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
+) -> float | None:
+    """Returns the number other than the right one that some variables show, if it fits all."""
+    value = _solved(update, rows, setting, start, names)
+    if value is None or abs(value - right) <= 1e-6 * abs(right):
+        return None
+    return value if update.fits(_guess_of(update, setting, value), rows) else None
 
 
 def _solved(

@@ -49,7 +49,7 @@ def parsing_receiver(
 
 
 def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
-    """Yields the features that a column reads: the key of each, and what Examples hold of it."""
+    """Yields (key, parsing spec) for each feature that a column reads."""
     if isinstance(column, str):  # in a cross
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):

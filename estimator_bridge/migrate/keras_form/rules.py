@@ -579,7 +579,7 @@ WARM_START = (
 WARM_CARRIED = (
     "ckpt_to_initialize_from= vars_to_warm_start=names var_name_to_prev_var_name=old_names"
 )
-"""Those that are carried, and what a model calls them."""
+"""The arguments of WarmStartSettings that are carried, each with its new name behind a "="."""
 
 
 def _warm_start(source: Source, call: ast.Call) -> str:

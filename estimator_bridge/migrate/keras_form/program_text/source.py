@@ -17,7 +17,7 @@ Text = Callable[[], str]
 """Returns code of the new program, once all edits inside are known."""
 
 New = str | Text
-"""A text, or what returns it."""
+"""Code of the new program, or a function that returns it."""
 
 WIDTH = 100
 """Of lines: what most guides to style allow."""

@@ -97,7 +97,7 @@ def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
 
 
 def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
-    """Returns the losses and what metric functions were given, without variables of metrics."""
+    """Returns the losses and the arguments of metric functions, without variables of metrics."""
     return {key: one for key, one in values.items() if not key.startswith(METRIC_VARIABLE)}
 
 

@@ -27,7 +27,7 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""The settings that are numbers and flags, in float32; what is not set is not there."""
+"""Settings that are numbers or flags, as float32 values by name, without those that are None."""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 
 

@@ -169,6 +169,7 @@ class OfEstimators(NamedTuple):
 
 _DIFFERENCES = "estimator/test_stock_differences.py::test_"
 _DETAILS = "estimator/test_tpu_estimator_details.py::test_"
+_HOOKS = "estimator/test_estimator_hooks.py::test_early_stopping_"
 _ERRORS = "estimator/test_side_by_side_errors.py::test_what_stock_refuses"
 _ESTIMATOR = "estimator/test_estimator.py::test_"
 _LOOP = "estimator/test_device_loop.py::test_"
@@ -283,6 +284,17 @@ REMAINING = (
         "written",
         "one way to train has one log",
         Tests(*[(f"{_DIFFERENCES}the_bridge_logs_the_loss_without_a_tpu",)] * 2),
+    ),
+    OfEstimators(
+        "the steps at which early stopping looks, with `run_every_steps`",
+        "a step too early or too late in some runs: the step is read in no fixed order to its "
+        "increment",
+        "the first step, and each so many steps after it",
+        "training is to be repeatable",
+        Tests(
+            (f"{_HOOKS}asks_at_steps_of_its_own",),
+            (f"{_HOOKS}of_stock_asks_by_what_threads_read",),
+        ),
     ),
 )
 """Differences from stock that no setting decides."""

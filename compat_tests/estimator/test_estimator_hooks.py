@@ -131,6 +131,57 @@ def test_early_stopping_asks_as_often_as_it_is_told(tmp_path: pathlib.Path) -> N
     assert len(asked) == 3  # Steps 1, 3 and 5.
 
 
+READS = {"before": [0], "after": [1], "by turns": [0, 1], "seldom after": [1, 0, 0, 0, 0]}
+"""Whether a run reads the global step before (0) or after (1) it counts, run after run."""
+
+
+RUNS = 12
+
+
+def asked_at(namespace: Any, model_dir: pathlib.Path, every: int, reads: list[int]) -> list[int]:
+    """Returns at which steps the function of either side's early stopping is asked."""
+    asked: list[int] = []
+    number = 0
+
+    def should_stop() -> bool:
+        asked.append(number)
+        return False
+
+    hook = namespace.experimental.make_early_stopping_hook(
+        make(namespace, model_dir), should_stop, run_every_secs=None, run_every_steps=every
+    )
+    with tf.Graph().as_default():
+        add = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+        hook.begin()
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for number in range(1, RUNS + 1):
+                context = tf.train.SessionRunContext(None, session)
+                fetches = hook.before_run(context).fetches
+                values = [session.run(fetches), session.run(add), session.run(fetches)]
+                read = values[2 * reads[(number - 1) % len(reads)]]
+                hook.after_run(context, tf.train.SessionRunValues(read, None, None))
+    return asked
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("every", [1, 2, 4])
+def test_early_stopping_asks_at_steps_of_its_own(
+    every: int, reads: str, tmp_path: pathlib.Path
+) -> None:
+    """And not at those that threads decide on, which read the step before or after it counts."""
+    assert asked_at(estimator, tmp_path, every, READS[reads]) == [*range(1, RUNS + 1, every)]
+
+
+@needs_stock
+def test_early_stopping_of_stock_asks_by_what_threads_read(
+    stock: Any, tmp_path: pathlib.Path
+) -> None:
+    """Its hook takes the step that was read: two runs of a training may stop at other steps."""
+    asked = [asked_at(stock, tmp_path, 4, READS[reads]) for reads in ("before", "by turns")]
+    assert asked == [[1, 5, 9], [1, 4, 8, 12]]
+
+
 def test_early_stopping_stops_a_training(tmp_path: pathlib.Path) -> None:
     """Early stopping ends `train` with a checkpoint; without evaluations so far it goes on.
 

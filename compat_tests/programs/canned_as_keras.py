@@ -15,6 +15,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,7 @@ def compare_new(name: str, folder: pathlib.Path) -> dict[str, Any]:
     pairs += [(f"prediction {key}", old.get(key), others.get(key)) for key in {*old, *others}]
     pairs += [(key, there.get(key), here.get(key)) for key in {*there, *here}]
     moved = [key for key in there if key in start and not np.array_equal(there[key], start[key])]
-    return {"name": name, "moved": len(moved), "worst": worst(pairs)}
+    return {"name": name, "moved": len(moved), "worst": worst(pairs, terms_of_means(old))}
 
 
 def _names_of(name: str, text: str) -> dict[str, Any]:
@@ -330,8 +331,26 @@ def stacked(predictions: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
-    """Returns the largest differences, as parts of the largest magnitude of each value."""
+def terms_of_means(predictions: Mapping[Any, np.ndarray]) -> dict[str, float]:
+    """Returns the largest magnitude of the numbers of which each metric is the mean, by its name.
+
+    They cancel as the terms of logits do. Heads of several have names, which their metrics end in.
+    """
+    terms = {}
+    for key, values in predictions.items():
+        *heads, kind = [key] if isinstance(key, str) else key
+        if kind == "predictions":
+            terms["/".join(["metric prediction/mean", *heads])] = float(np.max(np.abs(values)))
+    return terms
+
+
+def worst(
+    pairs: list[tuple[str, Any, Any]], terms: Mapping[str, float] = MappingProxyType({})
+) -> list[tuple[float, str]]:
+    """Returns the largest differences, as parts of the largest magnitude of each value.
+
+    The magnitude of a value in `terms` is that, if it is larger.
+    """
     differences = []
     for name, one, other in pairs:
         if one is None or other is None:
@@ -342,7 +361,7 @@ def worst(pairs: list[tuple[str, Any, Any]]) -> list[tuple[float, str]]:
             same = a.shape == b.shape and bool(np.all(a == b))
             differences.append((0.0 if same else float("inf"), name))
             continue
-        scale = max(float(np.max(np.abs(a), initial=0.0)), 1e-3)
+        scale = max(float(np.max(np.abs(a), initial=0.0)), terms.get(name, 0.0), 1e-3)
         differences.append((float(np.max(np.abs(a - b), initial=0.0)) / scale, name))
     return sorted(differences, reverse=True)[:3]
 

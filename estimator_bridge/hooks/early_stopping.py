@@ -144,8 +144,8 @@ class _StopWhenHook(StepHook):
         self._stop = tf.assign(_stop_variable(), True)
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
-        step = run_values.results
-        if not self._timer.should_trigger_for_step(step):
+        step = self.step_if_due(self._timer, run_context, run_values)
+        if step is None:
             return
         self._timer.update_last_triggered_step(step)
         if self._should_stop_fn():

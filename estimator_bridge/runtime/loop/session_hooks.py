@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.runtime.program_types import RunContext
+from estimator_bridge.runtime.program_types import RunContext, RunValues
 from tf2_engine.types import Session, Tensor, Variable
 
 
@@ -33,3 +33,16 @@ class StepHook(tf.train.SessionRunHook):
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
         """Fetches the tensor."""
         return tf.train.SessionRunArgs(self.fetched)
+
+    def step_if_due(
+        self, timer: tf.train.SecondOrStepTimer, run_context: RunContext, run_values: RunValues
+    ) -> int | None:
+        """Returns the global step after a run if a timer is due at it, else None.
+
+        The step that was fetched in the run is that before or after it: which, is a matter of
+        threads. It is read again where the timer may be due.
+        """
+        if not timer.should_trigger_for_step(run_values.results + 1):
+            return None
+        step = int(run_context.session.run(self.fetched))
+        return step if timer.should_trigger_for_step(step) else None

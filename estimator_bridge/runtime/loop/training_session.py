@@ -262,11 +262,8 @@ class _StepRateHook(StepHook):
         self._writer = tf.summary.FileWriterCache.get(directory) if directory else None
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        if not self._timer.should_trigger_for_step(run_values.results + 1):
-            return
-        # Read again: the value that was fetched may be of before or after the step.
-        step = run_context.session.run(self.fetched)
-        if not self._timer.should_trigger_for_step(step):
+        step = self.step_if_due(self._timer, run_context, run_values)
+        if step is None:
             return
         seconds, steps = self._timer.update_last_triggered_step(step)
         if seconds is None:

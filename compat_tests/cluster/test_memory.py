@@ -107,7 +107,7 @@ class Job:
         tasks = ClusterTasks(self._nursery, self.folder, command)
         tasks.start_all(ps=SERVERS, worker=1, chief=1, later=["chief"])
         servers = [tasks.running["ps", number] for number in range(SERVERS)]
-        while not all("SERVING" in task.tail() for task in servers):
+        while not all("SERVING" in task.text() for task in servers):
             assert all(task.poll() is None for task in servers)
             time.sleep(0.1)
         pids = [task.pid for task in servers]
@@ -120,7 +120,7 @@ class Job:
                 # Read while they run: an ended process has no memory.
                 most = [max(m, sampled(pid)) for m, pid in zip(most, pids, strict=True)]
                 chief = max(chief, sampled(tasks.running["chief", 0].pid))
-                if kill_worker and "STEP" in tasks.running["chief", 0].tail():
+                if kill_worker and "STEP" in tasks.running["chief", 0].text():
                     tasks.running["worker", 0].kill()
                     tasks.start("worker", 0)
                     kill_worker = False

@@ -213,8 +213,8 @@ def test_a_task_that_comes_back_without_native_ops_is_named(
     tasks.start(job, 1, ESTIMATOR_BRIDGE_NATIVE="0")
     chief = tasks.running["chief", 0]
     assert chief.wait(PATIENCE) == 1
-    assert f"The task {job} 1 at 127.0.0.1:" in chief.tail()
-    assert "was started again without the native ops" in chief.tail()
+    assert f"The task {job} 1 at 127.0.0.1:" in chief.text()
+    assert "was started again without the native ops" in chief.text()
     # The others have ended with the chief.
     for place in [place for place in tasks.running if place != ("chief", 0)]:
         tasks.running[place].wait(PATIENCE)
@@ -291,8 +291,8 @@ def test_a_lost_server_ends_the_chief(
     with frozen(tasks.running["ps", 1]):
         chief = tasks.running["chief", 0]
         assert chief.wait(PATIENCE) == watchdog.STATUS == 75
-        assert "The task ps 1 at 127.0.0.1:" in chief.tail()
-        assert "has not answered for 20 s" in chief.tail()
+        assert "The task ps 1 at 127.0.0.1:" in chief.text()
+        assert "has not answered for 20 s" in chief.text()
         if is_started_again:
             tasks.running["ps", 1].kill()
     if is_started_again:

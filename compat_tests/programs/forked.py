@@ -2,7 +2,7 @@
 
     python -m compat_tests.programs.forked KIND DIRECTORY
 
-It prints a line for each process, and what it raised.
+It prints how many threads what trains has started, and for each process what it raised.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ def trainer(directory: pathlib.Path) -> Callable[[], Any]:
     return lambda: job.train(stuck_trainer.input_of(directory, stuck.WHOLE), steps=1)
 
 
+def num_threads() -> int:
+    """Returns how many threads this process has."""
+    return len(os.listdir("/proc/self/task"))
+
+
 def tried(name: str, work: Callable[[], Any]) -> None:
     """Works, and prints what became of it."""
     signal.alarm(SECONDS)
@@ -64,7 +69,10 @@ def main(kind: str, directory: pathlib.Path) -> None:
     """Makes what trains, forks, trains, and forks again."""
     works = {"engine": engine, "estimator": lambda: estimator(directory / "job")}
     works["trainer"] = lambda: trainer(directory)
+    threads = num_threads()
     work = works[kind]()
+    if kind != "trainer":
+        print("made with", num_threads() - threads, "threads", flush=True)  # noqa: T201
     for name in ("before", "after"):
         if kind != "trainer" or name == "after":  # a Trainer runs ops when it is made
             child = killed.fork(lambda name=name: tried(name, work))

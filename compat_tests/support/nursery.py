@@ -50,9 +50,13 @@ class Task:
             time.sleep(0.1)
         return code
 
+    def text(self) -> str:
+        """Returns the log: what is looked for may have lines of TensorFlow's threads behind it."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def tail(self) -> str:
-        """Returns the end of the log."""
-        return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
+        """Returns the end of the log, for messages."""
+        return self.text()[-3000:]
 
 
 class Nursery:

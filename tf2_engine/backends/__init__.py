@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
-from tf2_engine import errors
+from tf2_engine import errors, tf_compat
 from tf2_engine.backends.host import HostDriver as HostDriver
 from tf2_engine.backends.interface import Driver as Driver
 from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
@@ -33,7 +31,7 @@ def make_driver(name: str | None, *, initialize: bool) -> Driver:
     driver of this name, and OutOfOrder if it needs another strategy.
     """
     if name is None:
-        strategy = tf.distribute.get_strategy()
+        strategy = tf_compat.strategy_in_scope()
         claiming = [key for key, kind in DRIVERS.items() if kind.claims(strategy)]
         name = (claiming or list(DRIVERS))[0]
     if not isinstance(name, str) or name not in DRIVERS:

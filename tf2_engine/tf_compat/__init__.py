@@ -103,6 +103,7 @@ from tf2_engine.tf_compat.replicas import is_loss_scaled as is_loss_scaled
 from tf2_engine.tf_compat.replicas import per_replica as per_replica
 from tf2_engine.tf_compat.replicas import regroup as regroup
 from tf2_engine.tf_compat.replicas import select_replica as select_replica
+from tf2_engine.tf_compat.replicas import strategy_in_scope as strategy_in_scope
 from tf2_engine.tf_compat.session_calls import remember_fetches as remember_fetches
 from tf2_engine.tf_compat.sessions import add_saving_listener as add_saving_listener
 from tf2_engine.tf_compat.sessions import count_evaluation_step as count_evaluation_step

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib as _distribute_lib
 from tensorflow.python.distribute import distribute_utils as _distribute_utils
 from tensorflow.python.distribute import values as _distribute_values
+from tensorflow.python.framework import ops as _ops
 
 from tf2_engine.types import Graph, Nest, Object, Strategy
 
@@ -19,6 +21,19 @@ select_replica: Callable[[int, Nest], Nest] = _distribute_utils.select_replica
 
 regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
 """Returns one nest of distributed values for a nest per replica."""
+
+
+def strategy_in_scope() -> Strategy:
+    """Returns the same as `tf.distribute.get_strategy`, and starts no thread.
+
+    TensorFlow makes its default graph to look there for a strategy, and a thread with that. Where
+    there is no graph yet, no scope of a strategy is open. A thread that starts while the process
+    forks would leave a lock in the fork, on which all threads of the fork would wait.
+    """
+    graphs = _ops._default_graph_stack
+    if graphs.stack or graphs._global_default_graph is not None:
+        return tf.distribute.get_strategy()
+    return _distribute_lib._get_default_strategy()
 
 
 def call_for_each_replica(

@@ -24,7 +24,7 @@ class HostCores(EngineCores):
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
-        self._strategy = tf.distribute.get_strategy()
+        self._strategy = tf_compat.strategy_in_scope()
         self._check_strategy(self._strategy, "TPUEmbedding")
         replicas = int(self._strategy.num_replicas_in_sync)
         self.count = replicas if count is None else count

@@ -169,7 +169,7 @@ def asked_at(namespace: Any, model_dir: pathlib.Path, every: int, reads: list[in
 def test_early_stopping_asks_at_steps_of_its_own(
     every: int, reads: str, tmp_path: pathlib.Path
 ) -> None:
-    """And not at those that threads decide on, which read the step before or after it counts."""
+    """Early stopping asks at fixed steps, whether the step is read before or after it counts."""
     assert asked_at(estimator, tmp_path, every, READS[reads]) == [*range(1, RUNS + 1, every)]
 
 
@@ -177,7 +177,7 @@ def test_early_stopping_asks_at_steps_of_its_own(
 def test_early_stopping_of_stock_asks_by_what_threads_read(
     stock: Any, tmp_path: pathlib.Path
 ) -> None:
-    """Its hook takes the step that was read: two runs of a training may stop at other steps."""
+    """Stock's hook takes the step that was read: a training may stop elsewhere when repeated."""
     asked = [asked_at(stock, tmp_path, 4, READS[reads]) for reads in ("before", "by turns")]
     assert asked == [[1, 5, 9], [1, 4, 8, 12]]
 

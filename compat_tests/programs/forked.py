@@ -2,7 +2,7 @@
 
     python -m compat_tests.programs.forked KIND DIRECTORY
 
-It prints how many threads what trains has started, and for each process what it raised.
+It prints how many threads the making of the engine or job started, and a line for each process.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Task:
         return code
 
     def text(self) -> str:
-        """Returns the log: what is looked for may have lines of TensorFlow's threads behind it."""
+        """Returns the whole log; TensorFlow's threads may write much behind a message."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def tail(self) -> str:

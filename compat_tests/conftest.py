@@ -24,6 +24,9 @@ from tf2_engine.backends import Driver, HostDriver
 
 # Legacy programs are written in Keras 2; this comes before anything touches tf.keras.
 own_choice.use_legacy_keras()
+# On 2.15 it is beside tf.keras, whose registry it writes to: were it imported by some modules of
+# tests alone, what others see would depend on which of them run together.
+importlib.import_module("tf_keras")
 
 # Whether pytest sees what TensorFlow logs depends on its version where a logger does not propagate.
 tf.get_logger().propagate = True

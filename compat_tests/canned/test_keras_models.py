@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import convertible_models, jobs
+from compat_tests.support import fresh
 from compat_tests.support.base_jobs import signatures
+from compat_tests.support.paths import ROOT
 from estimator_bridge import errors, estimator
 from estimator_bridge.canned.keras_models.converting import model_to_estimator
 from tf2_engine import tf_compat
@@ -81,7 +84,29 @@ def run(
 @pytest.mark.parametrize("weighted", WEIGHTED)
 @pytest.mark.parametrize("case", JOBS)
 def test_values_are_those_of_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
-    """Checkpoints, metrics, predictions and signatures are stock's by 0.0, and so are all names."""
+    """Checkpoints, metrics, predictions and signatures are stock's by 0.0, and so are all names.
+
+    A new optimizer is tried in a process without tf_keras, since stock takes none beside it.
+    """
+    if case == "new optimizer":
+        fresh.code(COMPARED_IN_A_PROCESS, case, weighted, tmp_path, check=True, cwd=ROOT)
+    else:
+        compare_with_stock(case, bool(weighted), tmp_path)
+
+
+COMPARED_IN_A_PROCESS = """
+import pathlib
+import sys
+
+from compat_tests.canned import test_keras_models
+
+case, weighted, folder = sys.argv[1:]
+test_keras_models.compare_with_stock(case, weighted == "1", pathlib.Path(folder))
+"""
+
+
+def compare_with_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
+    """Asserts that what a model's estimator says and saves is stock's."""
     ours = run(model_to_estimator, estimator, case, tmp_path / "ours", weighted)
     theirs = run(stock.model_to_estimator, stock.ESTIMATOR, case, tmp_path / "stock", weighted)
 
@@ -97,6 +122,23 @@ def test_values_are_those_of_stock(case: str, weighted: bool, tmp_path: pathlib.
         tf.nest.map_structure(np.testing.assert_array_equal, ours[what], theirs[what])
     for what in ("type", "evaluated", "signatures"):
         assert ours.get(what) == theirs.get(what), what
+
+
+@pytest.mark.stock
+def test_a_new_optimizer_beside_tf_keras_is_named(tmp_path: pathlib.Path) -> None:
+    """Keras 2.15 makes an optimizer of tf_keras, where that is imported, which it refuses itself.
+
+    Stock's message names neither tf_keras nor a way out.
+    """
+    assert "tf_keras" in sys.modules
+    with pytest.raises(
+        errors.InvalidInput, match=r"tf_keras.*tf\.keras\.optimizers\.legacy\.Adagrad,"
+    ):
+        model_to_estimator(convertible_models.make("new optimizer"), model_dir=tmp_path / "ours")
+    with pytest.raises(ValueError, match="Could not interpret optimizer identifier"):
+        stock.model_to_estimator(
+            convertible_models.make("new optimizer"), model_dir=str(tmp_path / "stock")
+        )
 
 
 @pytest.mark.full

@@ -59,7 +59,7 @@ def model_to_estimator(
 
     Raises:
         InvalidInput: there is no model, or two; the model is not compiled, cannot be copied, or is
-            of Keras 3; or the format does not fit.
+            of Keras 3; its optimizer has no legacy form; or the format does not fit.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -141,7 +141,8 @@ def _optimizer_settings(model: Object) -> Object:
     A new optimizer of Keras does not train in graphs: the model gets its legacy one instead.
 
     Raises:
-        InvalidInput: that is not possible, because TensorFlow does not run eagerly.
+        InvalidInput: that is not possible, because TensorFlow does not run eagerly, or as
+            `_legacy_optimizer` says.
     """
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):
@@ -151,12 +152,7 @@ def _optimizer_settings(model: Object) -> Object:
                 ", e.g., `tf.keras.optimizers.legacy.Adam`. Received optimizer type: "
                 f"{type(optimizer)}."
             )
-        log.warning(
-            "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
-            "the optimizer of this name in tf.keras.optimizers.legacy.",
-            type(optimizer).__name__,
-        )
-        optimizer = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
+        optimizer = _legacy_optimizer(optimizer)
         model.optimizer = optimizer
     try:
         if isinstance(optimizer, (tuple, list)):
@@ -164,6 +160,30 @@ def _optimizer_settings(model: Object) -> Object:
         return optimizer.get_config()
     except (NotImplementedError, AttributeError):
         return None
+
+
+def _legacy_optimizer(optimizer: Object) -> Object:
+    """Returns the legacy optimizer of Keras with the name and the settings of a new one.
+
+    Raises:
+        InvalidInput: Keras makes one of another Keras.
+    """
+    name = type(optimizer).__name__
+    legacy = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
+    # Keras 2.15 finds the class by its public name, in a list that tf_keras writes to as well.
+    if not isinstance(legacy, keras.optimizers.legacy.Optimizer):
+        raise errors.InvalidInput(
+            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and the "
+            f"optimizer that Keras makes of it is of {type(legacy).__module__}, since the program "
+            "imports tf_keras beside tf.keras. Compile the model with "
+            f"tf.keras.optimizers.legacy.{name}, or import one of the two alone."
+        )
+    log.warning(
+        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
+        "the optimizer of this name in tf.keras.optimizers.legacy.",
+        name,
+    )
+    return legacy
 
 
 def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:

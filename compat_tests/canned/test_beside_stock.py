@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import census, jobs
-from compat_tests.support.base_jobs import events, signatures
+from compat_tests.support.base_jobs import events
 from estimator_bridge import estimator
 from estimator_bridge.estimator import v2
 
@@ -52,7 +52,7 @@ def run(namespace: Any, version: int, program: tuple[str, str, str], folder: pat
 def exported(job: Any, namespace: Any, folder: pathlib.Path) -> dict[str, Any]:
     """Returns the signatures of an export that parses examples."""
     receiver = namespace.export.build_parsing_serving_input_receiver_fn(census.parsing_spec())
-    return signatures(job.export_saved_model(str(folder), receiver))
+    return jobs.signatures(job.export_saved_model(str(folder), receiver))
 
 
 @pytest.mark.parametrize("version, family, task, setting", PROGRAMS)

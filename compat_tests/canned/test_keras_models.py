@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.programs import convertible_models, jobs
+from compat_tests.programs import converted, convertible_models
 from compat_tests.support import fresh
-from compat_tests.support.base_jobs import signatures
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors, estimator
 from estimator_bridge.canned.keras_models.converting import model_to_estimator
@@ -26,102 +24,22 @@ if HAS_STOCK:
 keras: Any = tf_compat.keras2()
 export: Any = estimator.export
 
-# What a job is made with, besides its model.
-JOBS: dict[str, tuple[str, dict[str, Any]]] = {
-    "sequential": ("sequential", {}),
-    "sequential by name": ("sequential", {"checkpoint_format": "saver"}),
-    "v2": ("sequential", {"checkpoint_format": "checkpoint", "use_v2_estimator": True}),
-    "functional": ("functional", {}),
-    "renamed metrics": (
-        "functional",
-        {"metric_names_map": {"amount_mae": "off by", "kind_accuracy": "right"}},
-    ),
-    "signatures": ("functional", {"export_outputs": {"amount": export.RegressionOutput}}),
-    "own class": (
-        "own class",
-        {"checkpoint_format": "saver", "custom_objects": {"Tower": convertible_models.Tower}},
-    ),
-    "new optimizer": ("new optimizer", {}),
-}
 WEIGHTED = [pytest.param(weighted, id="weighted" * weighted or "plain") for weighted in (0, 1)]
-
-
-def run(
-    convert: Callable[..., Any], namespace: Any, case: str, folder: pathlib.Path, weighted: bool
-) -> dict[str, Any]:
-    """Trains a model's estimator for 30 steps, twice; returns what it says, and its files."""
-    name, options = JOBS[case]
-    model = convertible_models.make(name)
-    config = namespace.RunConfig(tf_random_seed=3, save_summary_steps=10)
-    job = convert(model, model_dir=str(folder), config=config, **options)
-    before = []
-    if name != "own class":  # Keras cannot compile a copy of one that was copied to predict.
-        before = list(job.predict(lambda: convertible_models.input_fn(name, epochs=1)))
-    for _ in range(2):
-        job.train(lambda: convertible_models.input_fn(name, weighted), steps=15)
-    results = {
-        "type": type(job).__name__,
-        "saved": jobs.saved(job),
-        "evaluated": job.evaluate(lambda: convertible_models.input_fn(name, weighted, 1)),
-        "before": before,
-        "predicted": list(job.predict(lambda: convertible_models.input_fn(name, epochs=1))),
-    }
-    if name != "own class":
-
-        def receiver() -> Any:
-            fed = {
-                each.name: tf.compat.v1.placeholder(each.dtype, each.shape, each.name)
-                for each in model.inputs
-            }
-            return namespace.export.ServingInputReceiver(fed, fed)
-
-        results["signatures"] = signatures(job.export_saved_model(str(folder / "export"), receiver))
-    return results
 
 
 @pytest.mark.stock
 @pytest.mark.full
 @pytest.mark.parametrize("weighted", WEIGHTED)
-@pytest.mark.parametrize("case", JOBS)
+@pytest.mark.parametrize("case", converted.JOBS)
 def test_values_are_those_of_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
     """Checkpoints, metrics, predictions and signatures are stock's by 0.0, and so are all names.
 
     A new optimizer is tried in a process without tf_keras, since stock takes none beside it.
     """
     if case == "new optimizer":
-        fresh.code(COMPARED_IN_A_PROCESS, case, weighted, tmp_path, check=True, cwd=ROOT)
+        fresh.module(converted.__name__, case, weighted, tmp_path, check=True, cwd=ROOT)
     else:
-        compare_with_stock(case, bool(weighted), tmp_path)
-
-
-COMPARED_IN_A_PROCESS = """
-import pathlib
-import sys
-
-from compat_tests.canned import test_keras_models
-
-case, weighted, folder = sys.argv[1:]
-test_keras_models.compare_with_stock(case, weighted == "1", pathlib.Path(folder))
-"""
-
-
-def compare_with_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
-    """Asserts that what a model's estimator says and saves is stock's."""
-    ours = run(model_to_estimator, estimator, case, tmp_path / "ours", weighted)
-    theirs = run(stock.model_to_estimator, stock.ESTIMATOR, case, tmp_path / "stock", weighted)
-
-    values = [
-        # The graph of objects is bytes.
-        {key: value for key, value in side["saved"].items() if isinstance(value, np.ndarray)}
-        for side in (ours, theirs)
-    ]
-    difference, name = jobs.largest_difference(*values)
-    assert difference == 0.0, name
-    assert set(ours["saved"]) == set(theirs["saved"])
-    for what in ("before", "predicted"):
-        tf.nest.map_structure(np.testing.assert_array_equal, ours[what], theirs[what])
-    for what in ("type", "evaluated", "signatures"):
-        assert ours.get(what) == theirs.get(what), what
+        converted.compare_with_stock(case, bool(weighted), tmp_path)
 
 
 @pytest.mark.stock
@@ -145,7 +63,7 @@ def test_a_new_optimizer_beside_tf_keras_is_named(tmp_path: pathlib.Path) -> Non
 @pytest.mark.parametrize("case", ["sequential", "functional", "sequential by name"])
 def test_the_estimator_continues_from_the_model(case: str, tmp_path: pathlib.Path) -> None:
     """Without training it predicts as the Keras model does; Keras reads what training saves."""
-    name, options = JOBS[case]
+    name, options = converted.JOBS[case]
     model = convertible_models.make(name)
     data = convertible_models.input_fn(name, epochs=1)
     expected = model.predict(data.map(lambda features, _: features), verbose=0)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import houses, jobs
-from compat_tests.support.base_jobs import events, make, several_outputs, signatures, started
+from compat_tests.support.base_jobs import events, make, several_outputs, started
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
 
 if HAS_STOCK:
@@ -78,7 +78,7 @@ def test_exported_signatures_are_stocks(outputs: Any, tmp_path: pathlib.Path) ->
         )
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
         exports.append(
-            (*(signatures(path, tag) for tag in ("serve", "eval", "train")), files, variables)
+            (*(jobs.signatures(path, tag) for tag in ("serve", "eval", "train")), files, variables)
         )
     assert exports[0] == exports[1]
 

@@ -19,7 +19,6 @@ from compat_tests.estimator.test_estimator import TABLES
 from compat_tests.programs import jobs
 from compat_tests.references.tolerance import UNIT_ROUNDOFF
 from compat_tests.support import side_by_side
-from compat_tests.support.base_jobs import signatures
 from compat_tests.support.side_by_side import LAST, LOOP, STEPS, Side
 
 Sides = tuple[Side, Side]
@@ -382,7 +381,7 @@ def test_exported_signatures_are_the_same(cpu: Sides) -> None:
     """Signatures have the same names, methods, tensor names, types and shapes."""
     paths = [side.exported for side in cpu]
     assert all(isinstance(path, bytes) for path in paths)
-    assert signatures(paths[0]) == signatures(paths[1])
+    assert jobs.signatures(paths[0]) == jobs.signatures(paths[1])
 
 
 @pytest.mark.full

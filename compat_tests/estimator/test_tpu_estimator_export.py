@@ -15,7 +15,7 @@ from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import clicks, clicks_served, jobs
 from compat_tests.references import tolerance
 from compat_tests.support import fresh
-from compat_tests.support.base_jobs import run_signature, signatures
+from compat_tests.support.base_jobs import run_signature
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
@@ -205,7 +205,7 @@ def test_what_of_an_export_is_not_for_tpus(
             path = job.export_saved_model(tmp_path / f"e{number}", clicks_served.receiver)
         lines = [line for line in caplog.messages if "export_to_tpu" in line]
         assert len(lines) == (1 if to_tpu else 0), (to_tpu, to_cpu)
-        assert set(signatures(path)) == {"serving_default"}
+        assert set(jobs.signatures(path)) == {"serving_default"}
     job = jobs.make(directory, export_to_tpu=False, export_to_cpu=False)
     with pytest.raises(errors.InvalidInput, match="export_to_cpu"):
         job.export_saved_model(tmp_path / "none", clicks_served.receiver)
@@ -236,5 +236,5 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
         job.train(clicks.input_fn, max_steps=5)  # stock trains, the other finds the checkpoint
         path = job.export_saved_model(str(tmp_path / f"{name} exported"), clicks_served.receiver)
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
-        results.append((signatures(path), variables, served(path).tolist()))
+        results.append((jobs.signatures(path), variables, served(path).tolist()))
     assert results[0] == results[1]

@@ -53,6 +53,24 @@ def make(
     )
 
 
+def signatures(path: bytes, tag: str = "serve") -> dict[str, Any]:
+    """Returns method, inputs and outputs (tensor name, type, shape) of each signature."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded = tf.saved_model.loader.load(session, [tag], os.fsdecode(path)).signature_def
+
+    def read(infos: Any) -> dict[str, Any]:
+        return {
+            key: (info.name, info.dtype, [dim.size for dim in info.tensor_shape.dim])
+            for key, info in infos.items()
+        }
+
+    return {
+        name: (each.method_name, read(each.inputs), read(each.outputs))
+        for name, each in loaded.items()
+        if not name.startswith("__")
+    }
+
+
 def saved(job: Any, checkpoint: str | None = None) -> dict[str, np.ndarray]:
     """Returns every value of a checkpoint, by default the latest, by name."""
     reader = tf.train.load_checkpoint(checkpoint or job.latest_checkpoint())

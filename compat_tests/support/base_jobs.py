@@ -76,24 +76,6 @@ def started(job: Any) -> dict[str, np.ndarray]:
     return jobs.saved(job, jobs.first_checkpoint(job))
 
 
-def signatures(path: bytes, tag: str = "serve") -> dict[str, Any]:
-    """Returns method, inputs and outputs (tensor name, type, shape) of each signature."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        loaded = tf.saved_model.loader.load(session, [tag], os.fsdecode(path)).signature_def
-
-    def read(infos: Any) -> dict[str, Any]:
-        return {
-            key: (info.name, info.dtype, [dim.size for dim in info.tensor_shape.dim])
-            for key, info in infos.items()
-        }
-
-    return {
-        name: (each.method_name, read(each.inputs), read(each.outputs))
-        for name, each in loaded.items()
-        if not name.startswith("__")
-    }
-
-
 def events(folder: str) -> list[tuple[int, str, Any]]:
     """Returns step, tag and number or text of every value in the events of a folder."""
     values = []

@@ -44,9 +44,9 @@ def test_values_are_those_of_stock(case: str, weighted: bool, tmp_path: pathlib.
 
 @pytest.mark.stock
 def test_a_new_optimizer_beside_tf_keras_is_named(tmp_path: pathlib.Path) -> None:
-    """Keras 2.15 makes an optimizer of tf_keras, where that is imported, which it refuses itself.
+    """Where tf_keras is imported, Keras 2.15 converts the optimizer to a class of tf_keras.
 
-    Stock's message names neither tf_keras nor a way out.
+    The bridge's message names tf_keras and the way out; stock's has neither.
     """
     assert "tf_keras" in sys.modules
     with pytest.raises(

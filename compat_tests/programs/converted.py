@@ -44,7 +44,7 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
 def run(
     convert: Callable[..., Any], namespace: Any, case: str, folder: pathlib.Path, weighted: bool
 ) -> dict[str, Any]:
-    """Trains a model's estimator for 30 steps, twice; returns what it says, and its files."""
+    """Returns what a model converted and trained for 30 steps saves, predicts and exports."""
     name, options = JOBS[case]
     model = convertible_models.make(name)
     config = namespace.RunConfig(tf_random_seed=3, save_summary_steps=10)
@@ -77,7 +77,7 @@ def run(
 
 
 def compare_with_stock(case: str, weighted: bool, tmp_path: pathlib.Path) -> None:
-    """Asserts that what a model's estimator says and saves is stock's."""
+    """Asserts that the bridge's estimator of a model and stock's have equal results and names."""
     stock: Any = importlib.import_module("compat_tests.support.stock")
     ours = run(model_to_estimator, estimator, case, tmp_path / "ours", weighted)
     theirs = run(stock.model_to_estimator, stock.ESTIMATOR, case, tmp_path / "stock", weighted)

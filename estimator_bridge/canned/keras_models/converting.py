@@ -59,7 +59,7 @@ def model_to_estimator(
 
     Raises:
         InvalidInput: there is no model, or two; the model is not compiled, cannot be copied, or is
-            of Keras 3; its optimizer has no legacy form; or the format does not fit.
+            of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -166,7 +166,7 @@ def _legacy_optimizer(optimizer: Object) -> Object:
     """Returns the legacy optimizer of Keras with the name and the settings of a new one.
 
     Raises:
-        InvalidInput: Keras makes one of another Keras.
+        InvalidInput: Keras converts it to a class of tf_keras, which tf.keras refuses.
     """
     name = type(optimizer).__name__
     legacy = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)

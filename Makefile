@@ -7,12 +7,14 @@ SHELL := /usr/bin/env bash
 
 ENVS ?= .envs
 # Not just found but run: a version manager's stub is found for versions it does not have.
-PYTHONS := 3.10 3.11 3.12 3.13
+PYTHONS := 3.10 3.11 3.12 3.13 3.14
 PYTHON ?= $(shell python3.11 -c 'print("python3.11")' 2>/dev/null || echo python3.10)
 
 VERSIONS := 215 221
 TF_ENVS := $(VERSIONS:%=$(ENVS)/tf%/.ready)
 LINT_ENV := $(ENVS)/lint/.ready
+# The wheel also has native libraries for the release candidate of the next TensorFlow.
+WHEEL_ENVS := $(TF_ENVS) $(ENVS)/tf222/.ready
 LINT := $(ENVS)/lint/bin
 
 # The version of TensorFlow that a command uses which does not use both.
@@ -28,7 +30,7 @@ FULL := not soak and not elsewhere
 .PHONY: help
 help:  ## this list (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Settings: TF=215|221 (for one version), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
+	@echo "Settings: TF=215|221|222 (for one version), ARGS='...', PYTHON=python3.10, ENVS=$(ENVS)."
 
 # --- Environments -------------------------------------------------------------------------
 # `.ready` is written last: an environment without it was interrupted, and is made anew.
@@ -39,6 +41,7 @@ envs: $(TF_ENVS) $(LINT_ENV)  ## make the three environments (the other targets 
 $(ENVS)/tf215/.ready: EXTRAS := legacy,migrate,slim,test
 $(ENVS)/tf215/.ready: PYTHONS := 3.10 3.11
 $(ENVS)/tf221/.ready: EXTRAS := kerasrs,migrate,slim,test
+$(ENVS)/tf221/.ready: PYTHONS := 3.10 3.11 3.12 3.13
 
 # pip is run by the environment's Python, since a script's first line fails in a long path.
 PIP = $(@D)/bin/python -m pip --disable-pip-version-check
@@ -54,6 +57,13 @@ endef
 $(TF_ENVS): $(ENVS)/tf%/.ready: constraints/tf%.txt setup.cfg setup.py compat_tests/setup.cfg compat_tests/setup.py
 	$(new_env)
 	@$(PIP) install -qq -c $< -e '.[$(EXTRAS)]' -e ./compat_tests
+	@touch $@
+
+# There is no tf_keras that admits TensorFlow 2.22, and that for 2.21 works with it. So the constraints
+# list every package of this environment, and pip resolves nothing.
+$(ENVS)/tf222/.ready: constraints/tf222.txt setup.cfg setup.py compat_tests/setup.cfg compat_tests/setup.py
+	$(new_env)
+	@$(PIP) install -qq --no-deps -r $< -e . -e ./compat_tests
 	@touch $@
 
 $(LINT_ENV): constraints/lint.txt
@@ -114,6 +124,26 @@ full-%: $(ENVS)/tf%/.ready
 soak-%: $(ENVS)/tf%/.ready
 	$(ENVS)/tf$*/bin/python -m pytest -m 'soak and not elsewhere' compat_tests
 	$(MAKE) --no-print-directory sanitize sanitize-threads TF=$*
+
+# The newest TensorFlow on the registry, a pre-release if that is newer. For a nightly build:
+# make test-next NEXT=tf-nightly NEXT_KERAS=tf-keras-nightly
+NEXT ?= tensorflow
+NEXT_KERAS ?= tf_keras
+
+.PHONY: test-next
+test-next:  ## the quick tests on the newest TensorFlow, pre-releases included (not part of test)
+	@$(MAKE) --no-print-directory -B $(ENVS)/next/.ready
+	$(ENVS)/next/bin/python -m pytest -m '$(QUICK)' compat_tests
+
+# tf_keras and keras-rs are installed without their requirements: the first may lag behind TensorFlow, and the second
+# would bring a second Keras 3.
+$(ENVS)/next/.ready:
+	$(new_env)
+	@$(PIP) install -qq --pre $(NEXT)
+	@$(PIP) install -qq google-crc32c tensorboard libcst tf_slim pytest hypothesis coverage
+	@$(PIP) install -qq --no-deps keras-rs
+	@$(PIP) install -qq --no-deps --pre $(NEXT_KERAS) -e . -e ./compat_tests
+	@touch $@
 
 # What tf.functions run does not count where TensorFlow rewrites them first (AutoGraph).
 COVERED := $(CURDIR)/build/coverage
@@ -222,9 +252,9 @@ cluster-demo: $(ENVS)/tf$(TF)/.ready  ## the same program on a chief, two worker
 # --- Distributions ------------------------------------------------------------------------
 
 .PHONY: dist
-dist: $(TF_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
+dist: $(WHEEL_ENVS) $(LINT_ENV)  ## build the wheel and the source distribution, twice, and check them
 	$(ENVS)/tf$(TF)/bin/python .ci/dist.py build/dist --mypy $(LINT)/mypy \
-	    --native $(VERSIONS:%=$(ENVS)/tf%/bin/python)
+	    --native $(WHEEL_ENVS:%/.ready=%/bin/python)
 
 # --- Benchmarks ---------------------------------------------------------------------------
 # The figures are of this machine; ratios are of one run. Other systems have environments of
@@ -263,6 +293,6 @@ $(PEERS:%=$(ENVS)/%/.ready) $(GPU:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constra
 
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/tf222 $(ENVS)/next $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -144,10 +144,10 @@ from tf2_engine.tf_compat.variable_kinds import ShardInfo as ShardInfo
 from tf2_engine.tf_compat.variable_kinds import initializers as initializers
 from tf2_engine.tf_compat.variable_kinds import plain_variable as plain_variable
 
-TESTED = ("2.15", "2.21")
+TESTED = ("2.15", "2.21", "2.22")
 if ".".join(tf.__version__.split(".")[:2]) not in TESTED:
     log.PlainLogger(__name__).warning(
         "TensorFlow %s: this project is tested with %s; others should work, but check the results.",
         tf.__version__,
-        " and ".join(TESTED),
+        ", ".join(TESTED),
     )

@@ -1,12 +1,15 @@
 """Hands MkDocs the pages of the repository, each at its own place, so that it checks all links.
 
 README, the guides and the examples link to one another as files do; by itself MkDocs takes the
-pages of one folder.
+pages of one folder. The site also gets llms.txt (https://llmstxt.org): a list of its pages, with
+what each is about, for programs that read documentation.
 """
 
 from __future__ import annotations
 
 import pathlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -27,3 +30,30 @@ def on_files(files: Files, *, config: Any) -> Files:
 def _file(path: pathlib.Path, config: Any) -> File:
     inside = path.relative_to(ROOT).as_posix()
     return File(inside, str(ROOT), config.site_dir, config.use_directory_urls)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Writes llms.txt: the pages in the order of the navigation, each with its first sentence."""
+    lines = [f"# {config.site_name}", "", f"> {_about(ROOT / 'README.md')[1]}", ""]
+    pathlib.Path(config.site_dir, "llms.txt").write_text("\n".join([*lines, *_listed(config.nav)]))
+
+
+def _listed(entries: list[Any], heading: str = "Docs") -> Iterator[str]:
+    pages = [entry for entry in entries if isinstance(entry, str)]
+    yield from (f"## {heading}", "")
+    for page in pages:
+        title, sentence = _about(ROOT / page)
+        yield f"- [{title}]({page.removesuffix('.md')}.html): {sentence}"
+    yield ""
+    for section in (entry for entry in entries if isinstance(entry, dict)):
+        for name, inside in section.items():
+            yield from _listed(inside, name)
+
+
+def _about(path: pathlib.Path) -> tuple[str, str]:
+    """Returns the title of a page and the first sentence of its text, without links and markup."""
+    source = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    title, *paragraphs = re.sub(r"\[([^\]]*)\]\([^)]*\)|[*`]", r"\1", source).split("\n\n")
+    text = next(part for part in paragraphs if part.strip() and part[0] not in "|#- ")
+    sentence = re.split(r"(?<=[.:]) ", " ".join(text.split()))[0]
+    return title.removeprefix("# "), sentence.rstrip(":.") + "."

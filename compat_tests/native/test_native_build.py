@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import pathlib
@@ -535,14 +536,38 @@ def test_prebuilt_libraries_are_the_same_bytes_wherever_they_are_made(
 
 @pytest.mark.parametrize(
     "machine, left_out, runs",
-    [("x86_64", "", True), ("aarch64", "", False), ("x86_64", "avx2", False)],
+    [
+        *(("x86_64", "", True), ("x86_64", "avx2", False)),
+        *(("aarch64", "avx2", True), ("riscv64", "", False)),
+    ],
 )
 def test_a_processor_without_the_instructions_takes_none(
     machine: str, left_out: str, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Libraries run on x86 processors that have every instruction of the level."""
+    """x86 needs every instruction of the level, 64-bit ARM none; other machines take no library."""
     monkeypatch.setattr(prebuilt.platform, "machine", lambda: machine)
-    every = prebuilt._INSTRUCTIONS | {"fpu"}
+    every = prebuilt._INSTRUCTIONS["x86_64"] | {"fpu"}
     monkeypatch.setattr(prebuilt, "processor_flags", lambda: every - {left_out})
 
     assert prebuilt.runs_here() is runs
+
+
+@pytest.mark.parametrize(
+    "machine, level",
+    [("x86_64", ["-march=x86-64-v3"]), ("aarch64", ["-march=armv8-a"]), ("s390x", [])],
+)
+def test_each_machine_has_a_level_of_its_own(
+    machine: str, level: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library of a wheel is compiled, and named, for the instruction set of one machine."""
+    monkeypatch.setattr(build.platform, "machine", lambda: machine)
+
+    assert [flag for flag in build._prebuilt_flags() if "-march" in flag] == level
+
+
+def test_processors_of_arm_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ARM processors that share a cache each have libraries compiled for their instructions."""
+    described = iter(["Features\t: fp asimd\n", "Features\t: fp asimd sve\n"])
+    monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(next(described)))
+
+    assert build._processor() != build._processor()

@@ -147,7 +147,9 @@ def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _prebuilt_flags() -> tuple[str, ...]:
-    return tuple(f"-march={prebuilt.LEVEL}" if flag == _PROCESSOR else flag for flag in FLAGS)
+    level = prebuilt.LEVELS.get(platform.machine())
+    chosen = [f"-march={level}"] if level else []
+    return (*(flag for flag in FLAGS if flag != _PROCESSOR), *chosen)
 
 
 def _name(source: str, more: Sequence[str]) -> str:
@@ -214,5 +216,7 @@ def _version(command: tuple[str, ...]) -> str:
 def _processor() -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = {line.split(":")[0].strip(): line.strip() for line in file if ":" in line}
-        return "\n".join(lines.get(key, "") for key in ("vendor_id", "model name", "flags"))
+        x86 = ("vendor_id", "model name", "flags")
+        arm = ("CPU implementer", "CPU variant", "CPU part", "Features")
+        return "\n".join(lines.get(key, "") for key in (*x86, *arm))
     return f"{platform.machine()} {platform.processor()}"

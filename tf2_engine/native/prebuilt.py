@@ -19,16 +19,22 @@ from tf2_engine.native import SOURCES
 FOLDER = SOURCES / "libraries"
 """The folder of the libraries; a tree of sources has none."""
 
-LEVEL = "x86-64-v3"
-"""The instructions that they are made of, as compilers name them: those of x86 since about 2014."""
+LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
+"""The instruction set of the libraries by machine, as compilers name it.
 
-_INSTRUCTIONS = frozenset(
-    {
-        *("abm", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe"),
-        *("popcnt", "sse4_1", "sse4_2", "ssse3", "xsave"),
-    }
-)
-"""The level, as Linux lists what a processor has."""
+That of x86 is what processors have since about 2014, that of ARM what all of 64 bits have.
+"""
+
+_INSTRUCTIONS = {
+    "x86_64": frozenset(
+        {
+            *("abm", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe"),
+            *("popcnt", "sse4_1", "sse4_2", "ssse3", "xsave"),
+        }
+    ),
+    "aarch64": frozenset[str](),
+}
+"""The processor flags that each instruction set needs, as Linux lists them."""
 
 DIGEST = ".sha256"
 
@@ -52,8 +58,9 @@ def find(name: str) -> pathlib.Path | None:
 
 
 def runs_here() -> bool:
-    """Returns whether this processor has the instructions of the libraries."""
-    return platform.machine() == "x86_64" and processor_flags() >= _INSTRUCTIONS
+    """Returns whether this processor has the instructions of the libraries for its machine."""
+    needed = _INSTRUCTIONS.get(platform.machine())
+    return needed is not None and processor_flags() >= needed
 
 
 def processor_flags() -> frozenset[str]:

@@ -1,13 +1,17 @@
-"""Prints which TensorFlow, compiler and ops are used here, and why; compiles nothing."""
+"""Prints what is installed, and which compiler and ops are used here, and why; compiles nothing."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
+import platform
 import shlex
 from collections.abc import Callable
 
 from estimator_bridge import progress_line
 from estimator_bridge.cli import output
+from estimator_bridge.run import keras_choice, public_names
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,13 +20,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> None:
     """Prints one line per finding."""
-    with progress_line.working("importing TensorFlow", expected=5.0):
-        findings = _findings()
+    findings = {"Python": f"{platform.python_version()} on {platform.machine()}", **_installed()}
+    if public_names.is_installed():
+        with progress_line.working("importing TensorFlow", expected=5.0):
+            findings |= _of_tensorflow()
     for name, finding in findings.items():
         output.show(f"{name + ':':14s}{finding}")
 
 
-def _findings() -> dict[str, str]:
+def _installed() -> dict[str, str]:
+    """Returns the versions of packages, or how to install those that are missing."""
+    missing = {
+        "TensorFlow": "pip install estimator-bridge (audit and migrate do without)",
+        "libcst": "pip install 'estimator-bridge[migrate]' (for audit and migrate)",
+        "numpy": "pip install estimator-bridge",
+    }
+    if public_names.is_installed() and not keras_choice.is_2_15():
+        missing["tf_keras"] = f"{keras_choice.how_to_install_keras()} (for legacy programs)"
+    return {name: _version(name) or f"none: {command}" for name, command in missing.items()}
+
+
+def _version(name: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return None
+
+
+def _of_tensorflow() -> dict[str, str]:
     import tensorflow as tf
 
     from tf2_engine.native import build, cache, loading

@@ -88,10 +88,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
+_EXTRAS = {"libcst": "[migrate]", "tf_slim": "[slim]"}
+_PACKAGES = (
+    *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
+    *("tensorflow", "tf_keras", *_EXTRAS),
+)
+"""What an installation brings along: without its requirements a command may lack it."""
+
+
 def _cause(command: str, error: Exception) -> str:
     """Returns the cause of an error, and the way out, in words."""
     if isinstance(error, errors.EngineError):
         return str(error)
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if name in _PACKAGES:
+        wanted = f"estimator-bridge{_EXTRAS.get(name, '')}"
+        return f"{command} needs {name}, which is not installed. Type: pip install '{wanted}'"
     if isinstance(error, OSError) and error.strerror:
         where = " ".join(str(name) for name in (error.filename, error.filename2) if name)
         return f"{command}: {where + ': ' if where else ''}{error.strerror}."

@@ -93,12 +93,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Writes the new program and prints the report; returns the exit status."""
-    try:
-        from estimator_bridge.migrate import forms, undo
-    except ModuleNotFoundError as error:
-        raise errors.InvalidInput(
-            f"migrate: {error}. Install the extra: pip install 'estimator-bridge[migrate]'."
-        ) from error
+    from estimator_bridge.migrate import forms, undo
+
     if options.list_rules:
         output.show(*forms.rule_lines())
         return 0

@@ -8,13 +8,14 @@ TensorFlow has a class of the name, ours derive from it too, so that stock's est
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
 from estimator_bridge.legacy.requirements import FRACTION, NOT_ABOVE_ZERO, NOT_NEGATIVE, POSITIVE
-from tf2_engine import arguments, tf_compat
+from tf2_engine import arguments
 from tf2_engine.types import Object
 
 _Class = TypeVar("_Class", bound=type)
@@ -98,13 +99,21 @@ def _parameters(
         kind.rules = rules
         # Compared by identity, and open to assignment, as stock's objects are.
         kind = dataclasses.dataclass(eq=False)(kind)
-        stock = tf_compat.legacy_tpu_class(kind.__name__)
+        stock = _stock_class(kind.__name__)
         if stock is None:
             return kind
         members = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
         return type(kind.__name__, (kind, stock), members)
 
     return decorate
+
+
+def _stock_class(name: str) -> type | None:
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    from tf2_engine import tf_compat
+
+    return tf_compat.legacy_tpu_class(name)
 
 
 def _fixed(value: object) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import os
 
 from estimator_bridge import errors
@@ -28,10 +29,28 @@ def is_2_15() -> bool:
     return tensorflow_version() < (2, 16)
 
 
+def how_to_install_keras() -> str:
+    """Returns the command that installs Keras 2 beside the installed TensorFlow.
+
+    No tf_keras is released for TensorFlow 2.22; the one for 2.21 works, and pip has to be told so.
+    """
+    if tensorflow_version() < (2, 22):
+        return "pip install tf_keras"
+    return "pip install --no-deps tf_keras==2.21.0"
+
+
 def use_legacy_keras() -> None:
-    """Makes TensorFlow load Keras 2; raises TooLate if `tf.keras` is Keras 3 already."""
+    """Makes TensorFlow load Keras 2.
+
+    Raises InvalidInput if it is not installed, and TooLate if `tf.keras` is Keras 3 already.
+    """
     if is_2_15() or os.environ.get("TF_USE_LEGACY_KERAS") is not None:
         return
+    if importlib.util.find_spec("tf_keras") is None:
+        raise errors.InvalidInput(
+            "tf_keras is not installed, and legacy programs are written in Keras 2. Type: "
+            + how_to_install_keras()
+        )
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tensorflow as tf
 

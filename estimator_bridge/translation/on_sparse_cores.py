@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS, readers
 from estimator_bridge.settings.detect import Value, notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
-from tf2_engine import sparsecore_rules
-from tf2_engine.specs import EngineSpec
+
+if TYPE_CHECKING:
+    from tf2_engine.specs import EngineSpec
 
 RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
 """The rows of the catalogue that no program can have there."""
@@ -58,6 +60,8 @@ def check(
 
 def engine_spec(spec: EngineSpec) -> EngineSpec:
     """Returns a spec without the settings that SparseCores drop."""
+    from tf2_engine import sparsecore_rules  # needs TensorFlow, which reports do without
+
     tables = tuple(
         dataclasses.replace(table, optimizer=sparsecore_rules.without_dropped(table.optimizer))
         if table.optimizer is not None

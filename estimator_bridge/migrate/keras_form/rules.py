@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
 from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
-from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
+from estimator_bridge.run import public_names
 
 Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
@@ -186,11 +186,11 @@ def stays(short: str) -> bool:
 
     It has none of the estimator's names, though TensorFlow 2.15 still had them.
     """
-    tf = tensorflow()
+    tf = public_names.tensorflow()
 
     if short in _OWN_VARIABLES or short.split(".")[0] == "estimator":
         return False
-    if short in COMPATIBLE or short.split(".")[0] in ("data", "compat"):
+    if short in (*COMPATIBLE, "keras") or short.split(".")[0] in ("data", "compat"):
         return True
     absent = object()
     old: object = tf.compat.v1
@@ -212,12 +212,12 @@ def renamed(short: str) -> str | None:
     """Returns the name under which TensorFlow 2 has a function; None if it is not known."""
     if short in RENAMED:
         return RENAMED[short]
-    tf = tensorflow()
+    tf = public_names.tensorflow()
     last = short.rpartition(".")[2]
     old: object = tf.compat.v1
     for part in short.split("."):
         old = getattr(old, part, None)
-    places = (module for module in _MODULES if callable(old))
+    places = (module for module in _MODULES if old is not None)
     same = (each for each in places if getattr(getattr(tf, each), last, None) is old)
     module = next(same, None)
     return None if module is None else f"{module}.{last}"

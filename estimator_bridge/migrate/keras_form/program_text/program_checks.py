@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.keras_form.program_text.source import Source, nodes_in
-from estimator_bridge.migrate.keras_form.program_text.tensorflow_names import tensorflow
+from estimator_bridge.run import public_names
 
 
 def check(text: str, program: Source) -> None:
@@ -66,7 +66,7 @@ def _is_bound(symbol: symtable.Symbol) -> bool:
 
 def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
     """Yields names below `tf` that TensorFlow 2 does not have."""
-    tf = tensorflow()
+    tf = public_names.tensorflow()
 
     inner = {node.value for node in nodes_in(tree, ast.Attribute)}
     for node in nodes_in(tree, ast.Attribute):

@@ -1,0 +1,132 @@
+"""Commands in an environment without TensorFlow, or without other packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from compat_tests.support.paths import ROOT
+
+PROGRAM = """
+import tensorflow.compat.v1 as tf
+
+word = tf.feature_column.categorical_column_with_identity("word", 9)
+column = tf.tpu.experimental.embedding_column(word, 3)
+
+def model_fn(features, labels, mode, params):
+  logits = tf.layers.dense(tf.keras.layers.DenseFeatures([column])(features), 1)
+  loss = tf.losses.mean_squared_error(labels, logits)
+  train_op = tf.train.AdagradOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+  return tf.estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn(params):
+  features, labels = {"word": tf.constant([[1]] * 8, tf.int64)}, tf.ones([8, 1])
+  return tf.data.Dataset.from_tensors((features, labels)).repeat()
+
+def main():
+  config = tf.estimator.tpu.RunConfig(model_dir="m")
+  spec = tf.estimator.tpu.experimental.EmbeddingConfigSpec(
+      feature_columns=[column],
+      optimization_parameters=tf.tpu.experimental.AdagradParameters(0.1))
+  job = tf.estimator.tpu.TPUEstimator(
+      model_fn, config=config, train_batch_size=8, embedding_config_spec=spec)
+  job.train(input_fn, max_steps=4)
+
+if __name__ == "__main__":
+  main()
+"""
+LOOKING = ("libcst", "yaml", "numpy")
+"""The packages that are enough for looking at a program; LibCST brings PyYAML along."""
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with a program."""
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[int, str]:
+    """Runs a command where Python sees these packages alone; returns its status and output."""
+    site = folder / "packages"
+    site.mkdir()
+    for name in packages:
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        (site / name).symlink_to(pathlib.Path(spec.origin or "").parent)
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "estimator_bridge", *command.split()],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([str(ROOT), str(site)])},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("audit train.py", "train.py"),
+        ("migrate --list-rules", "keras-variable"),
+        ("migrate --check train.py", "estimator_bridge"),
+        ("migrate --form tf2 --check train.py", "Trainer"),
+        ("migrate --form tf2 --target sparsecore --check train.py", "sparsecore"),
+        ("migrate --form keras --diff train.py", "TableModel"),
+        ("migrate --diff train.py", "+from estimator_bridge"),
+    ],
+)
+def test_programs_are_looked_at(folder: pathlib.Path, command: str, printed: str) -> None:
+    """`audit` and all forms of `migrate` read programs where there is no TensorFlow."""
+    status, output = ran(folder, command, LOOKING)
+
+    assert status == 0, output
+    assert printed in output
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "completion", "doctor"])
+def test_nothing_is_needed(folder: pathlib.Path, command: str) -> None:
+    """Commands about the installation answer where no package is installed at all."""
+    status, output = ran(folder, command, ())
+
+    assert status == 0, output
+
+
+def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> None:
+    """Each missing package has a line with the command to type."""
+    _, output = ran(folder, "doctor", ())
+    missing = [line.split(":")[0] for line in output.splitlines() if "none: pip install" in line]
+
+    assert missing == ["TensorFlow", "libcst", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("command", "packages", "needed"),
+    [
+        ("run train.py", LOOKING, "tensorflow"),
+        ("verify train.py", LOOKING, "ml_dtypes"),
+        ("plan train.py", LOOKING, "tensorflow"),
+        ("convert a b", LOOKING, "tensorflow"),
+        ("inspect a", LOOKING, "tensorflow"),
+        ("serve", LOOKING, "tensorflow"),
+        ("build-native", LOOKING, "tensorflow"),
+        ("migrate --check train.py", ("numpy",), "libcst"),
+        ("audit train.py", (), "numpy"),
+    ],
+)
+def test_a_missing_package_is_named_in_one_line(
+    folder: pathlib.Path, command: str, packages: tuple[str, ...], needed: str
+) -> None:
+    """A command that cannot do without a package says which, and what to type."""
+    status, output = ran(folder, command, packages)
+
+    assert status == 2
+    name = command.split()[0]
+    expected = f"estimator-bridge: {name} needs {needed}, which is not installed. Type: pip install"
+    assert output.startswith(expected)
+    assert output.count("\n") == 1

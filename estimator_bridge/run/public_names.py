@@ -1,0 +1,60 @@
+"""TensorFlow's public names, for commands that read a program: from TensorFlow, or from a list.
+
+`audit` and `migrate` ask which names TensorFlow 1 and 2 have, and which of them are the same
+object. Where TensorFlow is not installed, a list of its names answers, in the form of a module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import pathlib
+from types import ModuleType
+from typing import cast
+
+from estimator_bridge.run import keras_choice
+
+LIST = pathlib.Path(__file__).with_name("public_names.txt")
+"""One line for each module: its key, then the name and the key of everything in it.
+
+A key stands for one object, so equal keys are the same object; the keys of modules begin with "m".
+The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2.
+"""
+
+
+def is_installed() -> bool:
+    """Checks whether TensorFlow can be imported, without importing it."""
+    return importlib.util.find_spec("tensorflow") is not None
+
+
+def tensorflow() -> ModuleType:
+    """Returns TensorFlow; its `tf.keras` is Keras 2.
+
+    TensorFlow chooses its Keras when the name is first used, once for the process, and
+    `audit --run` goes on to run the program in the same one.
+    """
+    if not is_installed():
+        return listed()
+    keras_choice.use_legacy_keras()
+    return importlib.import_module("tensorflow")
+
+
+@functools.cache
+def listed() -> ModuleType:
+    """Builds a module that has the listed names, with placeholders for everything but modules."""
+    objects: dict[str, object] = {}
+    lines = [line.split() for line in LIST.read_text(encoding="ascii").splitlines()]
+    for owner, *words in lines:
+        for name, key in zip(words[::2], words[1::2], strict=True):
+            setattr(_of_key(owner, objects), name, _of_key(key, objects))
+    v1, tf = (cast(ModuleType, objects[owner]) for owner, *_ in lines[:2])
+    compat = ModuleType("tensorflow.compat")
+    vars(compat)["v1"], vars(tf)["compat"] = v1, compat
+    return tf
+
+
+def _of_key(key: str, objects: dict[str, object]) -> object:
+    if key not in objects:
+        objects[key] = ModuleType(f"tensorflow.{key}") if key.startswith("m") else object()
+    return objects[key]

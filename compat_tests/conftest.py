@@ -78,7 +78,8 @@ LEFT_OUT = {
     "of keras_rs, for TensorFlow 2.21 and Python 3.11 or newer": ("sparsecore/test_keras_rs.py",)
     * (not HAS_KERAS_RS),
     "of documents and examples, which are in the repository alone": (
-        *("project/test_api_reference.py", "project/test_docs.py", "run/test_examples.py"),
+        *("project/test_api_reference.py", "project/test_docs.py", "project/test_habits.py"),
+        "run/test_examples.py",
     )
     * (not IN_REPOSITORY),
 }

@@ -47,7 +47,7 @@ INSTRUCTIONS = {"FROM", "RUN", "WORKDIR", "COPY", "USER", "CMD"}
 
 @pytest.mark.full
 def test_the_image_is_built_or_its_file_makes_sense() -> None:
-    """The image is built where Docker runs; elsewhere the instructions and their paths are checked."""
+    """Docker builds the image where it runs; elsewhere instructions and paths are checked."""
     docker = shutil.which("docker")
     if docker and subprocess.run([docker, "info"], capture_output=True).returncode == 0:
         subprocess.run([docker, "build", "-q", str(ROOT)], check=True, capture_output=True)

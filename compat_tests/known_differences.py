@@ -228,6 +228,16 @@ OF_SETTINGS: Mapping[str, Tests] = {
         (f"{_ESTIMATOR}predictions_come_in_order_to_the_last_sample",),
         (f"{_DIFFERENCES}stock_predicts_nothing_with_embeddings",),
     ),
+    "sequence": Tests(
+        (
+            "estimator/test_tpu_estimator_export.py::test_quirks_decide_whether_exports_cut_sequences",
+        ),
+        ("estimator/test_tpu_estimator_export.py::test_exports_of_what_a_tpu_trained_are_stocks",),
+    ),
+    "best_exporter": Tests(
+        ("estimator/test_train_and_evaluate.py::test_the_best_is_kept_over_restarts",),
+        ("estimator/test_train_and_evaluate.py::test_stock_exports_what_is_worse_after_a_restart",),
+    ),
     "ids_out_of_range": Tests(("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",)),
     "iterations_per_loop": Tests(
         (f"{_LOOP}a_loop_may_be_given_in_seconds",),

@@ -4,7 +4,10 @@ TensorFlow opens a graph only if it knows all of its ops. The graph of a trainin
 so the `.meta` file beside its checkpoints, has ops of this project (`Tf2Engine…`):
 
     import tf2_engine.native.ops
-    saver = tf.compat.v1.train.import_meta_graph("model_dir/model.ckpt-100.meta")
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        saver = tf.compat.v1.train.import_meta_graph("model_dir/model.ckpt-100.meta")
+        saver.restore(session, "model_dir/model.ckpt-100")
 
 The ops come from the cache or from the wheel, or they are compiled; see `estimator-bridge
 build-native`. Raises CannotBuild if none of that is possible.

@@ -163,6 +163,21 @@ def test_an_input_of_stock_may_not_end_inside_a_loop(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.full
+def test_stock_refuses_weights_that_two_features_share(tmp_path: pathlib.Path) -> None:
+    """Once a feature has its weights the other one finds none."""
+    columns = [
+        tiny.column(tf.feature_column.weighted_categorical_column(tiny.identity(key), "w"))
+        for key in ("a", "b")
+    ]
+    inputs = tiny.inputs("a", "b", w=lambda number: tiny.features_of(number)["b"])
+    with (
+        software_tpu.stock_on_software_tpu(),
+        pytest.raises(ValueError, match="Cannot find weights w"),
+    ):
+        tiny.make(stock.ESTIMATOR, str(tmp_path), columns, use_tpu=True).train(inputs, steps=2)
+
+
+@pytest.mark.full
 def test_stock_refuses_summaries_of_a_model(tmp_path: pathlib.Path) -> None:
     """A summary in a model_fn is an error in stock's training, and none in the bridge's."""
 

@@ -476,6 +476,44 @@ def test_events_that_are_elsewhere_are_named(
     assert "'x': there is no file eval/*.tfevents.*" in told[0]
 
 
+def final_exports(namespace: Any, model_dir: pathlib.Path, max_steps: int | None) -> list[Any]:
+    """Returns what a FinalExporter returns after a training whose input ends at step 5."""
+    exporter = namespace.FinalExporter("last", receiver_fn)
+    job = make_job(namespace, model_dir, use_tpu=False, every=2)
+    job.export_saved_model = lambda *_, **__: "exported"
+    _, exports = namespace.train_and_evaluate(
+        job,
+        namespace.TrainSpec(lambda params: words.input_fn(params).take(5), max_steps=max_steps),
+        namespace.EvalSpec(words.short_input_fn, steps=2, exporters=exporter, throttle_secs=0),
+    )
+    return list(exports)
+
+
+@pytest.mark.parametrize("max_steps", [None, 6, 5])
+def test_a_final_export_that_never_comes_is_told(
+    max_steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A training that ends before max_steps has no final export, and a line says so."""
+    exports = final_exports(estimator, tmp_path, max_steps)
+    told = [line for line in caplog.messages if "nothing is exported" in line]
+
+    assert exports == (["exported"] if max_steps == 5 else [None])
+    assert len(told) == (max_steps != 5)
+    assert max_steps == 5 or "training ended at step 5" in told[0]
+
+
+@needs_stock
+@pytest.mark.parametrize("max_steps", [None, 6, 5])
+def test_stock_has_no_final_export_before_max_steps(
+    max_steps: int | None, tmp_path: pathlib.Path
+) -> None:
+    """Stock's FinalExporter exports at max_steps alone."""
+    from compat_tests.support import stock
+
+    exports = final_exports(stock.ESTIMATOR, tmp_path, max_steps)
+    assert exports == (["exported"] if max_steps == 5 else [None])
+
+
 @pytest.mark.full
 def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -> None:
     """Its last model has a greater loss than one of the first run, and is not exported."""

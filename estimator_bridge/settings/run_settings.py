@@ -43,12 +43,26 @@ RUNS: Mapping[str, SettingRow] = {
             "documented": "a model has to be better than all that earlier runs evaluated, unless "
             "none is exported yet",
         },
-        reads={"BestExporter.event_file_pattern": None},
         calls=("BestExporter",),
         warnings={
             (on.EXPORT, "stock"): "{where}this model is exported although an earlier run evaluated "
             "a better one, and later models are compared with this one, as stock does after a "
             'restart. quirks="documented" keeps the best.',
+        },
+    ),
+    "final_exporter": kinds.surprising(
+        cpu="exports nothing where training ends before max_steps, by a hook or with its input, or "
+        "where max_steps is None",
+        tpu="the same",
+        tf2="gone",
+        way_out="set max_steps to the step at which training ends, or take a LatestExporter",
+        bridge="the same, with a warning",
+        why="is_the_final_export is an argument of every exporter, and programs have their own",
+        calls=("FinalExporter",),
+        warnings={
+            on.EXPORT: "{where}nothing is exported: training ended at step {value}, and an export "
+            "is the final one from max_steps={max_steps} on. Set max_steps to the last step, or "
+            "take a LatestExporter.",
         },
     ),
     "iterations_per_loop": kinds.fields(

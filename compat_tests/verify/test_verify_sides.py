@@ -227,16 +227,6 @@ def test_exports_that_one_side_cuts_are_named(tmp_path: pathlib.Path) -> None:
     )
 
 
-@pytest.mark.full
-@pytest.mark.stock
-def test_exports_of_stock_and_of_the_bridge_answer_alike(tmp_path: pathlib.Path) -> None:
-    """Both look up whole sequences, which training cuts."""
-    result = compared(tmp_path, a="stock-tpu", b="bridge-ops", predict_input_fn=None)
-
-    assert result.equal, str(result)
-    assert "served-0" in {outcome.kind for outcome in result.outcomes}
-
-
 TF2_PROGRAM = """
 import tensorflow as tf
 import tf2_engine

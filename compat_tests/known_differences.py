@@ -217,8 +217,15 @@ OF_SETTINGS: Mapping[str, Tests] = {
         (f"{_DIFFERENCES}stock_orders_tags_as_functions_hash",),
     ),
     "config_dicts": Tests(
-        ("estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",),
-        (f"{_DIFFERENCES}stock_looks_up_no_dicts_without_a_tpu",),
+        (
+            "estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",
+            "estimator/test_tpu_estimator_export.py::"
+            "test_config_dicts_are_looked_up_in_the_exported_model",
+        ),
+        (
+            f"{_DIFFERENCES}stock_looks_up_no_dicts_without_a_tpu",
+            f"{_DIFFERENCES}stock_exports_no_lookup_of_dicts",
+        ),
     ),
     "mod_partitioning": Tests(
         ("estimator/test_dicts_without_tpu.py::test_mod_of_columns_works_with_one_warning",),

@@ -159,14 +159,18 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
 
 @pytest.mark.parametrize("strategy", [pytest.param("div", marks=pytest.mark.full), "mod"])
 def test_config_dicts_are_looked_up_in_the_exported_model(
-    strategy: str, tmp_path: pathlib.Path
+    strategy: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With config dicts the model has no columns; its tables are variables of their own names."""
+    """With config dicts the model has no columns; its tables are variables of their own names.
+
+    A line says that stock's export looks nothing up.
+    """
     job = dict_job(tmp_path / "job", partition_strategy=strategy)
     job.train(clicks.input_fn, steps=5)
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
 
     np.testing.assert_allclose(served(path), predicted(job), rtol=0, atol=ALLOWED)
+    assert len([line for line in caplog.messages if "raw ids there" in line]) == 1
     saved = os.path.join(os.fsdecode(path), "variables/variables")
     for table in ("items", "words"):
         np.testing.assert_array_equal(

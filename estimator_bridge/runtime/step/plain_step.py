@@ -158,6 +158,7 @@ def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: N
     [batch, max_sequence_length, ...].
     """
     if legacy.form == "dict":
+        notify(render.warning("config_dicts", EXPORT, where=""))
         return look_up_dicts(mode, features, legacy, notify)
     for line in render.warnings(notes_of_spec(legacy), EXPORT, legacy=legacy):
         notify(line)

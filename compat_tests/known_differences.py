@@ -217,8 +217,15 @@ OF_SETTINGS: Mapping[str, Tests] = {
         (f"{_DIFFERENCES}stock_orders_tags_as_functions_hash",),
     ),
     "config_dicts": Tests(
-        ("estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",),
-        (f"{_DIFFERENCES}stock_looks_up_no_dicts_without_a_tpu",),
+        (
+            "estimator/test_dicts_without_tpu.py::test_one_warning_says_what_differs",
+            "estimator/test_tpu_estimator_export.py::"
+            "test_config_dicts_are_looked_up_in_the_exported_model",
+        ),
+        (
+            f"{_DIFFERENCES}stock_looks_up_no_dicts_without_a_tpu",
+            f"{_DIFFERENCES}stock_exports_no_lookup_of_dicts",
+        ),
     ),
     "mod_partitioning": Tests(
         ("estimator/test_dicts_without_tpu.py::test_mod_of_columns_works_with_one_warning",),
@@ -227,6 +234,20 @@ OF_SETTINGS: Mapping[str, Tests] = {
     "predict": Tests(
         (f"{_ESTIMATOR}predictions_come_in_order_to_the_last_sample",),
         (f"{_DIFFERENCES}stock_predicts_nothing_with_embeddings",),
+    ),
+    "sequence": Tests(
+        (
+            "estimator/test_tpu_estimator_export.py::test_quirks_decide_whether_exports_cut_sequences",
+        ),
+        ("estimator/test_tpu_estimator_export.py::test_exports_of_what_a_tpu_trained_are_stocks",),
+    ),
+    "final_exporter": Tests(
+        ("estimator/test_train_and_evaluate.py::test_a_final_export_that_never_comes_is_told",),
+        ("estimator/test_train_and_evaluate.py::test_stock_has_no_final_export_before_max_steps",),
+    ),
+    "best_exporter": Tests(
+        ("estimator/test_train_and_evaluate.py::test_the_best_is_kept_over_restarts",),
+        ("estimator/test_train_and_evaluate.py::test_stock_exports_what_is_worse_after_a_restart",),
     ),
     "ids_out_of_range": Tests(("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",)),
     "iterations_per_loop": Tests(
@@ -270,6 +291,37 @@ REMAINING = (
         "taken on one core",
         "one core has nothing to concatenate",
         Tests((_ERRORS,), (_ERRORS,)),
+    ),
+    OfEstimators(
+        "tensors in place of a dataset, with `use_tpu=True`",
+        "refused",
+        "taken",
+        "queues and feeding hooks make tensors, and work without a TPU",
+        Tests((_ERRORS,), (_ERRORS,)),
+    ),
+    OfEstimators(
+        "weights that two features share, with `use_tpu=True`",
+        "refused: the first feature takes them out of the batch",
+        "both have them",
+        "off a TPU both have them with stock, too",
+        Tests(
+            ("estimator/test_inputs.py::test_features_may_share_weights",),
+            (f"{_DIFFERENCES}stock_refuses_weights_that_two_features_share",),
+        ),
+    ),
+    OfEstimators(
+        "`InMemoryEvaluatorHook` and an input that ends, such as that of `numpy_input_fn`",
+        "all evaluations but the first have no input left: every metric is 0.0",
+        "each evaluation reads its input anew",
+        "an evaluation of nothing has no use",
+        Tests(
+            (
+                "estimator/test_estimator_hooks.py::test_evaluations_in_memory_read_their_input_anew",
+            ),
+            (
+                "estimator/test_estimator_hooks.py::test_stock_evaluates_nothing_after_the_first_time",
+            ),
+        ),
     ),
     OfEstimators(
         "`tf.compat.v1.summary` in a model_fn",

@@ -25,9 +25,15 @@ def new_directories(base: str) -> tuple[str, str]:
         time.sleep(1)
 
 
+def names_of_exports(base: str) -> list[str]:
+    """Returns the names of the exports below `base`, the latest last."""
+    names = (
+        [name.rstrip("/") for name in tf.io.gfile.listdir(base)] if tf.io.gfile.exists(base) else []
+    )
+    return sorted(name for name in names if len(name) == 10 and name.isdigit())
+
+
 def keep_latest(base: str, count: int) -> None:
     """Deletes the exports below `base` but for the latest ones."""
-    names = [name.rstrip("/") for name in tf.io.gfile.listdir(base)]
-    exports = sorted(name for name in names if len(name) == 10 and name.isdigit())
-    for name in exports[:-count]:
+    for name in names_of_exports(base)[:-count]:
         tf.io.gfile.rmtree(os.path.join(base, name))

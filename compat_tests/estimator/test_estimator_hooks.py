@@ -286,6 +286,38 @@ def test_evaluation_in_memory_is_that_of_stock(stock: Any, tmp_path: pathlib.Pat
     )
 
 
+def means_in_memory(namespace: Any, model_dir: pathlib.Path) -> dict[int, float]:
+    """Returns the mean of the labels in each evaluation, of an input that ends."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        loss = tf.reduce_mean(tf.square(labels - tf.get_variable("bias", [])))
+        train_op = tf.assign_add(tf.train.get_global_step(), 1)
+        metrics = {"mean": tf.metrics.mean(labels)}
+        return namespace.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops=metrics)
+
+    def input_fn(num_epochs: int | None) -> Any:
+        numbers = np.full([4, 1], 3.0, np.float32)
+        return namespace.inputs.numpy_input_fn(
+            {"x": numbers}, numbers, 2, num_epochs=num_epochs, shuffle=False
+        )
+
+    job = namespace.Estimator(model_fn, str(model_dir))
+    hook = namespace.experimental.InMemoryEvaluatorHook(job, input_fn(1), every_n_iter=2)
+    job.train(input_fn(None), hooks=[hook], max_steps=4)
+    return {step: each["mean"] for step, each in scalars_by_step(job.eval_dir()).items()}
+
+
+def test_evaluations_in_memory_read_their_input_anew(tmp_path: pathlib.Path) -> None:
+    """Each evaluation has all of an input that ends."""
+    assert means_in_memory(estimator, tmp_path) == {0: 3.0, 2: 3.0, 4: 3.0}
+
+
+@needs_stock
+def test_stock_evaluates_nothing_after_the_first_time(stock: Any, tmp_path: pathlib.Path) -> None:
+    """The queue of the input is empty when stock's hook evaluates again."""
+    assert means_in_memory(stock, tmp_path) == {0: 3.0, 2: 0.0, 4: 0.0}
+
+
 def test_evaluation_in_memory_refuses_by_name(tmp_path: pathlib.Path) -> None:
     """InMemoryEvaluatorHook refuses wrong steps, hooks and clusters by name."""
     job = make(estimator, tmp_path)

@@ -117,12 +117,11 @@ def test_stock_orders_tags_as_functions_hash(monkeypatch: pytest.MonkeyPatch) ->
     assert tags[0] == tags[1]
 
 
-def test_stock_looks_up_no_dicts_without_a_tpu(tmp_path: pathlib.Path) -> None:
-    """With use_tpu=False the model gets the ids of the input_fn."""
-    seen = []
+def job_of_dicts(folder: pathlib.Path, seen: list[Any], *, use_tpu: bool) -> Any:
+    """Returns a job of stock's whose model adds the type of what it is handed to a list."""
 
     def body(features: Any) -> Any:
-        seen.append(features["a"])
+        seen.append(type(features["a"]))
         return features["x"] * tf.get_variable("weight", [1, 1])
 
     spec = stock.CLASSES.EmbeddingConfigSpec(
@@ -130,11 +129,36 @@ def test_stock_looks_up_no_dicts_without_a_tpu(tmp_path: pathlib.Path) -> None:
         feature_to_config_dict={"a": stock.CLASSES.FeatureConfig("t")},
         optimization_parameters=stock.CLASSES.AdagradParameters(0.1),
     )
-    job = tiny.make(stock.ESTIMATOR, str(tmp_path), (), body, use_tpu=False, spec=spec)
+    options = {"use_tpu": use_tpu, "spec": spec, "export_to_tpu": False}
+    return tiny.make(stock.ESTIMATOR, str(folder), (), body, **options)
+
+
+def test_stock_looks_up_no_dicts_without_a_tpu(tmp_path: pathlib.Path) -> None:
+    """With use_tpu=False the model gets the ids of the input_fn."""
+    seen: list[Any] = []
+    job = job_of_dicts(tmp_path, seen, use_tpu=False)
     job.train(tiny.input_fn, steps=1)
 
-    assert isinstance(seen[0], tf.SparseTensor)
+    assert seen == [tf.SparseTensor]
     assert "t" not in job.get_variable_names()
+
+
+@pytest.mark.full
+def test_stock_exports_no_lookup_of_dicts(tmp_path: pathlib.Path) -> None:
+    """A model that was trained on activations gets the ids of the receiver when it is exported."""
+    seen: list[Any] = []
+
+    def receiver() -> Any:
+        ids = tf.sparse.placeholder(tf.int64, [None, None], "a")
+        tensors = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1], "x")}
+        return stock.ESTIMATOR.export.ServingInputReceiver(tensors, tensors)
+
+    with software_tpu.stock_on_software_tpu():
+        job = job_of_dicts(tmp_path, seen, use_tpu=True)
+        job.train(tiny.input_fn, steps=2)
+        assert not issubclass(seen.pop(), tf.SparseTensor)
+        job.export_saved_model(str(tmp_path / "export"), receiver)
+    assert seen == [tf.SparseTensor]
 
 
 @pytest.mark.full
@@ -160,6 +184,21 @@ def test_an_input_of_stock_may_not_end_inside_a_loop(tmp_path: pathlib.Path) -> 
             100,
             tpu_options={"iterations_per_loop": 3},
         )
+
+
+@pytest.mark.full
+def test_stock_refuses_weights_that_two_features_share(tmp_path: pathlib.Path) -> None:
+    """Once a feature has its weights the other one finds none."""
+    columns = [
+        tiny.column(tf.feature_column.weighted_categorical_column(tiny.identity(key), "w"))
+        for key in ("a", "b")
+    ]
+    inputs = tiny.inputs("a", "b", w=lambda number: tiny.features_of(number)["b"])
+    with (
+        software_tpu.stock_on_software_tpu(),
+        pytest.raises(ValueError, match="Cannot find weights w"),
+    ):
+        tiny.make(stock.ESTIMATOR, str(tmp_path), columns, use_tpu=True).train(inputs, steps=2)
 
 
 @pytest.mark.full

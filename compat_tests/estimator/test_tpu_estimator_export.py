@@ -12,13 +12,14 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
-from compat_tests.programs import clicks, clicks_served, jobs
+from compat_tests.programs import clicks, clicks_served, jobs, tiny
 from compat_tests.references import tolerance
 from compat_tests.support import fresh
 from compat_tests.support.base_jobs import run_signature
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
+from estimator_bridge.run import software_tpu
 
 if HAS_STOCK:
     from compat_tests.support import stock
@@ -158,14 +159,18 @@ def dict_job(model_dir: pathlib.Path, **spec_options: Any) -> Any:
 
 @pytest.mark.parametrize("strategy", [pytest.param("div", marks=pytest.mark.full), "mod"])
 def test_config_dicts_are_looked_up_in_the_exported_model(
-    strategy: str, tmp_path: pathlib.Path
+    strategy: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With config dicts the model has no columns; its tables are variables of their own names."""
+    """With config dicts the model has no columns; its tables are variables of their own names.
+
+    A line says that stock's export looks nothing up.
+    """
     job = dict_job(tmp_path / "job", partition_strategy=strategy)
     job.train(clicks.input_fn, steps=5)
     path = job.export_saved_model(tmp_path / "exported", clicks_served.receiver)
 
     np.testing.assert_allclose(served(path), predicted(job), rtol=0, atol=ALLOWED)
+    assert len([line for line in caplog.messages if "raw ids there" in line]) == 1
     saved = os.path.join(os.fsdecode(path), "variables/variables")
     for table in ("items", "words"):
         np.testing.assert_array_equal(
@@ -238,3 +243,159 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
         variables = tf.train.list_variables(os.path.join(os.fsdecode(path), "variables/variables"))
         results.append((jobs.signatures(path), variables, served(path).tolist()))
     assert results[0] == results[1]
+
+
+def identity(key: str = "a", **options: Any) -> Any:
+    """Returns a categorical column."""
+    return tf.feature_column.categorical_column_with_identity(key, tiny.ROWS, **options)
+
+
+def weighted(**options: Any) -> list[Any]:
+    """Returns a column of ids "a" with the weights "w"."""
+    column = tf.feature_column.weighted_categorical_column(identity(), "w")
+    return [tiny.column(column, **options)]
+
+
+def words(size: int = tiny.ROWS, **options: Any) -> list[Any]:
+    """Returns a column of a vocabulary of numbers."""
+    make = tf.feature_column.categorical_column_with_vocabulary_list
+    return [tiny.column(make("a", range(size), dtype=tf.int64, **options))]
+
+
+def on_tensor_core(**options: Any) -> list[Any]:
+    """Returns a column whose table is an ordinary variable."""
+    device = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [tiny.BATCH, 2]}
+    return [tiny.column(**device, **options)]
+
+
+def shared_sequence() -> list[Any]:
+    """Returns a sequence and another feature that share a table."""
+    return list(
+        tf.tpu.experimental.shared_embedding_columns(
+            [tiny.sequence("a"), identity("b")],
+            dimension=2,
+            initializer=tiny.start,
+            max_sequence_lengths=[2, 0],
+            shared_embedding_collection_name="shared",
+        )
+    )
+
+
+COLUMNS = {
+    "sequence": lambda: [tiny.column(tiny.sequence(), max_sequence_length=2)],
+    "sequence of a shared table": shared_sequence,
+    "mean": lambda: [tiny.column(combiner="mean")],
+    "sqrtn": lambda: [tiny.column(combiner="sqrtn")],
+    "no combiner": lambda: [tiny.column(combiner=None)],
+    "weights": lambda: weighted(combiner="sum"),
+    "mean of weights": lambda: weighted(combiner="mean"),
+    "default value": lambda: [tiny.column(identity(default_value=3))],
+    "vocabulary": words,
+    "vocabulary with a default": lambda: words(default_value=4),
+    "vocabulary and hashes": lambda: words(8, num_oov_buckets=2),
+    "shared": tiny.shared,
+    "tensor core": on_tensor_core,
+}
+
+# Of each sample the ids "a" and their weights, and the ids "b".
+SERVED = [
+    ([1], [1.0], [2]),
+    ([], [], []),
+    ([0, 0, 3], [0.5, 1.0, 2.0], [5, 5, 5]),
+    ([3, 4, 5, 6, 7], [0.0, -1.0, 2.0, 1.0, 1.0], [1]),
+    ([9], [-1.0], [9]),
+    ([2, 2], [0.0, 0.0], [0]),
+    ([-1, 2], [1.0, 1.0], [0]),
+]
+
+
+def exporting_job(namespace: Any, model_dir: pathlib.Path, columns: Any, **options: Any) -> Any:
+    """Returns a job of `tiny` with use_tpu=True; a sequence is weighed by its positions."""
+    sequences = [column for column in columns if column.is_sequence_column()]
+    others = [column for column in columns if column not in sequences]
+
+    def body(features: Any) -> Any:
+        parts = [features["x"]]
+        if others:
+            parts.append(tf.keras.layers.DenseFeatures(others)(features))
+        for column in sequences:
+            rows, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
+            positions = tf.cast(tf.range(tf.shape(rows)[1])[:, tf.newaxis] + 1, tf.float32)
+            parts += [tf.reduce_sum(rows * positions, 1), tf.cast(lengths, tf.float32)[:, None]]
+        net = tf.concat(parts, 1)
+        ones = tf.ones_initializer()
+        return tf.matmul(net, tf.get_variable("weight", [net.shape[1], 1], initializer=ones))
+
+    return tiny.make(namespace, str(model_dir), columns, body, use_tpu=True, **options)
+
+
+def answers(job: Any, base: pathlib.Path, samples: Any = SERVED) -> list[float]:
+    """Returns what the exported model answers."""
+
+    def receiver() -> Any:
+        serialized = tf.placeholder(tf.string, [None], "examples")
+        kinds: dict[str, Any] = {key: tf.io.VarLenFeature(tf.int64) for key in ("a", "b")}
+        kinds["w"] = tf.io.VarLenFeature(tf.float32)
+        features = tf.io.parse_example(serialized, kinds)
+        features["x"] = tf.fill([tf.shape(serialized)[0], 1], 0.5)
+        return clicks_served.Receiver(features, {"examples": serialized})
+
+    examples = []
+    for ids, weights, others in samples:
+        example = tf.train.Example()
+        example.features.feature["a"].int64_list.value.extend(ids)
+        example.features.feature["w"].float_list.value.extend(weights)
+        example.features.feature["b"].int64_list.value.extend(others)
+        examples.append(example.SerializeToString())
+    path = job.export_saved_model(str(base), receiver)
+    return run_signature(path, "serving_default", {"examples": examples})["p"].ravel().tolist()
+
+
+def weights_of(number: Any) -> Any:
+    """Returns a positive weight for each id "a"."""
+    ids = tiny.features_of(number)["a"]
+    return tf.SparseTensor(ids.indices, tf.ones_like(ids.values, tf.float32), ids.dense_shape)
+
+
+def test_quirks_decide_whether_exports_cut_sequences(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Exports cut as training does with "documented", and not with "stock"; a line says so."""
+    longer, cut = [([1, 2, 3, 4], [], [])], [([1, 2], [], [])]
+    answered: dict[str, list[list[float]]] = {}
+    for quirks in ("documented", "stock"):
+        caplog.clear()
+        job = exporting_job(estimator, tmp_path / "job", COLUMNS["sequence"](), quirks=quirks)
+        job.train(tiny.input_fn, max_steps=2)
+        answered[quirks] = [
+            answers(job, tmp_path / f"{quirks} {number}", samples)
+            for number, samples in enumerate((longer, cut))
+        ]
+        lines = [line for line in caplog.messages if "the exported model" in line]
+        assert len(lines) == 1, quirks
+        assert "'a'" in lines[0]
+        assert "max_sequence_length=2" in lines[0]
+        assert ("cuts longer" in lines[0]) == (quirks == "documented")
+    assert answered["documented"][0] == answered["documented"][1] == answered["stock"][1]
+    assert answered["stock"][0] != answered["stock"][1]
+
+
+@pytest.mark.stock
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequence",
+        *(pytest.param(name, marks=pytest.mark.full) for name in list(COLUMNS)[1:]),
+    ],
+)
+def test_exports_of_what_a_tpu_trained_are_stocks(name: str, tmp_path: pathlib.Path) -> None:
+    """With quirks="stock" columns look ids up as in stock's export, sequences of any length too."""
+    keys = ["a", "b"] if "shared" in name else ["a"]
+    inputs = tiny.inputs(*keys, **({"w": weights_of} if "weights" in name else {}))
+    with software_tpu.stock_on_software_tpu():
+        job = exporting_job(stock.ESTIMATOR, tmp_path / "job", COLUMNS[name](), export_to_tpu=False)
+        job.train(inputs, steps=2)
+        expected = answers(job, tmp_path / "stock")
+    job = exporting_job(estimator, tmp_path / "job", COLUMNS[name](), quirks="stock")
+
+    assert answers(job, tmp_path / "bridge") == expected

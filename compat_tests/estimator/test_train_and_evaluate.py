@@ -6,16 +6,19 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from compat_tests.programs import words
+from compat_tests.programs import clicks_served, tiny, words
+from compat_tests.support.base_jobs import run_signature
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
 from estimator_bridge.legacy import parameters
+from estimator_bridge.legacy.spec import default_quirks, set_default_quirks
 from estimator_bridge.runtime.loop import train_and_evaluate as module
 
 # Nothing is exported in these tests: a recorder stands for `export_saved_model`.
@@ -332,11 +335,17 @@ def test_exporters_do_what_stocks_do(name: str, tmp_path: pathlib.Path) -> None:
     )
 
 
-def write_events(directory: pathlib.Path, losses: list[float]) -> None:
-    """Writes evaluations of an earlier job."""
-    with tf.Graph().as_default(), tf.summary.FileWriter(str(directory)) as writer:
-        for step, loss in enumerate(losses):
-            value = tf.Summary.Value(tag="loss", simple_value=loss)
+def write_events(
+    directory: pathlib.Path, losses: Sequence[float], first: int = 0, tag: str = "loss"
+) -> None:
+    """Writes evaluations of an earlier job, in a file of its own."""
+    suffix = f".{first}"
+    with (
+        tf.Graph().as_default(),
+        tf.summary.FileWriter(str(directory), filename_suffix=suffix) as writer,
+    ):
+        for step, loss in enumerate(losses, first):
+            value = tf.Summary.Value(tag=tag, simple_value=loss)
             writer.add_summary(tf.Summary(value=[value]), step)
 
 
@@ -346,6 +355,203 @@ def test_the_best_of_earlier_jobs_counts(tmp_path: pathlib.Path) -> None:
     _, results, _, _ = export_all(estimator, "best", tmp_path)
 
     assert [i for i, result in enumerate(results) if result] == [0, 2, 4]
+
+
+def more_is_better(best_eval_result: Any, current_eval_result: Any) -> bool:
+    """Compares accuracies."""
+    return bool(current_eval_result["accuracy"] > best_eval_result["accuracy"])
+
+
+def exported_over_restarts(
+    namespace: Any, model_dir: pathlib.Path, runs: Sequence[Sequence[float]], **options: Any
+) -> list[int]:
+    """Returns the steps that are exported, by a new exporter in each run, of evaluations by run.
+
+    Args:
+        options: of the exporter; `evaluated_in` is the folder of events, "eval" by default, and
+            `job` another estimator than one that has no quirks.
+    """
+    folder = model_dir / options.pop("evaluated_in", "eval")
+    tag = "accuracy" if "compare_fn" in options else "loss"
+    step, exported = 0, []
+    job = options.pop("job", None) or RecordingEstimator(model_dir)
+    for results in runs:
+        exporter = namespace.BestExporter("x", receiver_fn, **options)
+        path = os.path.join(model_dir, "export", "x")
+        for result in results:
+            write_events(folder, [result], step, tag)
+            metrics = {tag: np.float32(result), "global_step": np.int64(step)}
+            if exporter.export(job, path, f"model-{step}", metrics, False) is not None:
+                exported.append(step)
+            step += 1
+    return exported
+
+
+# The results of the evaluations of each run, options, and what is exported of them: with
+# "documented", and with "stock".
+RESTARTS: dict[str, tuple[list[list[float]], dict[str, Any], list[int], list[int]]] = {
+    "worse": ([[0.5, 0.2], [0.9, 0.8, 0.1]], {}, [0, 1, 4], [0, 1, 2, 3, 4]),
+    "better": ([[0.5, 0.4], [0.3, 0.35, 0.2]], {}, [0, 1, 2, 4], [0, 1, 2, 4]),
+    "equal": ([[0.5], [0.5, 0.5]], {}, [0], [0, 1]),
+    "three runs": ([[0.5, 0.2], [0.9], [0.8, 0.15]], {}, [0, 1, 4], [0, 1, 2, 3, 4]),
+    "another comparison": (
+        [[0.5, 0.9], [0.6, 0.7, 0.95]],
+        {"compare_fn": more_is_better},
+        [0, 1, 4],
+        [0, 1, 2, 3, 4],
+    ),
+    "one is kept": ([[0.2], [0.9, 0.1]], {"exports_to_keep": 1}, [0, 2], [0, 1, 2]),
+    "an evaluation with a name": (
+        [[0.2], [0.9, 0.1]],
+        {"evaluated_in": "eval_x", "event_file_pattern": "eval_x/*.tfevents.*"},
+        [0, 2],
+        [0, 1, 2],
+    ),
+    "no events are read": ([[0.2], [0.9, 0.1]], {"event_file_pattern": None}, *[[0, 1, 2]] * 2),
+}
+
+
+@pytest.fixture
+def quirks() -> Iterator[None]:
+    """Keeps the default quirks of the process."""
+    before = default_quirks()
+    yield
+    set_default_quirks(before)
+
+
+@pytest.mark.parametrize("name", RESTARTS)
+def test_the_best_is_kept_over_restarts(
+    name: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, quirks: None
+) -> None:
+    """With "stock" a restart exports a worse model, and says so; with "documented" it does not."""
+    runs, options, documented, as_stock = RESTARTS[name]
+    for kind, expected in (("documented", documented), ("stock", as_stock)):
+        set_default_quirks(kind)
+        caplog.clear()
+        assert expected == exported_over_restarts(estimator, tmp_path / kind, runs, **options)
+        told = [line for line in caplog.messages if "an earlier run evaluated" in line]
+        assert bool(told) == (documented != expected)
+
+
+@needs_stock
+@pytest.mark.parametrize("name", RESTARTS)
+def test_stock_exports_what_is_worse_after_a_restart(name: str, tmp_path: pathlib.Path) -> None:
+    """Stock's exporter exports what the bridge's does with quirks="stock"."""
+    from compat_tests.support import stock
+
+    runs, options, _, expected = RESTARTS[name]
+    assert exported_over_restarts(stock.ESTIMATOR, tmp_path, runs, **options) == expected
+
+
+@pytest.mark.parametrize("said_by", ["argument", "spec"])
+def test_the_estimators_quirks_go_before_those_of_the_process(
+    said_by: str, tmp_path: pathlib.Path, quirks: None
+) -> None:
+    """A TPUEstimator has those of its argument, or else of its spec."""
+    runs, _, documented, as_stock = RESTARTS["worse"]
+    for process, of_job, expected in (
+        ("stock", "documented", documented),
+        ("documented", "stock", as_stock),
+    ):
+        set_default_quirks(process)
+        spec = estimator.tpu.experimental.EmbeddingConfigSpec(
+            feature_columns=[tiny.column()],
+            optimization_parameters=tiny.sgd(0.1),
+            quirks=of_job if said_by == "spec" else None,
+        )
+        options = {"quirks": of_job} if said_by == "argument" else {}
+        folder = tmp_path / process
+        job = tiny.make(estimator, str(folder), (), use_tpu=True, spec=spec, **options)
+        job.export_saved_model = RecordingEstimator(folder).export_saved_model
+        assert exported_over_restarts(estimator, folder, runs, job=job) == expected
+
+
+def test_events_that_are_elsewhere_are_named(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no event file fits the pattern a line says so: evaluations with a name have others."""
+    exported_over_restarts(estimator, tmp_path, [[0.2], [0.9]], evaluated_in="eval_valid")
+    told = [line for line in caplog.messages if "event_file_pattern" in line]
+    assert len(told) == 2
+    assert "'x': there is no file eval/*.tfevents.*" in told[0]
+
+
+def final_exports(namespace: Any, model_dir: pathlib.Path, max_steps: int | None) -> list[Any]:
+    """Returns what a FinalExporter returns after a training whose input ends at step 5."""
+    exporter = namespace.FinalExporter("last", receiver_fn)
+    job = make_job(namespace, model_dir, use_tpu=False, every=2)
+    job.export_saved_model = lambda *_, **__: "exported"
+    _, exports = namespace.train_and_evaluate(
+        job,
+        namespace.TrainSpec(lambda params: words.input_fn(params).take(5), max_steps=max_steps),
+        namespace.EvalSpec(words.short_input_fn, steps=2, exporters=exporter, throttle_secs=0),
+    )
+    return list(exports)
+
+
+@pytest.mark.parametrize("max_steps", [None, 6, 5])
+def test_a_final_export_that_never_comes_is_told(
+    max_steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A training that ends before max_steps has no final export, and a line says so."""
+    exports = final_exports(estimator, tmp_path, max_steps)
+    told = [line for line in caplog.messages if "nothing is exported" in line]
+
+    assert exports == (["exported"] if max_steps == 5 else [None])
+    assert len(told) == (max_steps != 5)
+    assert max_steps == 5 or "training ended at step 5" in told[0]
+
+
+@needs_stock
+@pytest.mark.parametrize("max_steps", [None, 6, 5])
+def test_stock_has_no_final_export_before_max_steps(
+    max_steps: int | None, tmp_path: pathlib.Path
+) -> None:
+    """Stock's FinalExporter exports at max_steps alone."""
+    from compat_tests.support import stock
+
+    exports = final_exports(stock.ESTIMATOR, tmp_path, max_steps)
+    assert exports == (["exported"] if max_steps == 5 else [None])
+
+
+@pytest.mark.full
+def test_a_job_that_is_restarted_keeps_its_best_export(tmp_path: pathlib.Path) -> None:
+    """Its last model has a greater loss than one of the first run, and is not exported."""
+    losses = {2: 0.5, 4: 0.1, 6: 0.9, 8: 0.8}
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        step = tf.train.get_or_create_global_step()
+        tf.get_variable("weight", [])
+        values = [losses[at] for at in sorted(losses)]
+        loss = tf.gather(values, tf.maximum(tf.cast(step, tf.int32) // 2 - 1, 0))
+        output = {"step": tf.fill([tf.shape(features["x"])[0]], step)}
+        return estimator.EstimatorSpec(
+            mode, predictions=output, loss=loss, train_op=tf.assign_add(step, 1)
+        )
+
+    def data() -> Any:
+        return tf.data.Dataset.from_tensors(({"x": tf.ones([1, 1])}, tf.ones([1]))).repeat()
+
+    def receiver() -> Any:
+        x = tf.placeholder(tf.float32, [None, 1], "x")
+        return clicks_served.Receiver({"x": x}, {"x": x})
+
+    for last_step in (4, 8):
+        job = estimator.Estimator(
+            model_fn,
+            config=estimator.RunConfig(model_dir=str(tmp_path), save_checkpoints_steps=2),
+        )
+        exporter = estimator.BestExporter("best", receiver)
+        estimator.train_and_evaluate(
+            job,
+            estimator.TrainSpec(data, max_steps=last_step),
+            estimator.EvalSpec(data, steps=1, exporters=exporter, throttle_secs=0),
+        )
+    steps = [
+        int(run_signature(os.fsencode(path), "serving_default", {"x": [[1.0]]})["step"][0])
+        for path in sorted((tmp_path / "export" / "best").iterdir())
+    ]
+    assert steps == [2, 4]
 
 
 def test_a_result_without_a_loss_is_named(tmp_path: pathlib.Path) -> None:

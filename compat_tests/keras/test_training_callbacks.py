@@ -69,13 +69,15 @@ def data() -> Any:
     return tf.data.Dataset.from_tensors(({"x": tf.ones([2, 1])}, tf.ones([2, 1]))).repeat()
 
 
-def trained(folder: pathlib.Path, callbacks: Sequence[Any], **options: Any) -> Counter:
-    """Returns a model after a training of ten steps, or fewer, that is evaluated every two."""
+def trained(
+    folder: pathlib.Path, callbacks: Sequence[Any], max_steps: int = 10, **options: Any
+) -> Counter:
+    """Returns a model after a training to step ten, or fewer, that is evaluated every two."""
     model = Counter(**options)
     model.keep_checkpoints(str(folder), save_steps=2, max_to_keep=9)
     model.fit(
         data(),
-        max_steps=10,
+        max_steps=max_steps,
         validation_data=data(),
         validation_steps=1,
         callbacks=callbacks,
@@ -266,10 +268,12 @@ def test_models_are_exported_after_evaluations(tmp_path: pathlib.Path, quick_clo
 def test_the_best_of_earlier_trainings_is_to_be_beaten(
     tmp_path: pathlib.Path, quick_clock: None
 ) -> None:
-    """But for the first evaluation of a training, which is exported in any case."""
+    """But for the first evaluation of all, which is exported in any case."""
     trained(tmp_path / "model", [StopAtStep(last_step=4)])
     best = BestExporter(str(tmp_path / "best"), SPEC, to_features)
     trained(tmp_path / "model", [best])
+    assert exported(tmp_path / "best") == [6, 8]
+    trained(tmp_path / "model", [BestExporter(best._folder, SPEC, to_features)], max_steps=12)
     assert exported(tmp_path / "best") == [6, 8]
 
 

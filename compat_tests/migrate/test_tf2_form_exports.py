@@ -75,6 +75,8 @@ def serving_input_receiver_fn():
   )
   features = tf.io.parse_example(examples, spec)
   shape = [tf.shape(examples, out_type=tf.int64)[0], HISTORY]
+  history = tf.sparse.slice(features['history'], [0, 0], shape)
+  features['history'] = tf.sparse.reset_shape(history, shape)
   rating = tf.sparse.slice(features['history_rating'], [0, 0], shape)
   features['history_rating'] = tf.ensure_shape(
       tf.sparse.to_dense(tf.sparse.reset_shape(rating, shape)), [None, HISTORY])
@@ -94,7 +96,7 @@ def bias_baseline(""",
 
 @pytest.mark.full
 def test_movielens_answers_requests_at_the_edges(tmp_path: pathlib.Path) -> None:
-    """Exports answer as the engine: id 0, no ids, weights of 0 and below, cut sequences."""
+    """Exports answer alike: id 0, no ids, weights of 0 and below, sequences cut by the receiver."""
     one = {key: [0] for key in ("user_id", "item_id", "age", "occupation", "gender")}
     genres = {"genres": [0, 3, 5], "genre_weights": [0.5, 1.0, 2.0]}
     history = {"history": [0, 2, 0, 1], "history_rating": [1.0, -1.0, 0.5, 0.25]}

@@ -41,6 +41,9 @@ def main() -> None:
         return
     install.install(replace=True)
     from estimator_bridge.estimator import tpu
+    from estimator_bridge.legacy.spec import set_default_quirks
+
+    set_default_quirks("stock")  # as `estimator-bridge run` does
 
     def write(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         predictions = list(samples)

@@ -23,6 +23,7 @@ from estimator_bridge.migrate import adopt
 from estimator_bridge.run.script import imports_bridge
 from estimator_bridge.verify.findings import Status
 from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.sides import Side
 
 
 def compared(tmp_path: pathlib.Path, **changes: Any) -> Result:
@@ -208,6 +209,22 @@ def test_exported_models_are_compared_by_their_answers(tmp_path: pathlib.Path) -
     assert differ == {("served-0", "serving_default: p")}
     assert not result.notes
     assert "After its training the program does not predict." in page.read_text()
+
+
+@pytest.mark.full
+def test_exports_that_one_side_cuts_are_named(tmp_path: pathlib.Path) -> None:
+    """With other quirks the served models differ in long sequences, and nowhere else."""
+    documented = Side("bridge", use_tpu=True, native=False, quirks="documented")
+    result = compared(tmp_path, a="bridge-ops", b=documented, predict_input_fn=None)
+
+    differ = {(one.kind, one.name) for one in result.outcomes if not one.equal}
+    assert differ == {("served-0", "serving_default: p")}
+    (cause,) = [cause for cause in result.causes if cause.name != "quirks"]
+    assert cause.name == "sequence length"
+    assert cause.text == (
+        f"The export of side B alone cuts a sequence to its max_sequence_length: clicked to "
+        f"{clicks.LENGTH}. Cut longer ones in the serving_input_receiver_fn."
+    )
 
 
 TF2_PROGRAM = """

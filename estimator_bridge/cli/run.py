@@ -30,6 +30,11 @@ _NOT_OF_STOCK = {
 }
 """The default of each option that stock's estimator does not have, and why it has not."""
 
+_OPS_ARE_UNKNOWN = (
+    "the program opens a graph with the native ops of a training with tables, which this process "
+    "does not know. Put `import tf2_engine.native.ops` before it, which compiles them if need be."
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -135,8 +140,10 @@ def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[boo
         program_arguments.tell_failure(script)
         tell(error)
         return 1
-    except Exception:
+    except Exception as error:
         program_arguments.tell_failure(script)
+        if "not registered 'Tf2Engine" in str(error):
+            tell(_OPS_ARE_UNKNOWN)
         return 1
     return 0
 
@@ -159,7 +166,9 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     from estimator_bridge.legacy import spec
     from estimator_bridge.runtime.estimator import core_counts, host_counts
     from estimator_bridge.runtime.step import devices
+    from tf2_engine.native import loading
 
+    loading.load_if_built()  # The program may import the graph of an earlier training.
     core_counts.CORES.of_run = options.cores
     host_counts.HOSTS.of_run = options.input_hosts
     devices.DEFAULTS.arithmetic = options.arithmetic

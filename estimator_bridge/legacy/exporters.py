@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import abc
+import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from tf2_engine import log
+from estimator_bridge.settings import render
+from estimator_bridge.settings.quirks import default_quirks
+from estimator_bridge.settings.row import EXPORT
+from tf2_engine import export_folders, log
 from tf2_engine.summaries.events import scalars_of_file
 from tf2_engine.types import Object
 
@@ -83,7 +87,7 @@ class _SavedModelExporter(Exporter):
         is_the_final_export: bool,
     ) -> bytes | None:
         """Exports the checkpoint if the exporter is to; see `Exporter.export`."""
-        if not self._is_wanted(estimator, eval_result, is_the_final_export):
+        if not self._is_wanted(estimator, export_path, eval_result, is_the_final_export):
             return None
         written: bytes = estimator.export_saved_model(
             export_path,
@@ -92,14 +96,12 @@ class _SavedModelExporter(Exporter):
             **self._settings,
         )
         if self._exports_to_keep is not None:
-            # Exports are named by their time in seconds.
-            names = [name.rstrip("/") for name in tf.gfile.ListDirectory(export_path)]
-            versions = sorted(name for name in names if len(name) == 10 and name.isdigit())
-            for name in versions[: -self._exports_to_keep]:
-                tf.gfile.DeleteRecursively(os.path.join(export_path, name))
+            export_folders.keep_latest(export_path, self._exports_to_keep)
         return written
 
-    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+    def _is_wanted(
+        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+    ) -> bool:
         return True
 
 
@@ -130,7 +132,9 @@ class FinalExporter(_SavedModelExporter):
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
 
-    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
+    def _is_wanted(
+        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+    ) -> bool:
         if is_final:
             log.info("Exporter %r: exporting the model, since training is over.", self.name)
         return is_final
@@ -151,7 +155,10 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
-    The first model is exported in any case: exports of earlier jobs are ignored.
+    A job that was restarted has the best result of earlier runs from event files; the evaluation
+    that is being exported does not count among them. With quirks="stock", those of the estimator or
+    else of the process, the first model after a restart is exported in any case, and later ones
+    are compared with it.
 
     Args:
         event_file_pattern: event files below the model_dir, from which the best result of earlier
@@ -181,19 +188,56 @@ class BestExporter(_SavedModelExporter):
         self._best: Metrics | None = None
         self._has_exported = False
 
-    def _is_wanted(self, estimator: Object, eval_result: Metrics, is_final: bool) -> bool:
-        if self._event_file_pattern and self._model_dir != estimator.model_dir:
-            self._model_dir, self._best = estimator.model_dir, None
-            for path in tf.gfile.Glob(os.path.join(self._model_dir, self._event_file_pattern)):
-                for _, result in scalars_of_file(path):
-                    if self._best is None or self._is_better(result):
-                        self._best = result
-        if self._has_exported and self._best is not None and not self._is_better(eval_result):
+    def _is_wanted(
+        self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool
+    ) -> bool:
+        if self._model_dir != estimator.model_dir:
+            self._model_dir = estimator.model_dir
+            quirks = getattr(estimator, "_quirks", None) or default_quirks()
+            self._go_on(bool(export_folders.names_of_exports(export_path)), eval_result, quirks)
+        if self._has_exported and not self._is_better(eval_result, self._best):
             return False
         log.info("Exporter %r: exporting the best model so far.", self.name)
         self._best = eval_result
         self._has_exported = True
         return True
 
-    def _is_better(self, result: Metrics) -> bool:
-        return self._compare_fn(best_eval_result=self._best, current_eval_result=result)
+    def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
+        """Goes on from the earlier runs in a model_dir, which have exported models or none."""
+        results = self._earlier_results() if self._event_file_pattern else []
+        # The evaluation that is being exported has been written, too.
+        step = eval_result.get(tf.GraphKeys.GLOBAL_STEP)
+        best = self._best_of(result for at, result in results if at != step)
+        if quirks == "documented":
+            # Where no model was exported yet the first one is, whatever was evaluated before.
+            self._has_exported, self._best = has_exports, best if has_exports else None
+            return
+        if has_exports and not self._has_exported and not self._is_better(eval_result, best):
+            where = f"Exporter {self.name!r}: "
+            log.warning("%s", render.warning("best_exporter", EXPORT, quirks, where=where))
+        if self._event_file_pattern:
+            self._best = self._best_of(result for _, result in results)
+
+    def _earlier_results(self) -> list[tuple[int, Metrics]]:
+        """Returns step and results of the evaluations in the event files."""
+        files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
+        if not files:
+            log.warning(
+                "Exporter %r: there is no file %s in %s, so that the best result of earlier runs "
+                "is not known. An evaluation with a name writes into eval_NAME: give the exporter "
+                "its event_file_pattern='eval_NAME/*.tfevents.*'.",
+                *(self.name, self._event_file_pattern, self._model_dir),
+            )
+        return [*itertools.chain.from_iterable(map(scalars_of_file, sorted(files)))]
+
+    def _best_of(self, results: Iterable[Metrics]) -> Metrics | None:
+        best = None
+        for result in results:
+            if self._is_better(result, best):
+                best = result
+        return best
+
+    def _is_better(self, result: Metrics, best: Metrics | None) -> bool:
+        return best is None or bool(
+            self._compare_fn(best_eval_result=best, current_eval_result=result)
+        )

@@ -110,9 +110,16 @@ INPUTS: Mapping[str, SettingRow] = {
     ),
     "sequence": kinds.differs(
         cpu="as long as the longest sequence of the batch, nothing is cut",
-        tpu="cut or filled up to max_sequence_length; lengths are a feature of their own",
+        tpu="cut or filled up to max_sequence_length, but in exports looked up whole; lengths are "
+        "a feature of their own",
         tf2="cut or filled up; no lengths; SparseCores ignore max_sequence_length",
-        way_out="do not rely on the width; lengths are in to_tf2().preprocessing",
+        way_out="do not rely on the width, and cut longer sequences in the input_fn and in the "
+        "serving_input_receiver_fn; lengths are in to_tf2().preprocessing",
+        why="an exported model is to answer as the model that was trained and evaluated",
+        quirks={
+            "stock": "the same, with a warning",
+            "documented": "cut or filled up in exports too, with a warning",
+        },
         sparse_core=kinds.dropped(
             "max_sequence_length is ignored; ids of rank 3 are refused",
             "make ids ragged with a row for each position, [batch · T] with one id or none, and "
@@ -126,9 +133,17 @@ INPUTS: Mapping[str, SettingRow] = {
             "FeatureConfig.max_sequence_length",
             "TensorFlow 2 returns no lengths beside the activations; `preprocessing` does.",
         ),
+        warnings={
+            (on.EXPORT, "stock"): "{where}max_sequence_length={value}: the exported model looks "
+            "up whole sequences, as stock's does, where training cuts them. Cut longer ones in the "
+            'serving_input_receiver_fn, or use quirks="documented".',
+            (on.EXPORT, "documented"): "{where}max_sequence_length={value}: the exported model "
+            "cuts longer sequences, as training does; stock's looks them up whole "
+            '(quirks="stock").',
+        },
         cause_name="sequence length",
-        cause="With use_tpu=True alone a sequence is cut to its max_sequence_length: {lengths}. "
-        "Cut longer ones in the input_fn.",
+        cause="{who} alone cuts a sequence to its max_sequence_length: {lengths}. Cut longer ones "
+        "in the {function}.",
     ),
     "tensor_core_column": kinds.surprising(
         cpu="an ordinary embedding column",

@@ -30,6 +30,41 @@ RUNS: Mapping[str, SettingRow] = {
             'graph with the tag "serve" is of TensorFlow\'s own ops, for CPUs and GPUs.'
         },
     ),
+    "best_exporter": kinds.surprising(
+        cpu="after a restart the first model is exported, better or not, and later ones are "
+        "compared with it",
+        tpu="the same",
+        tf2="gone; that of tf2_engine.keras keeps the best",
+        way_out="the bridge keeps the best over restarts (quirks='documented'); an evaluation with "
+        "a name needs its event_file_pattern",
+        why="the exporter is documented to export a model that is better than any existing one",
+        quirks={
+            "stock": "the same, with a warning",
+            "documented": "a model has to be better than all that earlier runs evaluated, unless "
+            "none is exported yet",
+        },
+        calls=("BestExporter",),
+        warnings={
+            (on.EXPORT, "stock"): "{where}this model is exported although an earlier run evaluated "
+            "a better one, and later models are compared with this one, as stock does after a "
+            'restart. quirks="documented" keeps the best.',
+        },
+    ),
+    "final_exporter": kinds.surprising(
+        cpu="exports nothing where training ends before max_steps, by a hook or with its input, or "
+        "where max_steps is None",
+        tpu="the same",
+        tf2="gone",
+        way_out="set max_steps to the step at which training ends, or take a LatestExporter",
+        bridge="the same, with a warning",
+        why="is_the_final_export is an argument of every exporter, and programs have their own",
+        calls=("FinalExporter",),
+        warnings={
+            on.EXPORT: "{where}nothing is exported: training ended at step {value}, and an export "
+            "is the final one from max_steps={max_steps} on. Set max_steps to the last step, or "
+            "take a LatestExporter.",
+        },
+    ),
     "iterations_per_loop": kinds.fields(
         "TPUConfig: iterations_per_loop",
         "hooks are called once per so many steps; of a time such as '60m' the number of steps is "

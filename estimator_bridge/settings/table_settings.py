@@ -102,10 +102,10 @@ TABLES: Mapping[str, SettingRow] = {
     ),
     "config_dicts": kinds.surprising(
         cpu="nothing is looked up: model_fn is handed raw ids",
-        tpu="looked up",
+        tpu="looked up, except in exports, where model_fn is handed raw ids",
         tf2="FeatureConfigs, looked up everywhere",
-        way_out="the bridge looks them up with use_tpu=False, too",
-        bridge="looked up; with `use_tpu=False` with a warning",
+        way_out="the bridge looks them up with use_tpu=False and in exports, too",
+        bridge="looked up; with `use_tpu=False` and in exports with a warning",
         why="with them a program is the same on and off a TPU",
         reads={
             "EmbeddingConfigSpec.table_to_config_dict": is_set,
@@ -116,7 +116,9 @@ TABLES: Mapping[str, SettingRow] = {
         warnings={
             on.DICTS_OFF_TPU: "use_tpu=False with config dicts: the tables {tables} are trainable "
             "variables, which the model's own optimizer trains. Unlike with use_tpu=True these "
-            "settings have no effect: {settings}."
+            "settings have no effect: {settings}.",
+            on.EXPORT: "{where}config dicts: the exported model looks its features up, as training "
+            "does; stock hands the model_fn raw ids there.",
         },
     ),
     "gradient_multiplier": kinds.differs(

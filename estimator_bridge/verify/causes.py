@@ -18,8 +18,9 @@ from estimator_bridge.verify.judge.arithmetic.updates import wrong_updates
 from estimator_bridge.verify.judge.reasons.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verify.judge.reasons.model_causes import model_causes
 from estimator_bridge.verify.judge.reasons.update_causes import are_explained, update_causes
-from estimator_bridge.verify.outcome_causes import of_outcomes
+from estimator_bridge.verify.outcome_causes import of_outcomes, of_sequences
 from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import SideDescription
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Object
 
@@ -103,16 +104,13 @@ def _of_missing(result: Result) -> Iterator[Cause]:
             )
 
 
-def _of_modes(a: Mapping[str, Object]) -> Iterator[Cause]:
+def _of_modes(a: SideDescription) -> Iterator[Cause]:
     on_cpu = "AB"[bool(a["use_tpu"])]
     yield Cause(*render.cause("optimization_parameters", side=on_cpu))
     names = [table["name"] for table in a["tables"] if table["combiner"] is None]
     if names:
         yield Cause(*render.cause("combiner_none", tables=", ".join(names)))
-    cut = {key: n for table in a["tables"] for key, (n, _) in table["features"].items() if n}
-    if cut:
-        lengths = ", ".join(f"{key} to {length}" for key, length in sorted(cut.items()))
-        yield Cause(*render.cause("sequence", lengths=lengths))
+    yield from of_sequences(a, "The side with use_tpu=True", "input_fn")
 
 
 def _of_data(result: Result) -> Cause:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from estimator_bridge.settings import render
 from estimator_bridge.verify.findings import Cause, Findings, some
-from estimator_bridge.verify.record.recording import EVALUATION, EXPORT, PREDICTION, SERVED
+from estimator_bridge.verify.record.recording import (
+    EVALUATION,
+    EXPORT,
+    PREDICTION,
+    SERVED,
+    SideDescription,
+)
 
 _MAX_NAMES = 5
 
@@ -46,6 +53,26 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
         rest = [one for one in of_kind if one.kind not in explained]
         if rest:
             names = some([one.title for one in rest], _MAX_NAMES)
-            yield Cause(cause, f"The training agrees, and {names} does not: {seen}")
+            of_any = Cause(cause, f"The training agrees, and {names} does not: {seen}")
+            yield from (kind == SERVED and _of_cut_exports(findings)) or [of_any]
         if of_kind and kind == EXPORT:
             return
+
+
+def _of_cut_exports(findings: Findings) -> list[Cause]:
+    a, b = (bool(side.get("cuts_exports")) for side in findings.settings)
+    who = f"The export of side {'AB'[b]}"
+    return of_sequences(findings.settings[0], who, "serving_input_receiver_fn") if a != b else []
+
+
+def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
+    """Returns the cause that `who` alone cuts sequences; none where the tables have no sequences.
+
+    Args:
+        function: where the program can cut them itself.
+    """
+    features = (feature for table in side["tables"] for feature in table["features"].items())
+    lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
+    if not lengths:
+        return []
+    return [Cause(*render.cause("sequence", who=who, lengths=lengths, function=function))]

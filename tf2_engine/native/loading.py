@@ -9,6 +9,7 @@ $ESTIMATOR_BRIDGE_NATIVE decides for drivers that do not decide themselves:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -77,6 +78,16 @@ def load() -> Loaded:
     """Loads the ops, once per process; compiles them if neither cache nor wheel has them."""
     with _LOCK:
         return _load()
+
+
+def load_if_built() -> None:
+    """Loads the ops unless they would have to be compiled first, or are not to be used.
+
+    Graphs of earlier processes that contain the ops can be imported then.
+    """
+    with contextlib.suppress(build.CannotBuild):
+        if _wanted(None) is not False and build.existing(SOURCE) is not None:
+            load()
 
 
 def is_host_op(op: str) -> bool:

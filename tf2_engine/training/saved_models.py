@@ -22,6 +22,11 @@ from tf2_engine.types import Message, Nest, Object, Session, SparseTensor, Tenso
 v1 = tf.compat.v1
 
 _DEFAULT = "serving_default"
+_LOOKED_UP_WHOLE = (
+    "Feature %r: the exported model looks up whole sequences, as that of the legacy program does, "
+    "where training cuts them to %d. Cut longer ones in the serving_input_receiver_fn, or give the "
+    'spec quirks="documented".'
+)
 
 
 def export(
@@ -112,11 +117,7 @@ def _features(model: Model, receiver: Object) -> Nest:
         return receiver.features
     features, spec = dict(receiver.features), model.embedding.engine_spec
     if getattr(model.spec, "feature_columns", None):
-        # Columns look sequences up at their full length; the engine cuts and pads them.
-        for feature in spec.features:
-            if feature.max_sequence_length and feature.name in features:
-                features[feature.name] = _cut(features[feature.name], feature.max_sequence_length)
-        return features
+        return {**features, **_cut_sequences(model, features)}
     prepare, weight_keys = model.preprocessing()
     columns = prepare.columns
     tables = {table.name: table for table in spec.tables}
@@ -136,6 +137,23 @@ def _features(model: Model, receiver: Object) -> Nest:
     activations = tf2_engine.cpu_embedding_lookup(ids, weights, variables, spec)
     rest = {key: features[key] for key in features if key not in {*weight_keys, *columns}}
     return {**rest, **tpu_columns.as_features(activations, lengths)}
+
+
+def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
+    """Returns the sequences as columns take them, which look them up at their full length.
+
+    The engine cuts and pads them; the spec's quirks decide whether an export does.
+    """
+    cut: dict[str, Nest] = {}
+    for feature in model.embedding.engine_spec.features:
+        name, length = feature.name, feature.max_sequence_length
+        if not length or name not in features:
+            continue
+        if model.spec.quirks == "documented":
+            cut[name] = _cut(features[name], length)
+        else:
+            log.warning(_LOOKED_UP_WHOLE, name, length)
+    return cut
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:

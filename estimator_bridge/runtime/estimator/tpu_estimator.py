@@ -142,6 +142,7 @@ class TPUEstimator(Estimator):
         self._batch_sizes = dict(zip(_BATCH_SIZE_ARGUMENT, sizes, strict=True))
         self._batch_axis = None if batch_axis is None else tuple(batch_axis)
         self._embedding_config_spec = embedding_config_spec
+        quirks = quirks or getattr(embedding_config_spec, "quirks", None)
         self._quirks = None if quirks is None else checked_quirks(quirks)
         self._logged: set[str] = set()
         if use_tpu:

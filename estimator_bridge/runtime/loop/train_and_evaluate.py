@@ -8,9 +8,12 @@ import time
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy import exporters
 from estimator_bridge.legacy import train_and_eval_specs as specs
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.requirements import check_estimator
+from estimator_bridge.settings import render
+from estimator_bridge.settings.row import EXPORT
 from tf2_engine import log
 from tf2_engine.types import Object, Session
 
@@ -114,6 +117,7 @@ class _EvaluationListener(tf.train.CheckpointSaverListener):
     def end(self, session: Session, global_step_value: int) -> None:
         if global_step_value != self._timer.last_triggered_step():
             self._evaluate(global_step_value)
+        self._evaluator.warn_of_final_exports(global_step_value)
 
     def _evaluate(self, step: int) -> None:
         self._timer.update_last_triggered_step(step)
@@ -171,6 +175,22 @@ class _Evaluator:
             wait = self._spec.throttle_secs - (time.monotonic() - start)
             _sleep(max(wait, 1.0 if results is None else 0.0))
 
+    def warn_of_final_exports(self, last_step: int) -> None:
+        """Warns of exporters for which no export was the final one, once training has ended."""
+        if self._is_last(last_step):
+            return
+        for exporter in self._spec.exporters:
+            if isinstance(exporter, exporters.FinalExporter):
+                line = render.warning(
+                    *("final_exporter", EXPORT),
+                    where=f"Exporter {exporter.name!r}: ",
+                    value=last_step,
+                    max_steps=self._max_steps,
+                )
+                log.warning("%s", line)
+
     def _is_final(self, metrics: _Metrics) -> bool:
-        step = metrics[tf.GraphKeys.GLOBAL_STEP]
+        return self._is_last(metrics[tf.GraphKeys.GLOBAL_STEP])
+
+    def _is_last(self, step: Object) -> bool:
         return self._max_steps is not None and bool(step >= self._max_steps)

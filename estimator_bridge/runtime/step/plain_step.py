@@ -150,17 +150,19 @@ def _check_trainable(legacy: LegacySpec) -> None:
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Returns a receiver's features as the model was trained on them.
+    """Returns a receiver's features as the exported model takes them.
 
-    Config dicts are looked up. For ordinary columns, which look up sequences as long as they are,
-    ids and weights are cut at their table's `max_sequence_length` and padded to it, as the engine
-    does: SparseTensors [batch, max_sequence_length, ...]. (Stock exports them uncut.)
+    Config dicts are looked up. Columns look tables up by themselves, and sequences as long as they
+    are. With quirks="documented" ids and weights of sequences are cut at their
+    `max_sequence_length` and padded to it before, as in training: SparseTensors
+    [batch, max_sequence_length, ...].
     """
     if legacy.form == "dict":
+        notify(render.warning("config_dicts", EXPORT, where=""))
         return look_up_dicts(mode, features, legacy, notify)
-    for line in render.warnings(notes_of_spec(legacy), EXPORT):
+    for line in render.warnings(notes_of_spec(legacy), EXPORT, legacy=legacy):
         notify(line)
-    if not isinstance(features, Mapping):
+    if legacy.quirks == "stock" or not isinstance(features, Mapping):
         return features
     cut = {}
     for feature in legacy.features:

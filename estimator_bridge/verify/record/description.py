@@ -100,6 +100,7 @@ def describe(
         "tables": _tables(program, legacy, graph, range(begin, begin + steps)) if legacy else [],
         "config": _config(program, graph),
         "arithmetic": program.arithmetic if use_tpu else "tpu",
+        "cuts_exports": use_tpu and not side.stock and _cuts_exports(legacy),
     }
 
 
@@ -129,7 +130,12 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         if side.stock_v2
         else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
         "arithmetic": program.arithmetic,
+        "cuts_exports": _cuts_exports(legacy),
     }
+
+
+def _cuts_exports(legacy: LegacySpec | None) -> bool:
+    return legacy is not None and (legacy.form == "dict" or legacy.quirks == "documented")
 
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
@@ -159,6 +165,7 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
         if plan is None
         else _config_of_plan(_as_legacy(_with_batch_size(plan, program.batch_size))),
         "computed": training.model.checkpoints.computed,
+        "cuts_exports": plan is not None,
     }
 
 

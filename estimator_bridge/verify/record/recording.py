@@ -120,6 +120,7 @@ class TableDescription(TypedDict):
 class _OfSome(TypedDict, total=False):
     computed: list[str]
     arithmetic: str
+    cuts_exports: bool
 
 
 class SideDescription(_OfSome):
@@ -129,6 +130,7 @@ class SideDescription(_OfSome):
         computed: of a Keras model: variables of the legacy program in whose place it computes
             numbers of the step.
         arithmetic: "sparsecore" where the tables have that of SparseCores.
+        cuts_exports: whether an exported model cuts sequences to their maximum length.
     """
 
     program: str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from tf2_engine import errors, log
-from tf2_engine.export_folders import keep_latest
+from tf2_engine.export_folders import keep_latest, names_of_exports
 from tf2_engine.summaries.events import scalars_of_file
 from tf2_engine.types import Nest, Object
 
@@ -74,7 +74,7 @@ class LatestExporterBase:
 class BestExporterBase(LatestExporterBase):
     """Exports a `TableModel` after an evaluation of `fit` that is better than all before it.
 
-    The first evaluation of a training leads to an export in any case.
+    The first evaluation leads to an export in any case, unless an earlier training exported.
 
     Args:
         export_dir_base, inputs, to_features, tracked, exports_to_keep: as of `LatestExporter`.
@@ -120,6 +120,7 @@ class BestExporterBase(LatestExporterBase):
             for _, results in scalars_of_file(path):
                 if self._is_better(results):
                     self._best = results
+        self._has_exported = bool(names_of_exports(self._folder))
 
     def _is_wanted(self, results: Metrics) -> bool:
         if self._has_exported and not self._is_better(results):

@@ -13,11 +13,20 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
 )
 
 _PARSING = "estimator.build_parsing_serving_input_receiver_fn"
+_RAW = "estimator.build_raw_serving_input_receiver_fn"
 
 
 def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
     """Writes the receiver function of an export; adds a problem if it is none of placeholders."""
-    if source.called(source.value_of(receiver)) == _PARSING:
+    made_by = source.called(source.value_of(receiver))
+    if made_by == _PARSING:
+        return
+    if made_by == _RAW:
+        source.problem(
+            *(call, "keras-receiver", f"its receiver is made by {_RAW.rpartition('.')[2]}"),
+            "Write it out: a function that makes the placeholders and returns "
+            "ServingInputReceiver(features, features) of them",
+        )
         return
     function = input_functions.function_of(source, receiver)
     if function is None or not write_receiver(source, function):

@@ -1,0 +1,22 @@
+"""Registers the native ops when it is imported, for graphs that contain them.
+
+TensorFlow opens a graph only if it knows all of its ops. The graph of a training with tables, and
+so the `.meta` file beside its checkpoints, has ops of this project (`Tf2Engine…`):
+
+    import tf2_engine.native.ops
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        saver = tf.compat.v1.train.import_meta_graph("model_dir/model.ckpt-100.meta")
+        saver.restore(session, "model_dir/model.ckpt-100")
+
+The ops come from the cache or from the wheel, or they are compiled; see `estimator-bridge
+build-native`. Raises CannotBuild if none of that is possible.
+"""
+
+from tf2_engine.native import build, loading
+
+if (_loaded := loading.load()).ops is None:
+    raise build.CannotBuild(
+        f"The native ops cannot be registered: {_loaded.reason}. Fix that, or write the graph anew "
+        f"with {loading.SETTING}=0, which trains on TensorFlow's own ops."
+    )

@@ -9,6 +9,7 @@ from estimator_bridge.planner.advice import advice
 from estimator_bridge.planner.capacity import CapacityPlan
 from estimator_bridge.planner.step_time import StepTime, TaskTime, shown
 from estimator_bridge.readable_sizes import readable
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 MODEL = (
@@ -123,7 +124,7 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
         yield "What to change"
         for sentence in proposed:
             yield from textwrap.wrap(
-                f"- {sentence}", 96, initial_indent="  ", subsequent_indent="    "
+                f"- {plain_text.plain(sentence)}", 96, initial_indent="  ", subsequent_indent="    "
             )
     yield ""
     yield from textwrap.wrap(MODEL, 96)

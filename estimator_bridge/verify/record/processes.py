@@ -139,15 +139,14 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
         status: the exit status of its process; a negative one is that of a signal.
         failure: the file in which the process may have said why.
     """
+    said, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
-        reason = f"{json.loads(failure.read_text())}\n{title} failed."
+        said, ended = [json.loads(failure.read_text())], f"{title} failed."
     elif status < 0:
-        reason = f"{title} was ended by signal {signal.Signals(-status).name}."
-    else:
-        reason = f"{title} ended with exit status {status}."
+        ended = f"{title} was ended by signal {signal.Signals(-status).name}."
     lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-    last = "\n".join(f"    {line}" for line in lines)
-    return plain_text.plain(f"{reason} Its log is {log}; it ends with\n{last}", lines=True)
+    last = (f"  | {line}" for line in lines)
+    return plain_text.Lines(*said, f"{ended} Its log is {log}; it ends with", *last)
 
 
 def query_exported_models(
@@ -241,13 +240,17 @@ def _described(error: Exception) -> str:
 
     The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
     """
+    from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
 
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
     last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)
     described = ": ".join([type(error).__name__, *last_lines])[:_MAX_ERROR]
+    where = program_lines.line_of_error(error)
+    described = f"{where}: {described}" if where else described
     return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 

@@ -34,9 +34,8 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Yields the verdict, its causes, and the arrays, those that diverged first in front."""
-    for line in _lines(findings):
-        yield plain_text.plain(line)
+    """Returns the verdict, its causes, and the arrays, those that diverged first in front."""
+    return map(plain_text.plain, _lines(findings))
 
 
 def _lines(findings: Findings) -> Iterator[str]:

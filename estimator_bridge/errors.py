@@ -98,10 +98,11 @@ def not_python(name: str, error: Exception) -> InvalidInput:
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
     said = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name
-    return InvalidInput(
+    told: InvalidInput = InvalidInput(
         f"{where}: {type(error).__name__}: {said}. Python 3 cannot read this program: correct it "
         "there. A program for Python 2 has to be ported first."
     )
+    return told
 
 
 def __getattr__(name: str) -> type[EngineError]:

@@ -121,7 +121,9 @@ def _compare(options: argparse.Namespace) -> int:
         A: SideProgram(options.a, options.script, options.python_a, options.tf1),
         B: SideProgram(options.b, script_b, options.python_b, options.tf1),
     }
-    progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
+    progress = ProgressLine(
+        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
+    )
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
     how = procedure.ComparisonOptions(
         begin_from=options.begin_from and os.path.abspath(options.begin_from),
@@ -131,6 +133,7 @@ def _compare(options: argparse.Namespace) -> int:
         free_run=options.free_run,
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
+        search=options.search,
     )
     about = provenance(options.script, script_b)
     with _Place(options.keep) as place:

@@ -7,14 +7,13 @@ import sysconfig
 import traceback
 from collections.abc import Sequence
 
-import estimator_bridge
 import tf2_engine
 
 _OF_PACKAGES = tuple(
     os.path.realpath(path) + os.sep
     for path in (
         *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")),
-        os.path.dirname(estimator_bridge.__file__),
+        os.path.dirname(os.path.dirname(__file__)),
         os.path.dirname(tf2_engine.__file__),
     )
 )

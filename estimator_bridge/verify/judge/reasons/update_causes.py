@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -71,7 +73,9 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
             text = f"Tables {names}: on side {side} they have each other's learning rates."
             yield Diagnosis(Cause("rate tag", text))
     for side, update, rows in breaches:
-        yield _diagnosis(side, update, rows, search)
+        what = f"other rules for table {update.table['name']}"
+        goes_on = functools.partial(search.allows, what) if search else update.goes_on
+        yield _diagnosis(side, dataclasses.replace(update, goes_on=goes_on), rows)
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
@@ -131,7 +135,7 @@ def _wrongly_moved(update: Update) -> Array:
     return np.flatnonzero(moved)
 
 
-def _diagnosis(side: str, update: Update, rows: Array, search: Search | None) -> Diagnosis:
+def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
     touched = update.expected().rows
     outside = rows[~np.isin(rows, touched)]
     inside = rows[np.isin(rows, touched)]
@@ -143,8 +147,6 @@ def _diagnosis(side: str, update: Update, rows: Array, search: Search | None) ->
     for test in (_stays, _slot_stays, _fits_guess, _late_decay, _short_slots, _fits_number):
         if len(outside) and test is not _fits_guess:
             continue
-        if search and not search.allows(f"other rules for table {update.table['name']}"):
-            break
         cause = test(update, rows if len(outside) else inside)
         if cause is not None:
             return Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
@@ -214,7 +216,8 @@ def _short_slots(update: Update, rows: Array) -> Cause | None:
 
 
 def _fits_guess(update: Update, rows: Array) -> Cause | None:
-    guess = next((guess for guess in guesses(update) if update.fits(guess, rows)), None)
+    tried = itertools.takewhile(lambda _: update.goes_on(), guesses(update))
+    guess = next((guess for guess in tried if update.fits(guess, rows)), None)
     return None if guess is None else Cause(guess.name, guess.text)
 
 

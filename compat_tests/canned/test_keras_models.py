@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = 
         ValueError,
         "must implement `Model.get_config`",
     ),
-    "not Keras 2": (lambda: {"keras_model": object()}, ValueError, "no model of Keras 2"),
+    "not Keras 2": (lambda: {"keras_model": object()}, ValueError, "not a model of Keras 2"),
 }
 
 

@@ -261,7 +261,7 @@ def test_text_and_json_tell_the_same(tmp_path: pathlib.Path, capsys: Any) -> Non
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ([], "give a script, --spec or --model_dir"),
+        ([], "name a program to audit, or give --spec or --model_dir"),
         (["nowhere.py"], "no program 'nowhere.py'"),
         (["--run", "--model_dir", "here"], "--run needs a script"),
         (["broken.py"], "Python 3 cannot read"),

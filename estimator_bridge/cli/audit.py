@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the findings."""
     if not (options.script or options.spec or options.model_dir):
-        raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
+        raise errors.InvalidInput("audit: name a program to audit, or give --spec or --model_dir.")
     if options.script and not os.path.isfile(options.script):
         raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:

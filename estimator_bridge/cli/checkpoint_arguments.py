@@ -71,7 +71,7 @@ def load(text: str, tf1: bool | None = None) -> Object:
                 'train under `if __name__ == "__main__":` alone.'
             ) from ended
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
-        raise errors.InvalidInput(f"--spec: {text} is no EmbeddingConfigSpec, but {spec!r}.")
+        raise errors.InvalidInput(f"--spec: {text} is not an EmbeddingConfigSpec, but {spec!r}.")
     return spec
 
 

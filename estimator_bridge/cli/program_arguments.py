@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> 
 def positive(text: str) -> int:
     """Returns the number that an argument is; it is the `type` of arguments that count."""
     if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
 
 

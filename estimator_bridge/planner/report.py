@@ -12,6 +12,14 @@ from estimator_bridge.readable_sizes import readable
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
+_GRADIENTS = {
+    "smallest": "for each id or for each activation, whichever takes less",
+    "occurrences": "for each id",
+    "cells": "for each activation",
+    "summed": "summed for each row and core",
+}
+"""What is sent, by the form."""
+
 MODEL = (
     "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
     "fitted on few tasks of one machine and not measured on a cluster of this size. Rows, slots "
@@ -139,16 +147,19 @@ def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
         f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
         f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
     )
-    shares = ", ".join(f"{layout} {share:.2f}" for layout, share in plan.uneven.items())
-    yield f"  bytes of the busiest over the mean: {shares}; the plan is for {plan.options.layout}"
+    shares = ", ".join(f"{share:.2f} ({layout})" for layout, share in plan.uneven.items())
+    yield (
+        "  the busiest sends and gets so many times the bytes of the average one, by layout: "
+        f"{shares}; the plan is for {plan.options.layout}"
+    )
 
 
 def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
     time = plan.time
     tensors = plan.cores * int(plan.traffic.tensors.sum())
     yield (
-        f"  {plan.bytes / 1e6:,.2f} MB on all links, {tensors} tensors; gradients as "
-        f"{plan.options.wire}"
+        f"  {plan.bytes / 1e6:,.2f} MB on all links, {tensors} tensors; gradients are sent "
+        f"{_GRADIENTS[plan.options.wire]} (--wire {plan.options.wire})"
     )
     busiest = time.servers[time.busiest]
     tasks = {"a worker": time.worker, f"ps {time.busiest}, the busiest": busiest}

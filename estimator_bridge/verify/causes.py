@@ -131,12 +131,19 @@ def _of_data(result: Result) -> Cause:
         return Cause("data types", f"The batches differ: {'; '.join(result.batches.unlike)}.")
     number = result.batches.first_different
     name = "data"
-    text = f"Batch {number} differs between the sides: the input_fn gives other data each time."
-    advice = "Give it seeds, or let side B replay side A's batches."
+    text = f"The sides read different data, from batch {number} on."
+    advice = (
+        "Either the two programs read their input differently, or an input_fn shuffles or draws "
+        "without a fixed seed, so that every run gets other data. Leave out --own-input to train "
+        "side B on the batches of side A."
+    )
     if result.batches.reordered:
         name = "data order"
         text = f"Both sides read the same batches in another order, from batch {number} on."
-        advice = "Give `shuffle` a seed, or let side B replay side A's batches."
+        advice = (
+            "Give `shuffle` a fixed seed, or leave out --own-input to train side B on the batches "
+            "of side A."
+        )
     return Cause(name, f"{text} {advice}")
 
 

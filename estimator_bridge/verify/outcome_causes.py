@@ -13,16 +13,16 @@ _MAX_NAMES = 5
 _OF_KINDS = {
     EVALUATION: (
         "evaluated model",
-        "the model computes something else when it evaluates, or reads other variables.",
+        "The model computes something else when it evaluates, or reads other variables.",
     ),
     PREDICTION: (
         "predictions",
-        "the model computes something else when it predicts, or reads other variables.",
+        "The model computes something else when it predicts, or reads other variables.",
     ),
-    EXPORT: ("export", "the sides export other values than they have trained."),
+    EXPORT: ("export", "The sides export other values than they have trained."),
     SERVED: (
         "served model",
-        "the exported graphs compute something else, where their variables agree.",
+        "The exported graphs compute something else, although their variables agree.",
     ),
 }
 
@@ -46,6 +46,6 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
         rest = [one for one in of_kind if one.kind not in explained]
         if rest:
             names = some([one.title for one in rest], _MAX_NAMES)
-            yield Cause(cause, f"The training agrees, and {names} does not: {seen}")
+            yield Cause(cause, f"The training agrees, but what follows does not: {names}. {seen}")
         if of_kind and kind == EXPORT:
             return

@@ -14,12 +14,14 @@ from estimator_bridge.verify.findings import (
     Series,
     Status,
     listed,
+    some,
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report.power import power_lines
 from tf2_engine import plain_text
 
 _MAX_ARRAYS = 12
+_MAX_NAMES = 5
 
 ENGINES = {
     "stock": "stock's TPUEstimator",
@@ -91,7 +93,7 @@ def _first_difference(findings: Findings) -> str:
         return str(findings.batches)
     if first is None:
         why, *more = reasons(findings)
-        return f"{why}; and {len(more)} more" if more else why
+        return f"{why}; and {len(more)} more, listed below" if more else why
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"first in {where}{_role_and_name(first)}, {first.first}"
 
@@ -118,7 +120,7 @@ def reasons(findings: Findings) -> list[str]:
         parts.append(str(findings.batches))
     parts.extend(findings.failures)
     parts.extend(
-        f"{len(names)} arrays are on side {side} alone"
+        f"only side {side} has {some(names, _MAX_NAMES)}"
         for side, names in zip("AB", findings.only, strict=True)
         if names
     )

@@ -96,13 +96,13 @@ def not_python(name: str, error: Exception) -> InvalidInput:
         error: of Python's parser or decoder, or of LibCST.
     """
     line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
-    said = getattr(error, "msg", None) or getattr(error, "message", None) or error
+    reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
     where = f"{name}, line {line}" if line else name
-    told: InvalidInput = InvalidInput(
-        f"{where}: {type(error).__name__}: {said}. Python 3 cannot read this program: correct it "
+    refusal: InvalidInput = InvalidInput(
+        f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct it "
         "there. A program for Python 2 has to be ported first."
     )
-    return told
+    return refusal
 
 
 def __getattr__(name: str) -> type[EngineError]:

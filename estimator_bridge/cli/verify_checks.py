@@ -96,6 +96,6 @@ def _what_it_has(python: str) -> tuple[str, bool, str]:
         return "", False, f"it does not run: {error}"
     except ValueError:
         last = [line for line in ran.stderr.splitlines() if line.strip()][-1:]
-        said = "".join(last) or "it is no Python"
-        return "", False, f"no side can run in it: {said}. Install estimator-bridge there"
+        reason = "".join(last) or "it is not a Python"
+        return "", False, f"no side can run in it: {reason}. Install estimator-bridge there"
     return ".".join(map(str, version)), has_stock, ""

@@ -18,7 +18,7 @@ _GRADIENTS = {
     "cells": "for each activation",
     "summed": "summed for each row and core",
 }
-"""What is sent, by the form."""
+"""The gradients that are sent, by `wire`."""
 
 MODEL = (
     "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "

@@ -42,7 +42,7 @@ def place(filename: str, line: int | None) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Returns what an error of a program says, on one line."""
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    kind, text = type(error).__name__, " ".join(said.split())
+    """Returns the type and the message of an error, on one line."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    kind, text = type(error).__name__, " ".join(message.split())
     return f"{kind}: {text}" if text else kind

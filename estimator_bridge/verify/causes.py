@@ -149,8 +149,8 @@ def _of_data(result: Result) -> Cause:
 
 def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[Cause]:
     def update_causes(evidence: Evidence) -> Iterator[Cause]:
-        found = result.diagnoses
-        return (one.cause for one in (diagnoses(evidence, search) if found is None else found))
+        known = result.diagnoses
+        return (one.cause for one in (diagnoses(evidence, search) if known is None else known))
 
     tests: dict[str, Callable[[Evidence], Iterator[Cause]]] = {
         "rows in another order": _permuted,

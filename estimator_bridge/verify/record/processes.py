@@ -147,14 +147,14 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
         status: the exit status of its process; a negative one is that of a signal.
         failure: the file in which the process may have said why.
     """
-    said, ended = [], f"{title} ended with exit status {status}."
+    messages, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
-        said, ended = [json.loads(failure.read_text())], f"{title} failed."
+        messages, ended = [json.loads(failure.read_text())], f"{title} failed."
     elif status < 0:
         ended = f"{title} was ended by signal {signal.Signals(-status).name}."
     lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
     last = (f"  | {line}" for line in lines)
-    return plain_text.Lines(*said, f"{ended} Its log is {log}; it ends with", *last)
+    return plain_text.Lines(*messages, f"{ended} Its log is {log}; it ends with", *last)
 
 
 def query_exported_models(
@@ -251,8 +251,8 @@ def _described(error: Exception) -> str:
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
 
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)

@@ -169,7 +169,7 @@ def flip(path: pathlib.Path) -> None:
         (DATA, os.remove, "No such file"),
         ("model.ckpt-1.index", cut_off, "damaged"),
         ("model.ckpt-1.index", flip, "damaged"),
-        ("model.ckpt-1.index", os.remove, "there is no such checkpoint"),
+        ("model.ckpt-1.index", os.remove, "No such file"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

@@ -89,6 +89,22 @@ class WrongCaller(EngineError, RuntimeError):
     """A function calls what only another function of the program may call."""
 
 
+def not_python(name: str, error: Exception) -> InvalidInput:
+    """Returns the error of a program that Python 3 cannot read, with the line and what is wrong.
+
+    Args:
+        error: of Python's parser or decoder, or of LibCST.
+    """
+    line = getattr(error, "lineno", None) or getattr(error, "raw_line", None)
+    reason = getattr(error, "msg", None) or getattr(error, "message", None) or error
+    where = f"{name}, line {line}" if line else name
+    refusal: InvalidInput = InvalidInput(
+        f"{where}: {type(error).__name__}: {reason}. Python 3 cannot read this program: correct it "
+        "there. A program for Python 2 has to be ported first."
+    )
+    return refusal
+
+
 def __getattr__(name: str) -> type[EngineError]:
     if name != "LeftOut":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

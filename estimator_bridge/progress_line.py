@@ -16,6 +16,8 @@ Progress = Callable[[str, int, int], None]
 """Called with the name of a phase, and how many of how many units of it are done."""
 
 _SECONDS = 0.2
+_SECONDS_OF_LOG = 30.0
+"""Between two lines where there is no terminal: a log without any looks like a job that hangs."""
 _WIDTH = 79
 
 SHORT = 2.0
@@ -40,9 +42,11 @@ class Phase:
 
 
 class ProgressLine:
-    """Writes one line per phase on a terminal, over and over, and elsewhere nothing.
+    """Writes one line per phase on a terminal, over and over, and elsewhere a line each 30 seconds.
 
-    It is a `Progress`. After two seconds of a phase the line says how long it will take from there.
+    It is a `Progress`. After two seconds of a phase the line says how long it will take from there,
+    at the pace since the first units were done: what comes before them may be the start of a
+    process.
 
     Args:
         describe: returns the text for a phase, and how many of how many units of it are done.
@@ -62,16 +66,25 @@ class ProgressLine:
         self._describe, self._clock, self._after = describe, clock, after
         self._last: tuple[str, int] | None = None
         self._next_time = 0.0
+        self._next_line = clock() + _SECONDS_OF_LOG
         self._phase: str | None = None
         self._began = 0.0, 0  # when the phase began, and with how many units
+        self._first: tuple[float, int] | None = (
+            None  # when more units were first done, and how many
+        )
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Reports, if it is time to."""
-        if not is_terminal():
-            return
         now = self._clock()
         if self._phase != phase:
-            self._phase, self._began = phase, (now, done)
+            self._phase, self._began, self._first = phase, (now, done), None
+        elif self._first is None and done > self._began[1]:
+            self._first = now, done
+        if not is_terminal():
+            if now >= self._next_line:
+                self._next_line = now + _SECONDS_OF_LOG
+                _write_line(self._describe(phase, done, total) + self._left(now, done, total))
+            return
         if now - self._began[0] < self._after:
             return
         is_end = done >= total
@@ -87,8 +100,10 @@ class ProgressLine:
 
     def _left(self, now: float, done: int, total: int) -> str:
         """Returns how long the rest takes at the pace of the phase; "" while that is not known."""
-        since, before = self._began
-        if done >= total or done <= before or now - since < SHORT:
+        if self._first is None or now - self._began[0] < SHORT:
+            return ""
+        since, before = self._first
+        if done >= total or done <= before:
             return ""
         return f", {readable_time((now - since) * (total - done) / (done - before))} left"
 
@@ -103,6 +118,12 @@ def end_line() -> None:
     if ProgressLine.is_open:
         ProgressLine.is_open = False
         sys.stderr.write("\n")
+
+
+def _write_line(text: str) -> None:
+    """Writes a line where none can be written over."""
+    sys.stderr.write(plain_text.plain(f"estimator-bridge: {text}") + "\n")
+    sys.stderr.flush()
 
 
 def _rewrite(text: str) -> None:
@@ -128,16 +149,20 @@ def readable_time(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(text: str, expected: float) -> Iterator[None]:
-    """Shows on a terminal that something works whose steps cannot be counted, after two seconds.
+    """Shows that something works whose steps cannot be counted.
+
+    That is a line of a terminal after two seconds, and elsewhere one each 30 seconds.
 
     Args:
         text: what is done.
         expected: about how many seconds it takes; to import TensorFlow alone takes a few.
     """
-    if not is_terminal():
-        yield
-        return
     ended, began = threading.Event(), time.monotonic()
+    rewrites = is_terminal()
+
+    def write_lines() -> None:
+        while not ended.wait(_SECONDS_OF_LOG):
+            _write_line(f"{text}, since {readable_time(time.monotonic() - began)}")
 
     def show() -> None:
         pause = SHORT
@@ -152,7 +177,7 @@ def working(text: str, expected: float) -> Iterator[None]:
             _rewrite("")
             sys.stderr.write("\r")
 
-    thread = threading.Thread(target=show, daemon=True)
+    thread = threading.Thread(target=show if rewrites else write_lines, daemon=True)
     thread.start()
     try:
         yield

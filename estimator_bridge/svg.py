@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+from tf2_engine import plain_text
+
 Points = Sequence[tuple[float, float]]
 
 
@@ -22,7 +24,9 @@ def element(tag: str, content: str = "", **attributes: str | float) -> str:
 
 def text(x: float, y: float, content: str, anchor: str = "middle", **attributes: str) -> str:
     """Returns text that begins, ends or has its middle at a point."""
-    return element("text", html.escape(content), x=x, y=y, text_anchor=anchor, **attributes)
+    return element(
+        "text", html.escape(plain_text.plain(content)), x=x, y=y, text_anchor=anchor, **attributes
+    )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: str) -> str:

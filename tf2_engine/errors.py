@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tf2_engine import plain_text
 
+_WRAPPERS = ("in user code:", "Exception encountered when calling")
+"""How the texts begin that AutoGraph and Keras put around that of an error."""
+
 
 class EngineError(Exception):
     """Base of everything the engine raises on purpose.
@@ -16,8 +19,11 @@ class EngineError(Exception):
     __init__ = Exception.__init__
 
     def __str__(self) -> str:
-        # That of Exception: KeyError shows the repr of a sentence, which is hard to read.
-        return plain_text.plain(Exception.__str__(self), lines=True)
+        # Not that of KeyError, which shows the repr of a sentence and is hard to read.
+        text = self.args[0] if len(self.args) == 1 else Exception.__str__(self)
+        if isinstance(self.__context__, EngineError) and str(text).startswith(_WRAPPERS):
+            return plain_text.Lines(*text.split("\n"))
+        return plain_text.plain(text)
 
 
 class InvalidSpec(EngineError, ValueError):

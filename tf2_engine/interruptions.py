@@ -44,7 +44,7 @@ def stop_seconds() -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise errors.InvalidInput(
-            f"${VARIABLE}={text!r} is no positive number of seconds. Give one, or unset it for "
+            f"${VARIABLE}={text!r} is not a positive number of seconds. Give one, or unset it for "
             f"{_SECONDS:g}."
         )
     return seconds

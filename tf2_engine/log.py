@@ -1,7 +1,8 @@
 """Loggers that make names and messages of others plain.
 
 Names of tables and variables come from checkpoints and programs of others. Both packages log
-through here, so that no name reaches a terminal or a file as an escape sequence; see `plain_text`.
+through here, so that no name reaches a terminal or a file as an escape sequence, or makes a line of
+its own; see `plain_text`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class PlainLogger:
         if logger.isEnabledFor(level):
             text = message % values if values else message
             # The line that is shown is that of the caller of `info` or `warning`.
-            logger.log(level, "%s", plain_text.plain(text, lines=True), stacklevel=3)
+            logger.log(level, "%s", plain_text.plain(text), stacklevel=3)
 
 
 class _TensorFlowLogger(PlainLogger):

@@ -18,16 +18,29 @@ if TYPE_CHECKING:
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
+class Lines(str):
+    """A text of several lines, each of which is plain: only the breaks between them are left."""
+
+    __slots__ = ()
+
+    def __new__(cls, *lines: object) -> Lines:
+        """Joins lines."""
+        return super().__new__(cls, "\n".join(map(plain, lines)))
+
+
 def plain(value: object, *, lines: bool = False) -> str:
     r"""Returns the text of a value, with every character that is not seen written as an escape.
 
     `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a backslash that is seen.
 
+    Only `Lines` keep their line breaks: a name that has one cannot forge a line of a report.
+
     Args:
-        lines: whether line breaks stay as they are, and tabs become spaces.
+        lines: whether line breaks stay as they are in any text, and tabs become spaces.
     """
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    if text.isprintable():
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    text = text if isinstance(text, Lines) else str(text)
+    if isinstance(text, Lines) or text.isprintable():
         return text
     if lines:
         # Of "50 %\r100 %" a terminal shows the end alone, and of a log nobody needs more.

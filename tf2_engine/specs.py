@@ -222,7 +222,7 @@ def from_feature_config(
 
     Raises:
         InvalidSpec: as the specs do.
-        WrongType: a leaf is no FeatureConfig, or an optimizer is of an unknown class.
+        WrongType: a leaf is not a FeatureConfig, or an optimizer is of an unknown class.
     """
     configs = _feature_configs(feature_config)
     tables = {
@@ -265,7 +265,9 @@ def _feature_configs(feature_config: Nest) -> list[Object]:
     configs: list[Object] = tf.nest.flatten(feature_config)
     for config in configs:
         if not hasattr(config, "table") or not hasattr(config, "max_sequence_length"):
-            raise errors.WrongType(f"`feature_config` holds {config!r}, which is no FeatureConfig.")
+            raise errors.WrongType(
+                f"`feature_config` holds {config!r}, which is not a FeatureConfig."
+            )
     return configs
 
 

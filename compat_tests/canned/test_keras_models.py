@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = 
         ValueError,
         "must implement `Model.get_config`",
     ),
-    "not Keras 2": (lambda: {"keras_model": object()}, ValueError, "no model of Keras 2"),
+    "not Keras 2": (lambda: {"keras_model": object()}, ValueError, "not a model of Keras 2"),
 }
 
 
@@ -158,7 +158,7 @@ IN_TRAINING: dict[str, tuple[dict[str, Any], Callable[[], Any], type[Exception],
         {"export_outputs": {"all": export.PredictOutput}},
         lambda: convertible_models.input_fn("functional"),
         KeyError,
-        "no outputs of the model[^!]*Missed keys: .'all'",
+        "no outputs of the model[^!]*missed keys: .'all'",
     ),
 }
 

@@ -111,7 +111,7 @@ def test_a_dry_run_prints_the_map_alone(
         (["--spec", "nothing.py:SPEC"], "there is no file 'nothing.py'"),
         (["--spec", "no_such_module:SPEC"], "No module named 'no_such_module'"),
         (["--spec", "program.py:OTHER"], "program.py has no 'OTHER'"),
-        (["--spec", "program.py:NOT_A_SPEC"], "is no EmbeddingConfigSpec, but 5"),
+        (["--spec", "program.py:NOT_A_SPEC"], "is not an EmbeddingConfigSpec, but 5"),
         (["--from_partition", "div", "--rename", "a="], "--rename must be NAME=VALUE"),
         ([], '"div" or "mod"'),
     ],

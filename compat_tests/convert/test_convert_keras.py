@@ -206,5 +206,5 @@ def test_what_has_no_place_in_the_model_is_refused(tmp_path: pathlib.Path) -> No
 
     for text in ("users/Adagrad: `like` has no place for a slot 'accumulators'", "--rename NAME="):
         assert text in str(raised.value)
-    with pytest.raises(errors.InvalidInput, match=r"`like`: .* is no object checkpoint"):
+    with pytest.raises(errors.InvalidInput, match=r"`like`: .* is not an object checkpoint"):
         convert.convert(old, str(tmp_path / "new"), spec=spec_of("Adagrad"), like=old)

@@ -193,7 +193,7 @@ def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path
         ({"to_cores": 3}, "must be a power of two"),
         ({"samples": {"nobody": 4}}, "`samples`: there is no table 'nobody'"),
         ({"samples": {"users": 4, "few": 4}}, "must be one table"),
-        ({"like": "old"}, "is no checkpoint for SparseCores"),
+        ({"like": "old"}, "is not a checkpoint for SparseCores"),
     ],
 )
 def test_refused_options(options: dict[str, Any], words: str, tmp_path: pathlib.Path) -> None:

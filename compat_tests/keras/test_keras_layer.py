@@ -249,7 +249,7 @@ def test_settings_that_cannot_be_carried_are_refused(make: Any, message: str) ->
     "options, message",
     [
         ({"arithmetic": "fast"}, "`arithmetic` must be one of tpu, sparsecore, keras, got 'fast'"),
-        ({"optimizer": EMB.SGD(0.1), "arithmetic": "keras"}, "is no Keras optimizer"),
+        ({"optimizer": EMB.SGD(0.1), "arithmetic": "keras"}, "is not a Keras optimizer"),
     ],
 )
 def test_settings_that_contradict_are_refused(options: Any, message: str) -> None:

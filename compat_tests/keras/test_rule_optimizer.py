@@ -114,7 +114,7 @@ def test_a_copy_has_the_rule() -> None:
 @pytest.mark.parametrize(
     ("rule", "starts", "kind", "message"),
     [
-        ("RMSProp", {}, errors.WrongType, "'RMSProp' is no optimizer"),
+        ("RMSProp", {}, errors.WrongType, "'RMSProp' is not an optimizer"),
         (tf2_engine.RMSProp(0.1), {"rms": 1.0}, errors.InvalidSpec, r"no slot \['rms'\]"),
         (tf2_engine.SGD(0.1, clip_weight_max=1.0), {}, errors.InvalidSpec, "clip_weight_max of"),
         (tf2_engine.SGD(lambda: 0.1), {}, errors.InvalidSpec, "is the function"),

@@ -72,7 +72,7 @@ def test_a_variable_that_is_not_there_is_named(tmp_path: pathlib.Path) -> None:
     model.warm_start_from(str(tmp_path))
     with pytest.raises(errors.InvalidInput, match=r"dnn/top/bias, \(1,\), .* not there\. Choose"):
         started(model)
-    with pytest.raises(errors.WrongType, match="is no path"):
+    with pytest.raises(errors.WrongType, match="is not a path"):
         model.warm_start_from({"ckpt": 1})
 
 

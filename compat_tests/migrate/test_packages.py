@@ -159,7 +159,7 @@ def test_a_changed_file_is_not_undone(
     assert contents(folder) == now
     (folder.parent / "other").write_text(json.dumps({"version": 7}))
     for name, words in (
-        ("other", "is no undo file of migrate: version 7"),
+        ("other", "is not an undo file of migrate: version 7"),
         ("nowhere", "no undo file"),
     ):
         assert main.main(["migrate", "--undo", name]) == 2

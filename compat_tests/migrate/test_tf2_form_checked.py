@@ -96,7 +96,7 @@ def test_what_cannot_make_a_step_is_not_kept(
     [
         (["--check-run", "train.py"], "--check-run is not for --form bridge"),
         (["train.py", "--seed", "1"], "which only --check-run and --verify need"),
-        ([], "give a program"),
+        ([], "name the program, or the folder"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(

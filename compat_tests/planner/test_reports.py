@@ -139,8 +139,8 @@ def test_a_machine_is_calibrated_without_a_program(
 @pytest.mark.parametrize(
     "arguments, problem",
     [
-        ([], "give a program or --spec"),
-        (["--calibrate"], "give a program or --spec"),
+        ([], "name the program to plan for, or give its --spec"),
+        (["--calibrate"], "name the program to plan for, or give its --spec"),
         (["no_such_program.py"], "there is no program"),
         (["--spec", "m:s"], "--spec needs --batch_size"),
         (["--spec", "m:s", "--batch_size", "8", "--sample", "1"], "--sample needs a program"),

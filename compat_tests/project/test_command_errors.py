@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from compat_tests.support import odd_sources
-from estimator_bridge import cli, errors
-from estimator_bridge.cli import completion, doctor, main
-from estimator_bridge.run import install
+from estimator_bridge import audit, cli, errors
+from estimator_bridge.cli import completion, doctor, failures, main
+from estimator_bridge.migrate import packages
+from estimator_bridge.run import install, program_lines
 
 READERS = (
     ["audit"],
@@ -101,16 +102,84 @@ def test_missing_places_are_named(
         assert any(str(place) in output.err for place in places), (call, output)
 
 
-def test_what_a_module_of_a_spec_raises_is_told(
+PROGRAM_ERRORS = {
+    "an exception": (b"x = 1\nraise KeyError('colour')\n", "spec.py, line 2: KeyError: 'colour'"),
+    "two lines": (b"raise ValueError('one\\ntwo')\n", "spec.py, line 1: ValueError: one two"),
+    "syntax": (b"x = 1\ny = (\n", "spec.py, line 2: SyntaxError: '(' was never closed"),
+    "a missing module": (
+        b"\nimport none_such\n",
+        "spec.py, line 2: ModuleNotFoundError: No module named 'none_such'",
+    ),
+    "a missing name": (b"from os import none_such\n", "spec.py, line 1: ImportError: cannot"),
+    "an encoding": (b"x = '\xe9'\n", "spec.py, line 1: SyntaxError: (unicode error)"),
+    "a module beside it": (
+        b"import beside_spec\nbeside_spec.fail()\n",
+        "beside_spec.py, line 3: OSError: no colour",
+    ),
+}
+"""Programs that fail, and how the line begins that says so."""
+
+
+@pytest.mark.parametrize("name", PROGRAM_ERRORS)
+def test_what_a_program_raises_is_told(
+    name: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of the user's program is a line with the error, its file and its line.
+
+    So it is in every command that imports or runs a program, whatever goes wrong in it.
+    """
+    program = tmp_path / "spec.py"
+    (tmp_path / "beside_spec.py").write_text("\ndef fail():\n    raise OSError('no colour')\n")
+    program.write_bytes(PROGRAM_ERRORS[name][0])
+    where = str(tmp_path / PROGRAM_ERRORS[name][1])
+    spec = f"{program}:x"
+    for call in (
+        ["audit", "--spec", spec],
+        ["audit", "--run", str(program)],
+        ["plan", str(program)],
+        ["plan", "--spec", spec, "--batch_size", "8"],
+        ["inspect", "--spec", spec, "nowhere"],
+        ["convert", "--spec", spec, "nowhere", "new"],
+    ):
+        assert run(*call) == 2, call
+        (line,) = (each for each in capsys.readouterr().err.splitlines() if str(tmp_path) in each)
+        assert line.startswith(f"estimator-bridge: {where}"), call
+        sys.modules.pop("beside_spec", None)
+
+
+def test_a_module_of_a_spec_may_be_missing_or_exit(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An error of the user's module is a line with the error, its file and its line."""
+    """A missing module is told from a module that lacks another one, and from one that exits."""
     program = tmp_path / "spec.py"
-    program.write_text("x = 1\nraise KeyError('colour')\n")
-    for call in (["audit", "--spec", f"{program}:x"], ["audit", "--run", str(program)]):
-        assert run(*call) == 2
-        stderr = capsys.readouterr().err
-        assert f"estimator-bridge: {program}, line 2: KeyError: 'colour'" in stderr
+    assert run("audit", "--spec", "no_such_module:x") == 2
+    assert "estimator-bridge: --spec: No module named 'no_such_module'" in capsys.readouterr().err
+    program.write_text("import sys\nsys.exit('no flags')\n")
+    assert run("audit", "--spec", f"{program}:x") == 2
+    assert f"--spec: {program} exits with 'no flags' when" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("read", [["audit"], ["migrate", "--check"], ["audit", "--run"]])
+def test_a_defect_of_a_command_is_none_of_the_program(
+    read: list[str],
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where no code of the program runs, an unexpected error is called one of the command."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by chance")
+
+    # The test is no code of a package, and would pass for a program's.
+    monkeypatch.setattr(program_lines, "is_of_program", lambda name: name.endswith("job.py"))
+    monkeypatch.setattr(audit, "audit_run", fail)
+    monkeypatch.setattr(audit, "audit_script", fail if read == ["audit"] else lambda *_: None)
+    monkeypatch.setattr(packages, "read", fail)
+    program = tmp_path / "job.py"
+    program.write_text("x = 1\n")
+    assert run(*read, str(program)) == 2
+    assert "internal error: ZeroDivisionError: by chance" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -164,7 +233,7 @@ def test_any_error_is_a_line(
     stderr = capsys.readouterr().err
     assert line in stderr
     assert stderr.count("\n") == 1
-    monkeypatch.setenv(main.TRACEBACK, "1")
+    monkeypatch.setenv(failures.TRACEBACK, "1")
     assert run("doctor") == 2
     assert ("Traceback" in capsys.readouterr().err) == (what != "an error of ours")
 

@@ -27,10 +27,12 @@ from estimator_bridge.verify.watch.report import WatchReport
 from tf2_engine import errors as engine_errors
 from tf2_engine import log, plain_text
 
-NAME = "".join(name for name in NAMES if name.isascii() or "\u202e" in name) + "\x00\x1b[2Jn"
+FORGED = "FORGED LINE"
+NAME = "".join(name for name in NAMES if name.isascii() or "\u202e" in name)
+NAME += f"\x00\x1b[2Jn\n{FORGED}\r\n{FORGED}\u2028{FORGED} n"
 """The name of everything, where the place allows it."""
 FILE = NAME.translate({0: None, ord("/"): None})
-"""The name of files."""
+"""The name of files, which may hold line breaks, too."""
 PROGRAM = """
 import tensorflow as tf
 t = tf.compat.v1.estimator.tpu.experimental.EmbeddingConfigSpec(
@@ -48,7 +50,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     checkpoint = str(folder / "model.ckpt-1")
     write_checkpoint(checkpoint)
     program = folder / f"{FILE}.py"
-    text = PROGRAM.format(name=NAME.translate({0: None, 10: None, 13: None}))
+    text = PROGRAM.format(name=NAME.translate({0: None, 10: "\\n", 13: "\\r"}))
     program.write_text(text, encoding="utf-8", errors="surrogatepass")
     quiet = folder / f"{FILE}-quiet.py"
     quiet.write_text("import sys\n")
@@ -196,6 +198,8 @@ def assert_plain(text: str, where: str) -> None:
     hidden = sorted({one for one in text if one != "\n" and not one.isprintable()})
     # The tabs of a traceback or of a table are no names.
     assert not hidden, f"{where} prints {hidden} in {text[:2000]!r}"
+    forged = [line for line in text.split("\n") if line.strip().startswith(FORGED)]
+    assert not forged, f"{where} prints a line that a name forges in {text[:2000]!r}"
 
 
 def test_wrong_arguments_are_plain(capfd: pytest.CaptureFixture[str]) -> None:
@@ -222,9 +226,9 @@ def test_errors_are_plain() -> None:
     }
     assert len(classes) > 20
     for kind in classes - {errors.UnsupportedImport}:
-        assert str(kind(f"{NAME} is\nunknown")) == plain_text.plain(
-            f"{NAME} is\nunknown", lines=True
-        ), kind
+        assert str(kind(f"{NAME} is\nunknown")) == plain_text.plain(f"{NAME} is\nunknown"), kind
+        lines = str(kind(plain_text.Lines("Two lines:", NAME)))
+        assert lines == f"Two lines:\n{plain_text.plain(NAME)}", kind
     assert_plain(str(errors.UnsupportedImport(NAME, name=NAME)), "UnsupportedImport")
 
 
@@ -236,7 +240,7 @@ def test_logs_are_plain(logger: Any, caplog: pytest.LogCaptureFixture) -> None:
         logger.info("100 %")
 
     first, second = caplog.records
-    assert first.getMessage() == f"table {plain_text.plain(NAME, lines=True)} of 3"
+    assert first.getMessage() == f"table {plain_text.plain(NAME)} of 3"
     assert second.getMessage() == "100 %"
     assert pathlib.Path(first.pathname) == pathlib.Path(__file__)
     assert first.funcName == "test_logs_are_plain"
@@ -246,17 +250,19 @@ def test_a_watch_report_is_plain() -> None:
     """What `verify --watch` writes as JSON is plain too."""
     report = WatchReport(None, 1, [], [f"{NAME} is not checked"], NAME)
     written = output.as_json(report.as_dict(), indent=1)
-    assert all(text.isprintable() for text in texts(written))
+    assert all(text.replace("\n", "").isprintable() for text in texts(written))
+    assert_plain(str(report), "a watch report")
 
 
 def test_a_diff_can_be_applied(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A diff that is piped keeps the source as it is; a terminal shows it as plain text."""
-    output.show_source([f"+\t{NAME}\n"])
-    assert capsys.readouterr().out == f"+\t{NAME}\n"
+    line = f"+\t{NAME.replace(chr(10), '')}\n"
+    output.show_source([line])
+    assert capsys.readouterr().out == line
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    output.show_source([f"+\t{NAME}\n"])
+    output.show_source([line])
     assert_plain(capsys.readouterr().out, "a diff")
 
 

@@ -261,10 +261,10 @@ def test_text_and_json_tell_the_same(tmp_path: pathlib.Path, capsys: Any) -> Non
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ([], "give a script, --spec or --model_dir"),
+        ([], "name a program to audit, or give --spec or --model_dir"),
         (["nowhere.py"], "no program 'nowhere.py'"),
         (["--run", "--model_dir", "here"], "--run needs a script"),
-        (["broken.py"], "is no Python 3"),
+        (["broken.py"], "Python 3 cannot read"),
     ],
 )
 def test_a_missing_or_broken_subject_is_an_error(

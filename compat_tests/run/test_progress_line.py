@@ -32,6 +32,27 @@ def test_where_no_line_can_be_rewritten_there_is_none(
     assert capsys.readouterr().err == ""
 
 
+def test_a_log_has_a_line_each_30_seconds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log shows that a job is alive, over its phases, and how long the present one takes."""
+    now = iter([0.0, 1.0, 25.0, 35.0, 36.0, 64.0, 65.0, 66.0, 120.0])
+    line = ProgressLine(describe, clock=lambda: next(now))
+    for done in (0, 1, 6, 7):
+        line("reading", done, 10)
+    for done in (0, 0, 1, 2):
+        line("writing", done, 4)
+    assert capsys.readouterr().err.splitlines() == [
+        "estimator-bridge: reading 6/10, 8 s left",
+        "estimator-bridge: writing 0/4",
+        "estimator-bridge: writing 2/4, 1 min 48 s left",
+    ]
+    monkeypatch.setattr("estimator_bridge.progress_line._SECONDS_OF_LOG", 0.05)
+    with working("compiling", 90.0):
+        time.sleep(0.3)
+    assert re.search("^estimator-bridge: compiling, since 1 s$", capsys.readouterr().err, re.M)
+
+
 @pytest.mark.parametrize("columns", [20, 200])
 def test_a_line_fits_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -71,22 +92,23 @@ def test_a_phase_of_more_than_two_seconds_says_how_long_it_takes(
     """The estimate is of the pace of the phase; a short phase, and its end, have none."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    now = iter([0.0, 1.0, 30.0, 50.0, 100.0, 100.0, 103.0])
+    now = iter([0.0, 0.0, 20.0, 30.0, 50.0, 100.0, 100.0, 103.0, 106.0])
     line = ProgressLine(describe, clock=lambda: next(now))
     for done in (0, 1, 3, 5, 10):
         line("reading", done, 10)
-    for done in (2, 3):  # of a phase that begins where another run of it ended
+    for done in (2, 3, 5):  # of a phase that begins where another run of it ended
         line("writing", done, 100)
 
     lines = capsys.readouterr().err.replace("\n", "\r").split("\r")
     assert [line.strip() for line in lines if line] == [
         "estimator-bridge: reading 0/10",
         "estimator-bridge: reading 1/10",
-        "estimator-bridge: reading 3/10, 1 min 10 s left",
-        "estimator-bridge: reading 5/10, 50 s left",
+        "estimator-bridge: reading 3/10, 35 s left",  # not of the 20 s before the first
+        "estimator-bridge: reading 5/10, 38 s left",
         "estimator-bridge: reading 10/10",
         "estimator-bridge: writing 2/100",
-        "estimator-bridge: writing 3/100, 4 min 51 s left",
+        "estimator-bridge: writing 3/100",
+        "estimator-bridge: writing 5/100, 2 min 22 s left",
     ]
 
 
@@ -96,7 +118,7 @@ def test_what_is_short_is_not_shown(
     """With `after` a phase is shown only once it takes that long; a shorter one not at all."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    now = iter([0.0, 1.0, 2.5, 10.0, 10.5])
+    now = iter([0.0, 0.0, 1.0, 2.5, 10.0, 10.5])
     line = ProgressLine(describe, clock=lambda: next(now), after=2.0)
     for done in (0, 1, 5):
         line("reading", done, 10)

@@ -22,9 +22,11 @@ from compat_tests.programs import clicks, jobs
 from compat_tests.run.test_run import PROGRAM
 from compat_tests.support.paths import EXAMPLES
 from estimator_bridge import estimator
-from estimator_bridge.cli import main
+from estimator_bridge.cli import main, verify_checks
 from estimator_bridge.legacy import parameters
 from estimator_bridge.verify import api
+
+BRIDGE = ("--a", "bridge", "--b", "bridge")
 
 TRAIN = PROGRAM.replace("job.train(input_fn, steps=2)", "job.train(input_fn, steps=3)")
 
@@ -220,20 +222,52 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["no/such.py"], "there is no program 'no/such.py'."),
-        (["--against", "no/such.py", __file__], "there is no program 'no/such.py'."),
+        (["no/such.py"], "no/such.py: there is no such program."),
+        (["--against", "no/such.py", __file__], "--against no/such.py: there is no such program."),
         ([__file__, "--against", __file__], "--against comes before the program"),
         (["--keep", "/", __file__], "--keep /: it exists already."),
-        (["--steps", "0", __file__], "--steps 0 and --every None must be positive."),
+        (["--steps", "0", __file__], "--steps 0: must be 1 or more."),
+        (["--every", "-2", __file__], "--every -2: must be 1 or more."),
+        (["--search", "-1", __file__], "--search -1: must be a number of seconds, 0 or more."),
         (["--against", __file__, "--against-checkpoint", "c", __file__], "side B is either"),
+        (["--examples", "no/such", __file__], "--examples no/such: there is no such file."),
+        (
+            ["--begin-from", "no/such", __file__],
+            "--begin-from no/such: there is no such checkpoint",
+        ),
+        (["--begin-from", "/", __file__], "--begin-from /: the folder has no file `checkpoint`"),
+        (["--against-checkpoint", "x", __file__], "--against-checkpoint x: there is no such"),
+        (["--python-a", "no/such", __file__], "--python-a no/such: there is no such program"),
+        ([*BRIDGE, "--python-b", "no/such", __file__], "--python-b no/such: there is no such"),
+        ([*BRIDGE, "--python-b", "true", __file__], "--python-b true: no side can run in it"),
+        (
+            [*BRIDGE, "--watch", "--python-b", "no/such", __file__],
+            "--python-b no/such: there is no such",
+        ),
     ],
 )
 def test_wrong_options_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A wrong path, or options that exclude each other, give one line and status 2."""
+    """Wrong paths, numbers and interpreters, and options that do not go together, give one line.
+
+    No side runs before, and the status is 2.
+    """
     assert main.main(["verify", *arguments]) == 2
-    assert message in capsys.readouterr().err
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_side_of_stock_needs_stock(
+    side: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An interpreter without stock's estimator is found out before anything runs."""
+    monkeypatch.setattr(verify_checks, "_PROBE", "print('[[2, 21], false]')")
+    assert main.main(["verify", *BRIDGE, f"--{side}", "stock", __file__]) == 2
+    expected = f"--{side} stock: {sys.executable} has TensorFlow 2.21, and no stock estimator. Let"
+    assert expected in capsys.readouterr().err
 
 
 def receiver() -> estimator.export.ServingInputReceiver:

@@ -38,6 +38,9 @@ def raises(error: BaseException) -> Any:
 
 
 # What comes of the comparison, the exit status, `equal` and `status` in JSON, and what is said.
+BRIDGE = ("--a", "bridge")
+"""Options of a comparison that every TensorFlow can make."""
+
 STATUSES: dict[str, tuple[Outcome, int, bool | None, str, str]] = {
     "equal": (result_of, 0, True, "equal", "EQUAL to the bit"),
     "different": (
@@ -73,7 +76,7 @@ STATUSES: dict[str, tuple[Outcome, int, bool | None, str, str]] = {
         2,
         None,
         "unknown",
-        "estimator-bridge: internal error: ZeroDivisionError: by chance",
+        "estimator-bridge: verify: internal error: ZeroDivisionError: by chance",
     ),
 }
 
@@ -89,7 +92,7 @@ def test_each_verdict_has_a_status(
     outcome, status, equal, word, message = STATUSES[name]
     monkeypatch.setattr(procedure, "side_by_side", lambda record, directory, *_: outcome(directory))
     report = tmp_path / "report.json"
-    assert main.main(["verify", "--json", str(report), __file__]) == status
+    assert main.main(["verify", *BRIDGE, "--json", str(report), __file__]) == status
     printed = capsys.readouterr()
     assert message in printed.out + printed.err
     result = json.loads(report.read_text())
@@ -104,7 +107,7 @@ def test_an_output_that_cannot_be_written_is_found_before_the_run(
 ) -> None:
     """A path in a missing folder, or that of a folder, gives status 2 at once, and no file."""
     for path in (tmp_path / "missing" / "report", tmp_path):
-        assert main.main(["verify", option, str(path), __file__]) == 2
+        assert main.main(["verify", *BRIDGE, option, str(path), __file__]) == 2
         assert f"{option} {path}: it cannot be written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -122,7 +125,7 @@ def test_an_output_that_was_there_stays_until_there_is_another(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(procedure, "side_by_side", look)
-    status = main.main(["verify", "--json", str(kept), "--html", str(new), __file__])
+    status = main.main(["verify", *BRIDGE, "--json", str(kept), "--html", str(new), __file__])
     assert status == main.INTERRUPTED
     assert kept.read_text() == "before"
     assert not new.exists()
@@ -143,7 +146,7 @@ def test_a_closed_terminal_is_no_difference(
     report = tmp_path / "report.json"
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Closed())
-        assert main.main(["verify", "--json", str(report), __file__]) == 2
+        assert main.main(["verify", *BRIDGE, "--json", str(report), __file__]) == 2
     assert json.loads(report.read_text())["equal"] is True
     assert "the result cannot be written: closed" in capsys.readouterr().err
 

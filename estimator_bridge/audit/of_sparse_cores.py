@@ -13,6 +13,7 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS
 from estimator_bridge.settings.legacy_spec import Note
 from estimator_bridge.settings.row import SPARSE_CORE_OUTCOMES
+from tf2_engine import plain_text
 from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
 from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
 from tf2_engine.types import Object
@@ -208,7 +209,7 @@ def _effect_lines(effects: Sequence[Effect]) -> Iterator[str]:
         (4, f"{effects[0].effect}{way_out}"),
     ):
         yield from textwrap.wrap(
-            text,
+            plain_text.plain(text),
             96,
             initial_indent=" " * indent,
             subsequent_indent=" " * (indent + 2),

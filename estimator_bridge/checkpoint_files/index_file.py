@@ -38,6 +38,12 @@ def read(path: str) -> dict[bytes, bytes]:
                 f"{path}: it is not a regular file. Use another checkpoint."
             )
         data = pathlib.Path(path).read_bytes()
+    except FileNotFoundError as error:
+        raise errors.UnreadableCheckpoint(
+            f"{path.removesuffix('.index')}: there is no such checkpoint, as its index is missing "
+            f"({path}: {error.strerror}). Give the path of a checkpoint without "
+            ".index, or a directory that has one."
+        ) from error
     except OSError as error:
         raise errors.UnreadableCheckpoint(f"{path}: {error.strerror}.") from error
     try:

@@ -46,6 +46,12 @@ class StoredTensor:
         return sum(piece.size for piece in self.slices)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the slices make it up: those of one part of a variable may be stored alone."""
+        sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
+        return sum(sizes) == math.prod(self.shape)
+
+    @property
     def row_size(self) -> int:
         """The bytes of a row, that is, of one index of the first dimension."""
         return math.prod(self.shape[1:]) * int(self.dtype.size)

@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the findings."""
     if not (options.script or options.spec or options.model_dir):
-        raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
+        raise errors.InvalidInput("audit: name a program to audit, or give --spec or --model_dir.")
     if options.script and not os.path.isfile(options.script):
         raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
@@ -57,7 +57,8 @@ def execute(options: argparse.Namespace) -> None:
     if options.json:
         output.show_json([audit.as_dict() for audit in audits])
     else:
-        output.show("\n\n".join("\n".join(audit.lines()) for audit in audits))
+        for number, audit in enumerate(audits):
+            output.show(*[""] * bool(number), *audit.lines())
 
 
 def _audits(options: argparse.Namespace) -> Iterator[Audit]:
@@ -73,7 +74,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
             with progress_line.working(f"reading {options.script}", expected=5.0):
                 of_script = audit.audit_script(options.script, of_source)
         except (SyntaxError, ValueError) as error:
-            raise errors.InvalidInput(f"{options.script} is no Python 3: {error}.") from error
+            raise errors.not_python(options.script, error) from error
         yield of_script
     if options.run:
         running = progress_line.working(f"running {options.script}", expected=10.0)

@@ -63,15 +63,25 @@ def load(text: str, tf1: bool | None = None) -> Object:
         raise errors.InvalidInput(f"--spec must be module:attribute or file.py:name, got {text!r}.")
     reading = progress_line.working(f"importing {where}", expected=5.0)
     with program_arguments.failures_of(where), reading, _names(where, tf1):
-        names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
-        if name not in names:
-            raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
-        spec = names[name]
-        if callable(spec) and not hasattr(spec, "table_to_config_dict"):
-            spec = spec()
+        try:
+            spec = _spec_of(where, name)
+        except SystemExit as ended:
+            raise errors.InvalidInput(
+                f"--spec: {where} exits with {ended.code!r} when it is imported. Let the module "
+                'train under `if __name__ == "__main__":` alone.'
+            ) from ended
     if not hasattr(spec, "table_to_config_dict") or not hasattr(spec, "feature_columns"):
-        raise errors.InvalidInput(f"--spec: {text} is no EmbeddingConfigSpec, but {spec!r}.")
+        raise errors.InvalidInput(f"--spec: {text} is not an EmbeddingConfigSpec, but {spec!r}.")
     return spec
+
+
+def _spec_of(where: str, name: str) -> Object:
+    names = _names_of_file(where) if where.endswith(".py") else _names_of_module(where)
+    if name not in names:
+        raise errors.InvalidInput(f"--spec: {where} has no {name!r}.")
+    spec = names[name]
+    is_function = callable(spec) and not hasattr(spec, "table_to_config_dict")
+    return spec() if is_function else spec
 
 
 def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
@@ -129,4 +139,7 @@ def _names_of_module(module: str) -> Mapping[str, Object]:
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
-        raise errors.InvalidInput(f"--spec: {error}.") from error
+        # Or the module is there, and imports one that is not.
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise errors.InvalidInput(f"--spec: {error}.") from error
+        raise

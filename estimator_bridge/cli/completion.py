@@ -43,7 +43,7 @@ def execute(options: argparse.Namespace) -> None:
     # Imported when it is asked for: that module imports every command.
     from estimator_bridge.cli import main
 
-    output.show(script(main.parsers()[1]).rstrip("\n"))
+    output.show(*script(main.parsers()[1]).splitlines())
 
 
 def script(parsers: dict[str, argparse.ArgumentParser]) -> str:

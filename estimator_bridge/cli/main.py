@@ -5,23 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
-import os
 import pkgutil
-import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
 import estimator_bridge
-from estimator_bridge import cli, errors, quiet_start
-from estimator_bridge.cli import output, server_memory, termination
+from estimator_bridge import cli, quiet_start
+from estimator_bridge.cli import failures, output, server_memory, termination
 from tf2_engine import plain_text
 
 FAILED = 2
 """The exit status of a command that could not do what was asked, wrong arguments included."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
-TRACEBACK = "ESTIMATOR_BRIDGE_TRACEBACK"
-"""The environment variable that shows where an internal error comes from."""
 _HANDLE_SIGNALS = ("run", "serve")
 """The commands that are a program: a signal is the program's."""
 
@@ -82,36 +78,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.close_stdout()
         return FAILED
     except Exception as error:
-        if os.environ.get(TRACEBACK) and not isinstance(error, errors.EngineError):
-            output.note(traceback.format_exc())
-        output.tell(_cause(options.command, error))
+        output.tell(failures.cause_of(options.command, error))
         return FAILED
-
-
-_EXTRAS = {"libcst": "[migrate]", "tf_slim": "[slim]"}
-_PACKAGES = (
-    *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
-    *("tensorflow", "tf_keras", *_EXTRAS),
-)
-"""What an installation brings along: without its requirements a command may lack it."""
-
-
-def _cause(command: str, error: Exception) -> str:
-    """Returns the cause of an error, and the way out, in words."""
-    if isinstance(error, errors.EngineError):
-        return str(error)
-    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if name in _PACKAGES:
-        wanted = f"estimator-bridge{_EXTRAS.get(name, '')}"
-        return f"{command} needs {name}, which is not installed. Type: pip install '{wanted}'"
-    if isinstance(error, OSError) and error.strerror:
-        where = " ".join(str(name) for name in (error.filename, error.filename2) if name)
-        return f"{command}: {where + ': ' if where else ''}{error.strerror}."
-    if isinstance(error, RecursionError):
-        return f"{command}: the source is nested too deeply to be read. Split its expressions."
-    if isinstance(error, MemoryError):
-        return f"{command}: the memory is not enough, or the source is nested too deeply."
-    return (
-        f"{command}: internal error: {type(error).__name__}: {error}. This is a defect of the "
-        f"command: please report it, with what it prints with {TRACEBACK}=1."
-    )

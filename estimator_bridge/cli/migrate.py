@@ -157,7 +157,7 @@ def _print_diff(sources: list[SourceFile], results: dict[str, Rewritten]) -> Non
 
 def _program(options: argparse.Namespace) -> pathlib.Path:
     if options.script is None:
-        raise errors.InvalidInput("migrate: give a program.")
+        raise errors.InvalidInput("migrate: name the program, or the folder, to migrate.")
     path = pathlib.Path(options.script)
     if not path.is_file() and not path.is_dir():
         raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")

@@ -1,7 +1,8 @@
 """Prints for commands: results on stdout, all else on stderr, without control characters.
 
-Names of tables, variables and files come from checkpoints and programs of others; every command
-prints through here. No command of its own.
+Names of tables, variables and files come from checkpoints and programs of others, and may hold line
+breaks, too: every command prints through here, and what is printed as one line is one line. No
+command of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PREFIX = "estimator-bridge: "
 def show(*lines: object) -> None:
     """Prints lines of the result."""
     for line in lines:
-        print(plain_text.plain(line, lines=True), flush=True)
+        print(plain_text.plain(line), flush=True)
 
 
 def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool = False) -> None:
@@ -47,13 +48,26 @@ def write_json(path: str, value: Mapping[str, Object] | Sequence[Object]) -> Non
 def tell(sentence: object) -> None:
     """Says on stderr what is not the result: what is done, or what is wrong."""
     progress_line.end_line()
-    print(f"{PREFIX}{plain_text.plain(sentence, lines=True)}", file=sys.stderr)
+    print(f"{PREFIX}{plain_text.plain(sentence)}", file=sys.stderr)
 
 
 def note(*lines: object) -> None:
     """Prints lines on stderr as they are, for a result that has stdout to itself."""
     for line in lines:
-        print(plain_text.plain(line, lines=True), file=sys.stderr)
+        print(plain_text.plain(line), file=sys.stderr)
+
+
+def why_unwritable(path: str) -> str | None:
+    """Returns why a file could not be written, or None; what it holds stays."""
+    exists = os.path.exists(path)
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        return error.strerror
+    if not exists:
+        os.remove(path)
+    return None
 
 
 def close_stdout() -> None:

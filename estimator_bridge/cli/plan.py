@@ -71,6 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     """Prints the plan."""
     _check(options)
+    _check_outputs(options)
     from estimator_bridge.planner import calibration_files, capacity, chart, report
     from estimator_bridge.planner.of_program import Assumed
     from estimator_bridge.planner.step_time import Machine
@@ -116,11 +117,24 @@ def _calibrate(path: str | None) -> Coefficients:
     return coefficients
 
 
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Raises InvalidInput for a file that could not be written, before a program runs."""
+    for option in ("chart", *["calibration"] * options.calibrate):
+        path = getattr(options, option)
+        reason = path and output.why_unwritable(path)
+        if reason:
+            raise errors.InvalidInput(f"plan: --{option} {path}: it cannot be written: {reason}.")
+
+
 def _check(options: argparse.Namespace) -> None:
     if options.calibrate and options.calibration and not (options.script or options.spec):
         return
-    if bool(options.script) == bool(options.spec):
-        raise errors.InvalidInput("plan: give a program or --spec, and not both.")
+    if not (options.script or options.spec):
+        raise errors.InvalidInput("plan: name the program to plan for, or give its --spec.")
+    if options.script and options.spec:
+        raise errors.InvalidInput(
+            f"plan: --spec {options.spec} and the program {options.script!r}: give one of them."
+        )
     if options.script and not os.path.isfile(options.script):
         raise errors.InvalidInput(f"plan: there is no program {options.script!r}.")
     if options.spec and not options.batch_size:
@@ -142,7 +156,8 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             assumed=assumed,
         )
     program = AuditedProgram(options.script, options.arguments, options.tf1, output.tell)
-    with progress_line.working(f"running {options.script}", expected=10.0):
+    running = progress_line.working(f"running {options.script}", expected=10.0)
+    with program_arguments.failures_of(options.script), running:
         return of_program.job_of_program(
             program,
             workers=options.workers,

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> 
 def positive(text: str) -> int:
     """Returns the number that an argument is; it is the `type` of arguments that count."""
     if not text.strip().isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
 
 
@@ -40,21 +40,23 @@ def positive(text: str) -> int:
 def failures_of(path: str) -> Iterator[None]:
     """Makes an error of a user's program or module an InvalidInput that says where it comes from.
 
+    An error that comes up where no code of a program runs is a defect of the command, and stays as
+    it is.
+
     Args:
-        path: its file, or a name for it.
+        path: its file, or the name of a module, which may be one of an installed package.
     """
+    from estimator_bridge.run import program_lines
+
     try:
         yield
     except errors.EngineError:
         raise
     except Exception as error:
-        lines = [
-            f"line {frame.lineno}"
-            for frame in traceback.extract_tb(error.__traceback__)
-            if os.path.abspath(frame.filename) == os.path.abspath(path)
-        ]
-        where = ", ".join([path, *lines[-1:]])
-        raise errors.InvalidInput(f"{where}: {type(error).__name__}: {error}") from error
+        where = program_lines.line_of_error(error)
+        if where is None and os.path.exists(path):
+            raise
+        raise errors.InvalidInput(f"{where or path}: {program_lines.described(error)}") from error
 
 
 def tell_failure(path: str) -> None:
@@ -64,7 +66,7 @@ def tell_failure(path: str) -> None:
     while of_program is not None and not _is_in(of_program, path):
         of_program = of_program.tb_next
     lines = traceback.format_exception(kind, error, of_program)
-    output.note("".join(lines).rstrip("\n"))
+    output.note(*"".join(lines).splitlines())
 
 
 def _is_in(trace: TracebackType, path: str) -> bool:

@@ -9,11 +9,11 @@ import pathlib
 import shutil
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from estimator_bridge.cli import output, program_arguments, verify_watch
+from estimator_bridge.cli import failures, output, program_arguments, verify_checks, verify_watch
+from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             parser.add_argument(option, action="store_true", help=text)
         else:
             parser.add_argument(option, metavar=metavar, help=text)
+    seconds = (
+        "search for the causes of a difference for so many seconds, and say what was not tried "
+        f"({SECONDS:g}; 0 leaves the search out)"
+    )
+    parser.add_argument("--search", type=float, default=SECONDS, metavar="SECONDS", help=seconds)
     program_arguments.configure(parser, "the program of a side")
     parser.add_argument("script", help="the program")
     arguments_help = "the program's own arguments, as they are"
@@ -89,55 +94,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
-    from estimator_bridge import errors
     from estimator_bridge.verify.findings import Status
 
-    refusals = _refusals(options), verify_watch.refusals(options), _unwritable(options)
-    error = next(itertools.chain(*refusals), None)
+    refusals = verify_watch.refusals(options), verify_checks.refusals(options)
+    error: object = next(itertools.chain(*refusals), None)
     if error is None:
         try:
             return verify_watch.watch(options) if options.watch else _compare(options)
-        except errors.EngineError as raised:
-            error = str(raised)
         except Exception as raised:
             # Python's own status is 1, which means that the sides differ.
-            traceback.print_exc()
-            error = f"internal error: {type(raised).__name__}: {raised}"
-        _write_error(options, error)
+            error = failures.cause_of("verify", raised)
+        _write_error(options, str(error))
     output.tell(error)
     return int(Status.UNKNOWN)
-
-
-def _refusals(options: argparse.Namespace) -> Iterator[str]:
-    for program in (options.script, options.against):
-        if program is not None and not os.path.isfile(program):
-            yield f"there is no program {program!r}."
-    if options.against and options.against_checkpoint:
-        yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
-    for option in ("--against", "--against-checkpoint"):
-        if option in options.arguments:
-            yield f"{option} comes before the program: what is after it is the program's own."
-    if options.keep and os.path.exists(options.keep):
-        yield f"--keep {options.keep}: it exists already."
-    if options.steps < 1 or (options.every is not None and options.every < 1):
-        yield f"--steps {options.steps} and --every {options.every} must be positive."
-
-
-def _unwritable(options: argparse.Namespace) -> Iterator[str]:
-    """Yields why an output could not be written: before the run, which takes its time."""
-    for option in ("json", "html"):
-        path = getattr(options, option)
-        if path is None:
-            continue
-        exists = os.path.exists(path)
-        try:
-            with open(path, "ab"):
-                pass
-        except OSError as error:
-            yield f"--{option} {path}: it cannot be written: {error.strerror}."
-        else:
-            if not exists:
-                os.remove(path)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -152,7 +121,9 @@ def _compare(options: argparse.Namespace) -> int:
         A: SideProgram(options.a, options.script, options.python_a, options.tf1),
         B: SideProgram(options.b, script_b, options.python_b, options.tf1),
     }
-    progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
+    progress = ProgressLine(
+        lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
+    )
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
     how = procedure.ComparisonOptions(
         begin_from=options.begin_from and os.path.abspath(options.begin_from),
@@ -162,6 +133,7 @@ def _compare(options: argparse.Namespace) -> int:
         free_run=options.free_run,
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
+        search=options.search,
     )
     about = provenance(options.script, script_b)
     with _Place(options.keep) as place:

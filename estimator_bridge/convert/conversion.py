@@ -21,6 +21,7 @@ from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget,
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.progress_line import Phase, Progress, no_progress
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 
@@ -211,12 +212,13 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
         gap for gap in gaps if not any(fnmatch.fnmatchcase(gap.name, each) for each in allow)
     ]
     if refused:
-        lines = "\n".join(f"  {name}: {reason}" for name, reason in refused)
-        raise errors.Unmatched(
-            f"No counterpart was found for\n{lines}\nAllow it by name (--allow NAME), which leaves "
-            "it out, gives a missing slot its initial value, and carries as it is what only looks "
-            "like a table; or say what it is with --table or --rename."
+        lines = (f"  {name}: {reason}" for name, reason in refused)
+        way_out = (
+            "Allow it by name (--allow NAME), which leaves it out, gives a missing slot its "
+            "initial value, and carries as it is what only looks like a table; or say what it is "
+            "with --table or --rename."
         )
+        raise errors.Unmatched(plain_text.Lines("No counterpart was found for", *lines, way_out))
 
 
 def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -> None:

@@ -60,7 +60,7 @@ def tf_config() -> TFConfig:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         raise errors.InvalidSpec(
-            f"TF_CONFIG in the environment is no JSON: {error}, got {text!r}."
+            f"TF_CONFIG in the environment is not JSON: {error}, got {text!r}."
         ) from error
     if not isinstance(config, dict):
         raise errors.InvalidSpec(f"TF_CONFIG in the environment must be an object, got {text!r}.")

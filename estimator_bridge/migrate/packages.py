@@ -48,7 +48,7 @@ def read(path: pathlib.Path, name: str) -> SourceFile:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
         return SourceFile(path, name, content.decode(encoding), encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise errors.InvalidInput(f"migrate: {path} is no Python 3: {error}.") from error
+        raise errors.not_python(name, error) from error
 
 
 def files_of(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -50,7 +50,7 @@ def restore(undo: pathlib.Path) -> list[pathlib.Path]:
     """Puts the old contents back, and removes the undo file; returns the restored paths.
 
     Raises:
-        InvalidInput: it is no undo file, or a file has changed since; nothing is restored then.
+        InvalidInput: it is not an undo file, or a file has changed since; nothing is restored then.
     """
     entries = _entries(undo)
     paths = [undo.parent / str(each["path"]) for each in entries]
@@ -99,7 +99,7 @@ def _entries(undo: pathlib.Path) -> list[dict[str, object]]:
         raise errors.InvalidInput(f"migrate: there is no undo file {undo}.") from error
     except (ValueError, TypeError, KeyError) as error:
         raise errors.InvalidInput(
-            f"migrate: {undo} is no undo file of migrate: {error}."
+            f"migrate: {undo} is not an undo file of migrate: {error}."
         ) from error
     return entries
 

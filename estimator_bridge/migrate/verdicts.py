@@ -16,6 +16,7 @@ from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL
 from estimator_bridge.migrate.syntax.modules import ALONE
 from estimator_bridge.migrate.tf2 import sparse_core_rules
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 
@@ -49,7 +50,10 @@ class Verdict:
         yield f"  migrate --form {self.form}: {self.answer}"
         for each in self.reasons:
             yield from textwrap.wrap(
-                f"    {each}", 96, subsequent_indent=" " * 6, break_on_hyphens=False
+                f"    {plain_text.plain(each)}",
+                96,
+                subsequent_indent=" " * 6,
+                break_on_hyphens=False,
             )
 
 

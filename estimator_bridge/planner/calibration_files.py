@@ -41,7 +41,7 @@ def read(path: str) -> Coefficients:
     if not isinstance(values, dict) or values.keys() != fields:
         keys = values.keys() if isinstance(values, dict) else set()
         raise errors.InvalidInput(
-            f"--calibration {path} is no calibration of this version: it lacks "
+            f"--calibration {path} is not a calibration of this version: it lacks "
             f"{sorted(fields - keys)}, and has the unknown {sorted(keys - fields)}. {again}"
         )
     for name, value in values.items():

@@ -9,7 +9,16 @@ from estimator_bridge.planner.advice import advice
 from estimator_bridge.planner.capacity import CapacityPlan
 from estimator_bridge.planner.step_time import StepTime, TaskTime, shown
 from estimator_bridge.readable_sizes import readable
+from tf2_engine import plain_text
 from tf2_engine.types import Object
+
+_GRADIENTS = {
+    "smallest": "for each id or for each activation, whichever takes less",
+    "occurrences": "for each id",
+    "cells": "for each activation",
+    "summed": "summed for each row and core",
+}
+"""The gradients that are sent, by `wire`."""
 
 MODEL = (
     "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
@@ -123,7 +132,7 @@ def lines(plan: CapacityPlan) -> Iterator[str]:
         yield "What to change"
         for sentence in proposed:
             yield from textwrap.wrap(
-                f"- {sentence}", 96, initial_indent="  ", subsequent_indent="    "
+                f"- {plain_text.plain(sentence)}", 96, initial_indent="  ", subsequent_indent="    "
             )
     yield ""
     yield from textwrap.wrap(MODEL, 96)
@@ -138,16 +147,19 @@ def _lines_of_servers(plan: CapacityPlan) -> Iterator[str]:
         f"{readable(fullest.tables)} tables and slots; while restoring a checkpoint with tables in "
         f"one piece {readable(int(fullest.bytes) + fullest.unsliced)}"
     )
-    shares = ", ".join(f"{layout} {share:.2f}" for layout, share in plan.uneven.items())
-    yield f"  bytes of the busiest over the mean: {shares}; the plan is for {plan.options.layout}"
+    shares = ", ".join(f"{share:.2f} ({layout})" for layout, share in plan.uneven.items())
+    yield (
+        "  the busiest sends and gets so many times the bytes of the average one, by layout: "
+        f"{shares}; the plan is for {plan.options.layout}"
+    )
 
 
 def _lines_of_step(plan: CapacityPlan) -> Iterator[str]:
     time = plan.time
     tensors = plan.cores * int(plan.traffic.tensors.sum())
     yield (
-        f"  {plan.bytes / 1e6:,.2f} MB on all links, {tensors} tensors; gradients as "
-        f"{plan.options.wire}"
+        f"  {plan.bytes / 1e6:,.2f} MB on all links, {tensors} tensors; gradients are sent "
+        f"{_GRADIENTS[plan.options.wire]} (--wire {plan.options.wire})"
     )
     busiest = time.servers[time.busiest]
     tasks = {"a worker": time.worker, f"ps {time.busiest}, the busiest": busiest}

@@ -14,6 +14,7 @@ from estimator_bridge.settings import render
 from estimator_bridge.settings.catalogue import ROWS, readers
 from estimator_bridge.settings.detect import Value, notes_of_spec
 from estimator_bridge.settings.legacy_spec import LegacySpec, Note
+from tf2_engine import plain_text
 
 if TYPE_CHECKING:
     from tf2_engine.specs import EngineSpec
@@ -51,10 +52,13 @@ def check(
         refused += [note for note in notes_of_spec(legacy) if note.rule == "clipping_limit"]
     reasons = [*map(_refusal, dict.fromkeys(refused)), *besides]
     if reasons:
-        lines = "\n".join(f"  {reason}" for reason in reasons)
+        lines = (f"  {reason}" for reason in reasons)
+        way_out = (
+            "Change them, or stay with the host driver of tf2_engine and the arithmetic of the "
+            "first generation."
+        )
         raise errors.Untranslatable(
-            f"{target} cannot honour these settings:\n{lines}\nChange them, or stay with the "
-            "host driver of tf2_engine and the arithmetic of the first generation."
+            plain_text.Lines(f"{target} cannot honour these settings:", *lines, way_out)
         )
 
 

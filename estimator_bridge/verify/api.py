@@ -10,6 +10,7 @@ from collections.abc import Callable
 from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Object
 
@@ -38,6 +39,7 @@ def verify(
     own_input: bool = False,
     free_run: bool = False,
     measure: bool = True,
+    search: float = SECONDS,
     examples: str | None = None,
     directory: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
@@ -67,6 +69,8 @@ def verify(
             compared step, so that each step is judged by itself.
         measure: where numbers differ by more than the rounding of tables explains, side A trains
             once more from a perturbed start, and what that moves is allowed too.
+        search: the seconds for which the causes of a difference are searched; what was not tried
+            is among the `notes`.
         examples: a TFRecord file of serialised Examples, for exported signatures that take such;
             None makes them of the batches.
         directory: where recordings go; None is a temporary directory that is removed.
@@ -101,6 +105,8 @@ def verify(
                 **arguments,
             )
             estimator.train(input_fn, steps=steps)
+            if request.sketches:  # of the training alone
+                return
             if eval_input_fn is not None:
                 estimator.evaluate(eval_input_fn, steps=steps)
             if predict_input_fn is not None:
@@ -109,7 +115,7 @@ def verify(
                 exports = f"{request.directory}/exports"
                 estimator.export_saved_model(exports, serving_input_receiver_fn)
 
-    options = ComparisonOptions(begin_from, own_input, measure, examples, free_run)
+    options = ComparisonOptions(begin_from, own_input, measure, examples, free_run, search=search)
     with tempfile.TemporaryDirectory() as temporary:
         result = side_by_side(record, pathlib.Path(directory or temporary), options)
     if html is not None:

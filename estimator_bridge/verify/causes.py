@@ -8,7 +8,8 @@ words of those that are about a setting.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 from estimator_bridge.settings import render
 from estimator_bridge.verify.evidence import Evidence, close
@@ -17,24 +18,30 @@ from estimator_bridge.verify.judge.arithmetic import lookups
 from estimator_bridge.verify.judge.arithmetic.updates import wrong_updates
 from estimator_bridge.verify.judge.reasons.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verify.judge.reasons.model_causes import model_causes
-from estimator_bridge.verify.judge.reasons.update_causes import are_explained, update_causes
+from estimator_bridge.verify.judge.reasons.update_causes import diagnoses
 from estimator_bridge.verify.outcome_causes import of_outcomes, of_sequences
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import SideDescription
 from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.search import Search
 from tf2_engine.types import Object
 
 QUIRKS = "quirks"
 _MAX_NAMES = 5
 
 
-def explain(result: Result) -> list[Cause]:
-    """Returns the recognised causes, the likeliest first."""
+def explain(result: Result, search: Search | None = None) -> list[Cause]:
+    """Returns the recognised causes, the likeliest first.
+
+    Args:
+        search: ends the attempts to find one; None is without end.
+    """
     if result.status != Status.DIFFERENT:
         return []
+    search = search or Search(math.inf)
     causes = [*of_settings(result), *_of_missing(result)]
     if result.evidence is not None and result.first is not None:
-        causes.extend(_of_numbers(result, result.evidence))
+        causes.extend(_of_numbers(result, result.evidence, search))
     causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
@@ -47,7 +54,11 @@ def are_conclusive(result: Result) -> bool:
     evidence = result.evidence
     if evidence is None or not evidence.residuals:
         return False
-    return any(wrong_lookups(evidence)) or are_explained(evidence)
+    if any(wrong_lookups(evidence)):
+        return True
+    # Without an end: the verdict depends on it. It is kept for `explain`.
+    result.diagnoses = list(diagnoses(evidence))
+    return any(diagnosis.explains for diagnosis in result.diagnoses)
 
 
 def of_settings(result: Result) -> Iterator[Cause]:
@@ -118,23 +129,41 @@ def _of_data(result: Result) -> Cause:
         return Cause("data types", f"The batches differ: {'; '.join(result.batches.unlike)}.")
     number = result.batches.first_different
     name = "data"
-    text = f"Batch {number} differs between the sides: the input_fn gives other data each time."
-    advice = "Give it seeds, or let side B replay side A's batches."
+    text = f"The sides read different data, from batch {number} on."
+    advice = (
+        "Either the two programs read their input differently, or an input_fn shuffles or draws "
+        "without a fixed seed, so that every run gets other data. Leave out --own-input to train "
+        "side B on the batches of side A."
+    )
     if result.batches.reordered:
         name = "data order"
         text = f"Both sides read the same batches in another order, from batch {number} on."
-        advice = "Give `shuffle` a seed, or let side B replay side A's batches."
+        advice = (
+            "Give `shuffle` a fixed seed, or leave out --own-input to train side B on the batches "
+            "of side A."
+        )
     return Cause(name, f"{text} {advice}")
 
 
-def _of_numbers(result: Result, evidence: Evidence) -> Iterator[Cause]:
-    tests = [_permuted, _swapped, wrong_lookups, stale_lookups]
+def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[Cause]:
+    def update_causes(evidence: Evidence) -> Iterator[Cause]:
+        known = result.diagnoses
+        return (one.cause for one in (diagnoses(evidence, search) if known is None else known))
+
+    tests: dict[str, Callable[[Evidence], Iterator[Cause]]] = {
+        "rows in another order": _permuted,
+        "swapped slots": _swapped,
+        "other lookups": wrong_lookups,
+        "stale lookups": stale_lookups,
+    }
     role = result.first.role if result.first else None
     if evidence.states and role not in (None, ACTIVATION, recording.LOSS):
         # An update can be judged only of a step, and where activations and gradients agree.
-        tests.extend((update_causes, model_causes, wrong_updates))
-    for test in tests:
-        causes = list(test(evidence))
+        tests["other updates of tables"] = update_causes
+        tests["gradients and variables of the model"] = model_causes
+        tests["wrong updates"] = wrong_updates
+    for what, test in tests.items():
+        causes = list(test(evidence)) if search.allows(what) else []
         yield from causes
         if causes:
             return

@@ -260,6 +260,7 @@ class Findings:
         failures: what failed on one side alone.
         about: with what, where, when and by whom it was compared; see `provenance`.
         undecided: the arrays of which faults cannot be told from rounding, with the reasons.
+        diagnoses: of updates that differ, where they were made for the verdict already; else None.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -280,6 +281,7 @@ class Findings:
     failures: list[str] = dataclasses.field(default_factory=list)
     undecided: list[str] = dataclasses.field(default_factory=list)
     about: dict[str, str] = dataclasses.field(default_factory=dict)
+    diagnoses: Sequence[Object] | None = None
 
     @property
     def first(self) -> Series | None:

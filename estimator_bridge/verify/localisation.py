@@ -18,9 +18,12 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.search import Search
 
 _WITHOUT_OPS = (KERAS, CHECKPOINT)
 """Engines of which no ops are recorded: Keras makes others than a model_fn."""
+
+_WHICH_OP = "which op of the model differs first"
 
 _TO_LOCALISE = ("model", "unknown")
 """The causes that say no more than that the model computes something else."""
@@ -33,8 +36,12 @@ def _is_of_model(result: Result) -> bool:
     return agree and bool(names & {*_TO_LOCALISE})
 
 
-def localise(record: Record, result: Result, request_b: RecordingRequest) -> list[Cause]:
+def localise(
+    record: Record, result: Result, request_b: RecordingRequest, search: Search
+) -> list[Cause]:
     """Returns the causes of a result, with the first op of the model that differs in front.
+
+    Both sides run up to the first step that differs, if there is time for it.
 
     Args:
         request_b: with which side B was recorded. Both sides begin and read as it says.
@@ -50,12 +57,21 @@ def localise(record: Record, result: Result, request_b: RecordingRequest) -> lis
         place = str(directory / role)
         # Side A goes on from its own state, whatever side B does.
         like = request_b if side == B else RecordingRequest(A, place, request_b.begin_from)
+        if not search.allows(_WHICH_OP):
+            return result.causes
         request = dataclasses.replace(
-            like, role=role, directory=place, replayed=request_b.replayed, sketches=True
+            like,
+            role=role,
+            directory=place,
+            replayed=request_b.replayed,
+            sketches=True,
+            steps=first.step - result.steps[0],
+            seconds=search.left,
         )
         try:
             record(request)
         except errors.EngineError:  # It has run before; what it computes is compared already.
+            search.allows(_WHICH_OP)
             return result.causes
         sides.append(Recording(place))
     cause = first_differing_op(sides[0], sides[1], first.step)

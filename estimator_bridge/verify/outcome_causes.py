@@ -20,16 +20,16 @@ _MAX_NAMES = 5
 _OF_KINDS = {
     EVALUATION: (
         "evaluated model",
-        "the model computes something else when it evaluates, or reads other variables.",
+        "The model computes something else when it evaluates, or reads other variables.",
     ),
     PREDICTION: (
         "predictions",
-        "the model computes something else when it predicts, or reads other variables.",
+        "The model computes something else when it predicts, or reads other variables.",
     ),
-    EXPORT: ("export", "the sides export other values than they have trained."),
+    EXPORT: ("export", "The sides export other values than they have trained."),
     SERVED: (
         "served model",
-        "the exported graphs compute something else, where their variables agree.",
+        "The exported graphs compute something else, although their variables agree.",
     ),
 }
 
@@ -53,8 +53,8 @@ def of_outcomes(findings: Findings) -> Iterator[Cause]:
         rest = [one for one in of_kind if one.kind not in explained]
         if rest:
             names = some([one.title for one in rest], _MAX_NAMES)
-            of_any = Cause(cause, f"The training agrees, and {names} does not: {seen}")
-            yield from (kind == SERVED and _of_cut_exports(findings)) or [of_any]
+            text = f"The training agrees, but what follows does not: {names}. {seen}"
+            yield from (kind == SERVED and _of_cut_exports(findings)) or [Cause(cause, text)]
         if of_kind and kind == EXPORT:
             return
 

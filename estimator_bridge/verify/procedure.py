@@ -22,6 +22,7 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.search import SECONDS, Search
 
 _GROSS = 1e-3
 """A difference, relative to the largest of its array, that settings explain if any differs.
@@ -35,7 +36,7 @@ class ComparisonOptions:
     """The options of a comparison.
 
     Attributes:
-        begin_from, own_input, measure, examples, free_run: as for `api.verify`.
+        begin_from, own_input, measure, examples, free_run, search: as for `api.verify`.
         checkpoint: side B; None has it recorded.
         pythons: in which exported models answer, by the role of a side; None is this interpreter.
     """
@@ -47,6 +48,7 @@ class ComparisonOptions:
     free_run: bool = False
     checkpoint: str | None = None
     pythons: Mapping[str, str] | None = None
+    search: float = SECONDS
 
 
 def side_by_side(
@@ -84,9 +86,12 @@ def side_by_side(
         followed, gradients_of = (place_a, place_b) if result.lockstep else (None, None)
         record(RecordingRequest(PERTURBED, place_perturbed, start, place_a, followed, gradients_of))
         result = compare.compare(a, b, Recording(place_perturbed), progress)
-    result.causes = causes.explain(result)
+    progress("looking for causes", 0, 1)
+    search = Search(options.search)
+    result.causes = causes.explain(result, search)
     if options.measure:
-        result.causes = localise(record, result, request_b)
+        result.causes = localise(record, result, request_b, search)
+    result.notes.extend(filter(None, [search.note]))
     return result
 
 

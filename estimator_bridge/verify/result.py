@@ -19,7 +19,7 @@ class Result(Findings):
     """Everything that a comparison found; `equal` is the verdict, and `str` a table."""
 
     def __str__(self) -> str:
-        return "\n".join(text.lines(self))
+        return plain_text.Lines(*text.lines(self))
 
     def as_dict(self) -> dict[str, Object]:
         """Returns the result as docs/verify.md describes `--json`.

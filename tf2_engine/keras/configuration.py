@@ -101,7 +101,7 @@ def _check_keras_optimizers(optimizers: Sequence[Object]) -> None:
     for optimizer in optimizers:
         if not is_keras_optimizer(optimizer):
             raise errors.InvalidSpec(
-                f"`arithmetic`='keras', but {optimizer!r} is no Keras optimizer. Pass one, or "
+                f"`arithmetic`='keras', but {optimizer!r} is not a Keras optimizer. Pass one, or "
                 "leave `arithmetic` out."
             )
 

@@ -33,8 +33,8 @@ class RateByStepBase:
         self.function = plain(function)
         if not callable(self.function):
             raise errors.WrongType(
-                f"`function`: {self.function!r} is no function of the step. Give a number to the "
-                "optimizer itself."
+                f"`function`: {self.function!r} is not a function of the step. Give a number to "
+                "the optimizer itself."
             )
 
     def __call__(self, step: Object) -> Tensor:

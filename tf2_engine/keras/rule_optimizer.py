@@ -128,7 +128,8 @@ def _check(rule: Rule, starts: Mapping[str, float]) -> None:
     kind = type(rule).__name__
     if not isinstance(rule, Rule):
         raise errors.WrongType(
-            f"`rule`: {rule!r} is no optimizer of the engine. Give one, such as tf2_engine.RMSProp."
+            f"`rule`: {rule!r} is not an optimizer of the engine. Give one, such as "
+            "tf2_engine.RMSProp."
         )
     unknown = [name for name in starts if name not in rule.slot_names]
     if unknown:

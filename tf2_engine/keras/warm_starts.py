@@ -81,7 +81,7 @@ def warm_start(
         return checkpoint
     if not isinstance(checkpoint, (str, os.PathLike)):
         raise errors.WrongType(
-            f"`warm_start_from`: {checkpoint!r} is no path. Give the path of a checkpoint, and as "
-            "`names` and `old_names` what the settings of an estimator had."
+            f"`warm_start_from`: {checkpoint!r} is not a path. Give the path of a checkpoint, and "
+            "as `names` and `old_names` what the settings of an estimator had."
         )
     return WarmStart(os.fspath(checkpoint), names, dict(old_names or {}))

@@ -49,7 +49,7 @@ class Preprocessing(tf.Module):
         for key, column in columns.items():
             if not isinstance(column, Column):
                 raise errors.WrongType(
-                    f"Feature {key!r}: {column!r} is no column of tf2_engine.preprocessing."
+                    f"Feature {key!r}: {column!r} is not a column of tf2_engine.preprocessing."
                 )
         # Pairs, since a tf.Module tracks lists, and dicts with keys that are strings.
         self._columns = tuple(columns.items())

@@ -58,6 +58,7 @@ from tf2_engine.tf_compat.graph_savers import VariableInSlices as VariableInSlic
 from tf2_engine.tf_compat.graph_savers import checkpoint_key as checkpoint_key
 from tf2_engine.tf_compat.graph_savers import checkpoint_shape as checkpoint_shape
 from tf2_engine.tf_compat.graph_savers import iterator_saveable as iterator_saveable
+from tf2_engine.tf_compat.graph_savers import part_of as part_of
 from tf2_engine.tf_compat.graph_savers import row_ranges as row_ranges
 from tf2_engine.tf_compat.graph_savers import save_as as save_as
 from tf2_engine.tf_compat.graph_savers import saver_by_object as saver_by_object

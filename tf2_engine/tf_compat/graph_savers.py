@@ -42,6 +42,17 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
     return tuple(variable.shape) if variable.shape.is_fully_defined() else None
 
 
+def part_of(variable: Variable) -> tuple[int, int] | None:
+    """Returns where a variable begins in the tensor of which it is a part: the axis, and the index.
+
+    None if it is the whole tensor. A partitioned variable is split along one axis.
+    """
+    part = variable._get_save_slice_info()
+    sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
+    split = (axis for axis, (size, whole) in sizes if size != whole)
+    return next(((axis, int(part.var_offset[axis])) for axis in split), None)
+
+
 class RowRanges(tf.Variable.SaveSliceInfo):
     """The rows of a stored tensor that a variable holds, where they are not one block.
 

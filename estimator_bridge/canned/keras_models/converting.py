@@ -91,7 +91,7 @@ def model_to_estimator(
 def _check_kind(model: Object) -> None:
     if not isinstance(model, keras.Model):
         raise errors.InvalidInput(
-            f"`keras_model` is no model of Keras 2 but a {type(model).__module__}."
+            f"`keras_model` is not a model of Keras 2, but of {type(model).__module__}."
             f"{type(model).__name__}. Make it with `tf_keras`, or with `tf.keras` and the "
             "environment variable TF_USE_LEGACY_KERAS=1."
         )

@@ -93,8 +93,8 @@ class KerasSource:
         unknown = sorted(set(chosen) - set(names))
         if unknown:
             raise errors.MissingKey(
-                "`export_outputs` has keys that are no outputs of the model.\n\tExpected keys: "
-                f"{list(names)}\n\texport_outputs keys: {sorted(chosen)}\n\tMissed keys: "
+                "`export_outputs` has keys that are no outputs of the model. Expected keys: "
+                f"{list(names)}; keys of `export_outputs`: {sorted(chosen)}; missed keys: "
                 f"{unknown}. Rename them."
             )
         outputs.update((name, kind(predictions[name])) for name, kind in chosen.items())

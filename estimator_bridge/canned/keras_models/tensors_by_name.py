@@ -105,8 +105,8 @@ def _in_order(values: Nest, names: Sequence[str], what: str, of: str) -> list[Te
     if missing:
         raise errors.MissingKey(
             f"The dictionary passed into {what} does not cover requested {of} keys defined in the "
-            f"keras model.\n\tExpected keys: {sorted(names)}\n\t{what} keys: {sorted(values)}\n\t"
-            f"Missed keys: {missing}. Add them in the input_fn."
+            f"keras model. Expected keys: {sorted(names)}; {what} keys: {sorted(values)}; missed "
+            f"keys: {missing}. Add them in the input_fn."
         )
     return [_tensor(values[name]) for name in names]
 

@@ -47,7 +47,7 @@ class NameFormat(common.Format):
                 if name.startswith(f"{table.variable}/") and tensor.shape == table.parameters.shape
             ]
             if name not in parts and owners:
-                reason = f"it belongs to table {owners[0]!r}, but is no slot of its optimizer"
+                reason = f"it belongs to table {owners[0]!r}, but is not a slot of its optimizer"
                 gaps.append(Gap(name, reason))
             elif name not in parts:
                 variables[name] = name

@@ -61,8 +61,8 @@ class ObjectFormat(common.Format):
             return ObjectTarget(options, old)
         if object_graph.KEY not in like.tensors:
             raise errors.InvalidInput(
-                f"`like`: {like.prefix} is no object checkpoint, so it cannot say where things go "
-                "in one. Give one that the TF2 program saved."
+                f"`like`: {like.prefix} is not an object checkpoint, so it cannot say where things "
+                "go in one. Give one that the TF2 program saved."
             )
         contents = self.read(like, ConversionOptions(spec=options.spec, root=options.root))
         return TemplateTarget(contents, options.rename)

@@ -86,7 +86,7 @@ class SparseCoreFormat(common.Format):
             return SparseCoreTarget(options, old)
         if not is_sparse_core(like):
             raise errors.InvalidInput(
-                f"`like`: {like.prefix} is no checkpoint for SparseCores. Give one that "
+                f"`like`: {like.prefix} is not a checkpoint for SparseCores. Give one that "
                 "TPUEmbeddingV2 saved, or say `to_cores` and `to_sparse_cores`."
             )
         template = self.read(like, ConversionOptions(spec=options.spec, root=options.root))

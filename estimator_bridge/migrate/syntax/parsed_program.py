@@ -39,7 +39,7 @@ class ParsedProgram:
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
         except cst.ParserSyntaxError as error:
-            raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+            raise errors.not_python(name, error) from error
         self.module: cst.Module = wrapper.module
         self.scopes: Scopes = wrapper.resolve(metadata.ScopeProvider)
         self._positions = wrapper.resolve(metadata.PositionProvider)
@@ -159,7 +159,7 @@ def check_source(source: str, name: str) -> None:
     except (RecursionError, MemoryError) as error:
         raise errors.InvalidInput(f"{name} is too deeply nested: {error}.") from error
     except (SyntaxError, ValueError) as error:
-        raise errors.InvalidInput(f"{name} is no Python 3: {error}.") from error
+        raise errors.not_python(name, error) from error
 
 
 def _check_depth(tree: ast.AST, name: str) -> None:

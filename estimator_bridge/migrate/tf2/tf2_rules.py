@@ -322,7 +322,7 @@ EXPORTED_MODE = ("experimental_mode", "PREDICT")
 """The argument of exports that names a mode, and the mode that is carried."""
 
 ARGUMENTS: Mapping[str, str] = {
-    "use_tpu": "the strategy determines the device, and on each tables are trained as on a TPU",
+    "use_tpu": "the strategy chooses the device, and on every device tables train as on a TPU",
     "tpu_config": _TPU,
     **_rows(_EXPORT, "export_to_tpu export_to_cpu"),
     "experimental_mode": "models are exported for predictions",

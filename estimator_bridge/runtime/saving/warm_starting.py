@@ -14,12 +14,11 @@ from estimator_bridge.legacy.warm_start import WarmStartSettings
 from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
-from tf2_engine import log
+from tf2_engine import log, tf_compat
 from tf2_engine.types import Object, Variable
 
 _FIELDS = WarmStartSettings._fields
 _DUMMY = DUMMY_NAME.format("")
-_PART = re.compile(r"/part_\d+$")
 _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
@@ -70,7 +69,7 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
     if isinstance(chosen, str):
         chosen = _matching(chosen, known)
     elif chosen is None:
-        chosen = [each for each in known if _PART.sub("", each.op.name) in vocabularies]
+        chosen = [each for each in known if tf_compat.checkpoint_key(each) in vocabularies]
     elif chosen and all(isinstance(pattern, str) for pattern in chosen):
         known = tf.global_variables()
         chosen = [variable for pattern in chosen for variable in _matching(pattern, known)]

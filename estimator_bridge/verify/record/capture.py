@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,9 +29,6 @@ from tf2_engine.types import Array, Graph, Object, Tensor
 Function = Callable[..., Object]
 Arguments = dict[str, Object]
 """The arguments of a call by name."""
-
-PART = re.compile(r"/part_\d+$")
-"""The end of the names of a partitioned variable's parts."""
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
@@ -100,6 +96,11 @@ def _remaining_signature(function: Function) -> inspect.Signature:
     return signature.replace(parameters=remaining)
 
 
+Part = tuple[int, int]
+"""The axis along which an array is split, and the index at which a part of it begins."""
+
+_WHOLE = (0, 0)
+
 Substitute = Callable[[int, str, str, Array, bool], Array]
 """Returns the value that a training continues with in place of a captured one.
 
@@ -116,22 +117,32 @@ class Capture:
 
     def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
-        self._values: dict[tuple[str, str], list[Array]] = {}
+        self._values: dict[tuple[str, str, Part], list[Array]] = {}
         self._substitute = substitute
         self._steps_flushed = 0
 
-    def tensor(self, group: str, name: str, tensor: Tensor, *, is_open: bool = False) -> Tensor:
+    def tensor(
+        self,
+        group: str,
+        name: str,
+        tensor: Tensor,
+        *,
+        is_open: bool = False,
+        part: Part | None = None,
+    ) -> Tensor:
         """Returns an identity of `tensor` that keeps a copy of the value when it is computed.
 
         Args:
             is_open: whether a substitute may have more or fewer rows.
+            part: which part of the array `name` this is; None is all of it. A part has no
+                substitute.
         """
 
         def keep(value: Array) -> np.bool_:
-            self._keep(group, name, value)
+            self._keep(group, name, value, part or _WHOLE)
             return np.True_
 
-        if self._substitute is not None and group != LOSS:
+        if self._substitute is not None and group != LOSS and part is None:
             return self._substituted(group, name, tensor, is_open)
         kept = tf.numpy_function(keep, [tensor], tf.bool)
         with tf.control_dependencies([kept]):
@@ -149,10 +160,10 @@ class Capture:
         kept.set_shape([None, *tensor.shape[1:]] if is_open else tensor.shape)
         return kept
 
-    def _keep(self, group: str, name: str, value: Array) -> int:
+    def _keep(self, group: str, name: str, value: Array, part: Part = _WHOLE) -> int:
         """Keeps a copy of a value; returns its step, from 0."""
         with self._lock:  # Ops run on threads of their own.
-            values = self._values.setdefault((group, name), [])
+            values = self._values.setdefault((group, name, part), [])
             values.append(np.array(value))
             return self._steps_flushed + len(values) - 1
 
@@ -168,9 +179,12 @@ class Capture:
             num_steps = num_captured if num_steps is None else num_steps
             self._steps_flushed += num_steps
         steps: list[dict[str, Values]] = [{} for _ in range(num_steps)]
-        for (group, name), values in captured.items():
+        for (group, name, (axis, begin)), values in sorted(captured.items()):
             for step, value in zip(steps, values, strict=False):
-                step.setdefault(group, {})[name] = value
+                arrays = step.setdefault(group, {})
+                part = value + begin if name.endswith(ROWS_OF_SLICES) else value
+                whole = np.concatenate([arrays[name], part], axis) if name in arrays else part
+                arrays[name] = whole
         return [_with_summed_slices(step) for step in steps]
 
 
@@ -254,14 +268,14 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
 
     def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         pairs = arguments.pop("grads_and_vars")
-        captured = [(captured_update(capture, each, _name(of)), of) for each, of in pairs]
+        captured = [(captured_update(capture, each, *_place(of)), of) for each, of in pairs]
         return original(optimizer, captured, **arguments)
 
     def get_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         gradients = original(optimizer, **arguments)
         variables = tf.nest.flatten(arguments["params"])
         pairs = zip(gradients, variables, strict=True)
-        return [captured_update(capture, each, _name(of)) for each, of in pairs]
+        return [captured_update(capture, each, *_place(of)) for each, of in pairs]
 
     # Canned estimators of TensorFlow 2 train with the latter.
     keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
@@ -272,20 +286,32 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
         yield
 
 
-def _name(variable: Object) -> str:
-    return str(variable.name.rpartition(":")[0])
+def _place(variable: Object) -> tuple[str, Part | None]:
+    """Returns the name of a variable in checkpoints, and which part of it this is."""
+    if tf.executing_eagerly_outside_functions():
+        return str(variable.name.rpartition(":")[0]), None
+    return tf_compat.checkpoint_key(variable), tf_compat.part_of(variable)
 
 
-def captured_update(capture: Capture, gradient: Object, name: str) -> Object:
-    """Returns a gradient that is captured when it is applied to the variable of a name."""
-    name = PART.sub("", name)
+def captured_update(
+    capture: Capture, gradient: Object, name: str, part: Part | None = None
+) -> Object:
+    """Returns a gradient that is captured when it is applied to the variable of a name.
+
+    Args:
+        part: of the variable; None is the whole.
+    """
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
-        rows = capture.tensor(GRADIENTS, name + ROWS_OF_SLICES, gradient.indices, is_open=True)
-        values = capture.tensor(GRADIENTS, name, gradient.values, is_open=True)
+        axis, begin = part or _WHOLE
+        rows = gradient.indices
+        if not axis or not begin:  # Split by columns, all parts have the same rows.
+            of_rows = name + ROWS_OF_SLICES
+            rows = capture.tensor(GRADIENTS, of_rows, rows, is_open=True, part=part)
+        values = capture.tensor(GRADIENTS, name, gradient.values, is_open=True, part=part)
         return tf.IndexedSlices(values, rows, gradient.dense_shape)
-    return capture.tensor(GRADIENTS, name, gradient)
+    return capture.tensor(GRADIENTS, name, gradient, part=part)
 
 
 def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:

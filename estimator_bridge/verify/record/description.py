@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +13,6 @@ from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.settings.legacy_spec import LegacySpec
-from estimator_bridge.verify.record.capture import PART
 from estimator_bridge.verify.record.recording import (
     KERAS,
     TF2,
@@ -28,10 +28,14 @@ from tf2_engine.backends import HostDriver
 from tf2_engine.keras.columns import TableColumn
 from tf2_engine.plan import Plan
 from tf2_engine.tables import PARAMETERS
+from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, Variable
 
 LOADS = "LoadTPUEmbedding"
 """How the types of ops begin that hand tables to a device; the first has its configuration."""
+
+_PART = re.compile(r"/part_\d+(?=/|$)")
+"""The number of a part in the op names of a partitioned variable and its slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 
@@ -198,11 +202,17 @@ def _keras_version(model: Object) -> str:
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Returns the variables of the default graph by their names in a checkpoint, part by part."""
+    """Returns the variables of the default graph by their names in a checkpoint, part by part.
+
+    Where an optimizer gives the slot of each part a name of its own, such as weights/part_1/Adam,
+    it is the name of the first part's.
+    """
     grouped: dict[str, list[Variable]] = {}
-    for variable in tf.compat.v1.global_variables():
-        grouped.setdefault(PART.sub("", variable.op.name), []).append(variable)
-    return grouped
+    # The parts of one variable in the order in which they make it up.
+    for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
+        name = variable.op.name
+        grouped.setdefault(_PART.sub("", name) if part_of(variable) else name, []).append(variable)
+    return {checkpoint_key(parts[0]): parts for parts in grouped.values()}
 
 
 def variable_of(table: str, part: str = PARAMETERS) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
@@ -78,19 +78,25 @@ class KerasTraining:
         """
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
+            whole = {name for name, tensor in reader.tensors.items() if tensor.is_whole}
         if is_converted:
             checkpoint_of(self).restore(checkpoint).expect_partial()
         else:
-            self._assign(checkpoint, self._legacy_names(checkpoint, a))
+            self._assign(checkpoint, self._legacy_names(checkpoint, a), whole)
             self.engine.load()
         self.model.checkpoints.count_steps()
 
-    def _assign(self, checkpoint: str, names: Mapping[str, str]) -> None:
+    def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
+        """Assigns what a legacy checkpoint has.
+
+        Of a slot whose parts it stores under several names each tensor is a part alone: such a slot
+        keeps its initial values, until the first step that is followed.
+        """
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
         for name, variable in by_name(self).items():
             legacy = names.get(name, name)
-            if shapes.get(legacy) == variable.shape.as_list():
+            if legacy in whole and shapes[legacy] == variable.shape.as_list():
                 value: Array = reader.get_tensor(legacy)
                 variable.assign(tf.cast(value, variable.dtype))
 

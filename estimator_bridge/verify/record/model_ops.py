@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import os
-import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-import tf2_engine
+from estimator_bridge.run import program_lines
 from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
 from estimator_bridge.verify.record.recording import MODEL_OPS
 from tf2_engine.types import Array, Graph, Object, Op
@@ -28,15 +27,6 @@ SKETCH = "sketch"
 _WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
 _BRANCHES, _JOINS = ("Switch", "RefSwitch", "Enter", "RefEnter"), ("Merge", "RefMerge", "Exit")
 _MAX_OPS = 5000
-_NOT_THE_PROGRAM = tuple(
-    os.path.realpath(path)
-    for path in (
-        sysconfig.get_paths()["purelib"],
-        sysconfig.get_paths()["stdlib"],
-        os.path.join(os.path.dirname(__file__), "..", ".."),
-        os.path.dirname(tf2_engine.__file__),
-    )
-)
 
 
 class ModelOp(NamedTuple):
@@ -125,7 +115,7 @@ def _source(op: Op) -> str:
     """Returns the line of the program that made an op; "" where no line of it did."""
     for frame in reversed(list(op.traceback or ())):
         filename, number = frame[0], frame[1]
-        if not os.path.realpath(filename).startswith(_NOT_THE_PROGRAM) and "<" not in filename:
+        if program_lines.is_of_program(filename):
             return f"{os.path.basename(filename)}, line {number}"
     return ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -92,7 +93,7 @@ class ProcessRecorder:
         }
         file.write_text(json.dumps(job, indent=1))
         title = self._title(request)
-        status = self._run([program.python, "-m", __name__, str(file)], log, directory, title)
+        status = self._run([program.python, "-m", __name__, str(file)], log, request, title)
         if status == _NOTHING_TRAINED:
             kinds = "Estimator of stock" if SIDES[program.side].stock else _RECORDED
             raise errors.InvalidInput(
@@ -107,13 +108,16 @@ class ProcessRecorder:
         name = program.side
         if len({each.script for each in self.programs.values()}) > 1:
             name = f"{os.path.basename(program.script)}, {name}"
-        return f"side {request.side.upper()} ({name}){', perturbed' * (request.role == PERTURBED)}"
+        why = ", perturbed" * (request.role == PERTURBED) + ", op by op" * request.sketches
+        return f"side {request.side.upper()} ({name}){why}"
 
     def _run(
-        self, command: Sequence[str], log: pathlib.Path, directory: pathlib.Path, title: str
+        self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
     ) -> int:
-        side = Recording(directory)
-        self.progress(title, 0, self.steps)
+        """Returns the exit status of a command; 0 once all is recorded that is asked for."""
+        side, steps = Recording(request.directory), request.steps or self.steps
+        end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
+        self.progress(title, 0, steps)
         with open(log, "wb") as output:
             try:
                 process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -122,13 +126,17 @@ class ProcessRecorder:
                 raise errors.InvalidInput(message) from error
             try:
                 while process.poll() is None:
-                    self.progress(title, side.steps_done, self.steps)
+                    self.progress(title, side.steps_done, steps)
+                    if request.steps and side.steps_done >= steps:
+                        return 0
+                    if time.monotonic() > end:
+                        raise errors.InvalidInput(f"{title} takes longer than it may.")
                     time.sleep(0.1)
             finally:
                 if process.poll() is None:
                     process.kill()
                     process.wait()
-        self.progress(title, side.steps_done, self.steps)
+        self.progress(title, side.steps_done, steps)
         return process.returncode
 
 
@@ -139,15 +147,14 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
         status: the exit status of its process; a negative one is that of a signal.
         failure: the file in which the process may have said why.
     """
+    messages, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
-        reason = f"{json.loads(failure.read_text())}\n{title} failed."
+        messages, ended = [json.loads(failure.read_text())], f"{title} failed."
     elif status < 0:
-        reason = f"{title} was ended by signal {signal.Signals(-status).name}."
-    else:
-        reason = f"{title} ended with exit status {status}."
+        ended = f"{title} was ended by signal {signal.Signals(-status).name}."
     lines = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
-    last = "\n".join(f"    {line}" for line in lines)
-    return plain_text.plain(f"{reason} Its log is {log}; it ends with\n{last}", lines=True)
+    last = (f"  | {line}" for line in lines)
+    return plain_text.Lines(*messages, f"{ended} Its log is {log}; it ends with", *last)
 
 
 def query_exported_models(
@@ -241,13 +248,17 @@ def _described(error: Exception) -> str:
 
     The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
     """
+    from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
 
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     last_lines = [line for line in lines if not line.startswith("[[")][-1:]
     if isinstance(error, errors.EngineError):
         return " ".join(lines)
     described = ": ".join([type(error).__name__, *last_lines])[:_MAX_ERROR]
+    where = program_lines.line_of_error(error)
+    described = f"{where}: {described}" if where else described
     return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 

@@ -87,7 +87,7 @@ class Recorder:
         self.sketches = request.sketches
         self.training = False
         self._every = every
-        self.max_steps = steps
+        self.max_steps = request.steps or steps
         self.steps_done: int = 0
         self._directories: dict[str, str] = {}
         # With the objects, since the id of one may be that of another one later.

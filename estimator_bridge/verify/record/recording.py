@@ -59,6 +59,8 @@ class RecordingRequest:
         gradients_of: the directory of the recording whose gradients are applied instead of the
             side's own; `PERTURBED` alone.
         sketches: whether a sketch of what each op of the model computes is recorded, too.
+        steps: after which the run may end; None is all that there are to compare.
+        seconds: after which the run is ended, with an error; None is never.
     """
 
     role: str
@@ -68,6 +70,8 @@ class RecordingRequest:
     followed: str | None = None
     gradients_of: str | None = None
     sketches: bool = False
+    steps: int | None = None
+    seconds: float | None = None
 
     @property
     def side(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection
 from typing import Protocol
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.capture import PART, Capture
+from estimator_bridge.verify.record.capture import Capture
 from estimator_bridge.verify.record.description import LOADS, Program, describe, grouped_variables
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
@@ -17,6 +18,7 @@ from estimator_bridge.verify.record.recording import (
     SideDescription,
     Values,
 )
+from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
 
@@ -67,7 +69,7 @@ class RecordingHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Lists the variables, and has them initialised from the start."""
         self._variables = grouped_variables()
-        self._trained = {PART.sub("", one.op.name) for one in tf.trainable_variables()}
+        self._trained = {tf_compat.checkpoint_key(one) for one in tf.trainable_variables()}
         self._step = tf.train.get_global_step()
         self._saver = None
         if not self._is_first:
@@ -77,9 +79,11 @@ class RecordingHook(tf.train.SessionRunHook):
             self._saver = tf.train.Saver(sharded=False)
             return
         shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-        for name, parts in self._variables.items():
-            if shapes.get(name) == _whole_shape(parts):
-                target = parts if PART.search(parts[0].op.name) else parts[0]
+        for part in itertools.chain(*self._variables.values()):
+            name = tf_compat.checkpoint_key(part)
+            if shapes.get(name) == [*(tf_compat.checkpoint_shape(part) or ())]:
+                # Of a list each variable is initialised from its part of the tensor.
+                target = part if tf_compat.part_of(part) is None else [part]
                 tf.train.init_from_checkpoint(path, {name: target})
 
     def after_create_session(self, session: Session, coord: Object) -> None:
@@ -126,7 +130,9 @@ class RecordingHook(tf.train.SessionRunHook):
 
     def _read(self, session: Session) -> Values:
         return {
-            name: parts[0] if len(parts) == 1 else np.concatenate(parts)
+            name: parts[0]
+            if len(parts) == 1
+            else np.concatenate(parts, _axis(self._variables[name]))
             for name, parts in session.run(self._variables).items()
         }
 
@@ -172,9 +178,16 @@ def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
     """Returns the initializer of each part of a variable, with the rows that it assigns."""
     if len(parts) == 1:
         return {_op(parts[0].initializer): value}
-    ends = np.cumsum([part.shape.as_list()[0] for part in parts])[:-1]
-    pairs = zip(parts, np.split(value, ends), strict=True)
+    axis = _axis(parts)
+    ends = np.cumsum([part.shape.as_list()[axis] for part in parts])[:-1]
+    pairs = zip(parts, np.split(value, ends, axis), strict=True)
     return {_op(part.initializer): rows for part, rows in pairs}
+
+
+def _axis(parts: list[Variable]) -> int:
+    """Returns the axis along which a variable is split into its parts."""
+    axis, _ = tf_compat.part_of(parts[0]) or (0, 0)
+    return axis
 
 
 def _op(initializer: Op) -> Op:
@@ -185,8 +198,3 @@ def _op(initializer: Op) -> Op:
 def same_bits(one: Array, other: Array) -> bool:
     """Returns whether arrays of one shape are equal, bit by bit."""
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()
-
-
-def _whole_shape(parts: list[Variable]) -> list[int]:
-    first, *others = (part.shape.as_list() for part in parts)
-    return [first[0] + sum(other[0] for other in others), *first[1:]] if others else first

@@ -14,12 +14,14 @@ from estimator_bridge.verify.findings import (
     Series,
     Status,
     listed,
+    some,
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
 from estimator_bridge.verify.report.power import power_lines
 from tf2_engine import plain_text
 
 _MAX_ARRAYS = 12
+_MAX_NAMES = 5
 
 ENGINES = {
     "stock": "stock's TPUEstimator",
@@ -34,9 +36,8 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Yields the verdict, its causes, and the arrays, those that diverged first in front."""
-    for line in _lines(findings):
-        yield plain_text.plain(line)
+    """Returns the verdict, its causes, and the arrays, those that diverged first in front."""
+    return map(plain_text.plain, _lines(findings))
 
 
 def _lines(findings: Findings) -> Iterator[str]:
@@ -92,7 +93,7 @@ def _first_difference(findings: Findings) -> str:
         return str(findings.batches)
     if first is None:
         why, *more = reasons(findings)
-        return f"{why}; and {len(more)} more" if more else why
+        return f"{why}; and {len(more)} more, listed below" if more else why
     where = f"table {first.table}, " if first.table and first.role != TABLE else ""
     return f"first in {where}{_role_and_name(first)}, {first.first}"
 
@@ -119,7 +120,7 @@ def reasons(findings: Findings) -> list[str]:
         parts.append(str(findings.batches))
     parts.extend(findings.failures)
     parts.extend(
-        f"{len(names)} arrays are on side {side} alone"
+        f"only side {side} has {some(names, _MAX_NAMES)}"
         for side, names in zip("AB", findings.only, strict=True)
         if names
     )

@@ -6,6 +6,7 @@ import dataclasses
 
 from estimator_bridge.verify.record.recording import SideDescription
 from estimator_bridge.verify.watch.violation import INVARIANTS, Violation
+from tf2_engine import plain_text
 from tf2_engine.types import Object
 
 
@@ -54,8 +55,9 @@ class WatchReport:
             lines.append(f"Every invariant that was checked holds in {self.steps} steps.")
         lines.extend(f"Note: {note}" for note in self.notes)
         if self.failure is not None:
-            lines.append(f"The program failed: {self.failure}")
-        return "\n".join(lines)
+            first, *rest = plain_text.plain(self.failure).split("\n")
+            lines += [f"The program failed: {first}", *rest]
+        return plain_text.Lines(*lines)
 
     def as_dict(self) -> dict[str, Object]:
         """Returns the report as docs/verify.md describes `--json` of `--watch`."""

@@ -57,7 +57,7 @@ def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         yield (
-            f"id {ids[first]} is no row of table {table}, which has {rows}; "
+            f"id {ids[first]} is not a row of table {table}, which has {rows}; "
             f"{int(np.count_nonzero(outside))} of {len(outside)} ids are not"
         )
     if len(weights) != len(ids):

@@ -44,12 +44,12 @@ class Topology:
     def core_of(self, device: str) -> int:
         """Returns the position of the core that a device string names, in full or in part.
 
-        Raises InvalidInput if it names none, or several; or if it is no TPU core at all.
+        Raises InvalidInput if it names none, or several; or if it is not a TPU core at all.
         """
         pattern = _spec(device)
         if pattern.device_type != "TPU":
             raise errors.InvalidInput(
-                f"`device`={device!r} is no TPU core. Pass one of "
+                f"`device`={device!r} is not a TPU core. Pass one of "
                 "`strategy.extended.worker_devices`, or its end, as in '/task:0/device:TPU:2'; or "
                 "no device at all, to feed every core."
             )

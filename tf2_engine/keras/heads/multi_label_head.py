@@ -127,7 +127,7 @@ def _id_of(chosen: int | str, names: Sequence[str]) -> int:
     id_ = names.index(chosen) if chosen in names else chosen
     if not isinstance(id_, int) or not 0 <= id_ < len(names):
         raise errors.InvalidSpec(
-            f"`classes_for_class_based_metrics`: {chosen!r} is no class of {[*names]}. Give ids or "
-            "names of the vocabulary."
+            f"`classes_for_class_based_metrics`: {chosen!r} is not a class of {[*names]}. Give ids "
+            "or names of the vocabulary."
         )
     return id_

@@ -47,7 +47,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
         for each in listed if isinstance(listed, Sequence) else [listed]:
             if not isinstance(each, LinearColumn):
                 raise errors.WrongType(
-                    f"{each!r} is no column of a linear model. Give the column of its ids, or a "
+                    f"{each!r} is not a column of a linear model. Give the column of its ids, or a "
                     "Numeric or Indicator."
                 )
         arguments = {"units": units, "sparse_combiner": sparse_combiner}

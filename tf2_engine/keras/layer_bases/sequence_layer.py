@@ -73,8 +73,8 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
         name, categorical = column_types.column_name(column), column_layers.ids_of(column)
         if categorical is None or not categorical.is_sequence:
             raise errors.InvalidInput(
-                f"{name!r} is no column of a sequence. Give it to `DenseFeatures`, or make it of a "
-                "`preprocessing.Sequence`."
+                f"{name!r} is not a column of a sequence. Give it to `DenseFeatures`, or make it "
+                "of a `preprocessing.Sequence`."
             )
         ids = _by_step(prepared.ids[name])
         if isinstance(column, column_types.PlainEmbedding):

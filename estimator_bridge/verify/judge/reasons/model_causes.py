@@ -31,15 +31,15 @@ def model_causes(evidence: Evidence) -> Iterator[Cause]:
     if trained:
         yield Cause(
             "model optimizer",
-            f"The gradients agree, and {_named(trained)} does not: the model's own optimizer makes "
-            "something else of them, by another rate or another setting.",
+            f"All gradients agree, but variables differ after the update: {_named(trained)}. On "
+            "one side the model's own optimizer has another learning rate or another setting.",
         )
     elif others:
         yield Cause(
             "model variable",
-            f"All gradients agree, and {_named(others)} does not, which no gradient moves"
-            f"{_moves(evidence, others[0])}: such are the moving averages of a batch norm, and "
-            "what a program counts.",
+            f"All gradients agree, but variables differ that have no gradient: {_named(others)}"
+            f"{_moves(evidence, others[0])}. The program itself updates them, as it does the "
+            "moving averages of a batch norm, or a counter.",
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from estimator_bridge.verify.judge.reasons.update_fits import (
 )
 from estimator_bridge.verify.judge.reasons.update_guesses import guesses
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
+from estimator_bridge.verify.search import Search
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {
@@ -37,27 +40,22 @@ _FITTED_NAMES = {
 """The names of the causes of numbers that are other ones; the rest are of the update rule."""
 
 
-class _Diagnosis(NamedTuple):
-    """A cause, and whether it says by which rule, rate or rows the sides differ."""
+class Diagnosis(NamedTuple):
+    """A cause, and whether it says by which rule, rate or rows the sides differ.
+
+    No measure of how a model amplifies rounding makes equal what another rule or rate explains.
+    """
 
     cause: Cause
     explains: bool = True
 
 
-def update_causes(evidence: Evidence) -> Iterator[Cause]:
-    """Yields a cause for each table of which one side follows the rule, and the other does not."""
-    return (diagnosis.cause for diagnosis in _diagnoses(evidence))
+def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diagnosis]:
+    """Yields one for each table of which one side follows the rule, and the other does not.
 
-
-def are_explained(evidence: Evidence) -> bool:
-    """Returns whether another rule or rate explains the update of a side, but for rounding.
-
-    No measure of how a model amplifies rounding makes that equal.
+    Args:
+        search: ends the attempts to find the rule that a side follows; None is without end.
     """
-    return any(diagnosis.explains for diagnosis in _diagnoses(evidence))
-
-
-def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
     if breaches and all(_is_late(evidence, *one) for one in breaches):
@@ -67,15 +65,17 @@ def _diagnoses(evidence: Evidence) -> Iterator[_Diagnosis]:
             f"Table {names}: side {breaches[0][0]} does not update in step {step}, and in the next "
             "step does what is due in this one, as with pipelining: what it looks up is stale."
         )
-        yield _Diagnosis(Cause("stale activation", text))
+        yield Diagnosis(Cause("stale activation", text))
         return
     for (side, one, rows), (_, other, other_rows) in itertools.combinations(breaches, 2):
         if _has_rate_of(one, rows, other) and _has_rate_of(other, other_rows, one):
             names = f"{one.table['name']} and {other.table['name']}"
             text = f"Tables {names}: on side {side} they have each other's learning rates."
-            yield _Diagnosis(Cause("rate tag", text))
+            yield Diagnosis(Cause("rate tag", text))
     for side, update, rows in breaches:
-        yield _diagnosis(side, update, rows)
+        what = f"other rules for table {update.table['name']}"
+        goes_on = functools.partial(search.allows, what) if search else update.goes_on
+        yield _diagnosis(side, dataclasses.replace(update, goes_on=goes_on), rows)
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
@@ -135,7 +135,7 @@ def _wrongly_moved(update: Update) -> Array:
     return np.flatnonzero(moved)
 
 
-def _diagnosis(side: str, update: Update, rows: Array) -> _Diagnosis:
+def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
     touched = update.expected().rows
     outside = rows[~np.isin(rows, touched)]
     inside = rows[np.isin(rows, touched)]
@@ -149,16 +149,16 @@ def _diagnosis(side: str, update: Update, rows: Array) -> _Diagnosis:
             continue
         cause = test(update, rows if len(outside) else inside)
         if cause is not None:
-            return _Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
+            return Diagnosis(Cause(cause.name, f"{where} {cause.text}"))
     if len(outside):
         text = f"also moves {len(outside)} rows that are in no sample, such as row {outside[0]}."
         text = f"Table {update.table['name']}: side {side} {text}"
-        return _Diagnosis(Cause("untouched rows", text))
+        return Diagnosis(Cause("untouched rows", text))
     text = (
         f"{where} does not do what {update.rule['kind']} makes of the gradients, which agree; "
         "no single setting or gradient that was tried explains it."
     )
-    return _Diagnosis(Cause("update rule", text), explains=False)
+    return Diagnosis(Cause("update rule", text), explains=False)
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
@@ -216,7 +216,8 @@ def _short_slots(update: Update, rows: Array) -> Cause | None:
 
 
 def _fits_guess(update: Update, rows: Array) -> Cause | None:
-    guess = next((guess for guess in guesses(update) if update.fits(guess, rows)), None)
+    tried = itertools.takewhile(lambda _: update.goes_on(), guesses(update))
+    guess = next((guess for guess in tried if update.fits(guess, rows)), None)
     return None if guess is None else Cause(guess.name, guess.text)
 
 

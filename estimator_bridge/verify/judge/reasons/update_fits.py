@@ -56,12 +56,14 @@ class Update:
         before: the variables before it, by the table's names.
         after: those of the side after it.
         steps: from which the rows are updated.
+        goes_on: whether there is time for another guess.
     """
 
     table: TableDescription
     before: Values
     after: Values
     steps: Sequence[ShadowInputs]
+    goes_on: Callable[[], bool] = lambda: True
 
     @property
     def rule(self) -> RuleDescription:
@@ -167,7 +169,7 @@ def _solved(
 ) -> float | None:
     """Returns the number at which Newton's method ends; None if the variables do not show it."""
     for _ in range(_ITERATIONS):
-        change = _newton_step(update, rows, setting, value, names)
+        change = _newton_step(update, rows, setting, value, names) if update.goes_on() else None
         if change is None:
             return None
         value += change

@@ -1,0 +1,95 @@
+"""The search for causes ends when its time is over, and says what it did not try."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+import time
+
+import pytest
+
+from compat_tests.verify.test_verify_lockstep import Training, scattered
+from estimator_bridge import errors
+from estimator_bridge.progress_line import no_progress
+from estimator_bridge.verify import causes
+from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.localisation import localise
+from estimator_bridge.verify.record.processes import ProcessRecorder
+from estimator_bridge.verify.record.recording import A, RecordingRequest
+from estimator_bridge.verify.result import Result
+from estimator_bridge.verify.search import Search
+
+
+def compared(tmp_path: pathlib.Path) -> Result:
+    """Returns the result of sides whose rows are updated by no rule that is known."""
+    training = Training()
+    a, b = training.record(tmp_path / "a"), training.record(tmp_path / "b", scattered)
+    return compare.compare(a, b)
+
+
+def test_a_search_says_what_it_had_no_time_for() -> None:
+    """What comes after the end is kept once, and named with the way to a longer search."""
+    now = [0.0]
+    search = Search(60.0, lambda: now[0])
+    assert search.allows("swapped slots")
+    assert search.note is None
+    now[0] = 59.0
+    assert search.left == 1.0
+    now[0] = 61.0
+    assert not search.allows("other rules")
+    assert not search.allows("other rules")
+    assert not search.allows("which op")
+    assert search.left == 0.0
+    assert search.note is not None
+    assert "after 60 s. Not tried: other rules; which op. " in search.note
+    assert "--search" in search.note
+
+
+def test_without_time_the_verdict_stands(tmp_path: pathlib.Path) -> None:
+    """A search of no seconds leaves the verdict as it is, and tries none of what takes time."""
+    result, search = compared(tmp_path), Search(0.0)
+    (cause,) = causes.explain(result, search)
+    assert cause.name == "unknown"
+    assert not result.equal
+    assert "other updates of tables" in search.not_tried
+
+    (cause,) = causes.explain(result, Search(60.0))
+    assert cause.name == "update rule"
+
+
+def test_what_the_verdict_took_is_not_done_twice(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The diagnoses by which a difference is no rounding are those of the causes."""
+    result = compared(tmp_path)
+    assert not causes.are_conclusive(result)
+    monkeypatch.setattr(causes, "diagnoses", None)
+    (cause,) = causes.explain(result, Search(60.0))
+    assert cause.name == "update rule"
+
+
+def test_no_side_runs_for_a_search_without_time(tmp_path: pathlib.Path) -> None:
+    """The ops of the model are not recorded where no time is left, and that is said."""
+    result, search = compared(tmp_path), Search(0.0)
+    result.causes = [causes.Cause("unknown", "No known cause.")]
+
+    def record(request: RecordingRequest) -> None:
+        raise AssertionError(request)
+
+    request = RecordingRequest("b", str(tmp_path / "b"))
+    assert localise(record, result, request, search) == result.causes
+    assert search.not_tried == ["which op of the model differs first"]
+
+
+def test_the_run_of_a_side_is_ended(tmp_path: pathlib.Path) -> None:
+    """A side runs no longer than it may, nor further than the steps that are asked for."""
+    recorder = ProcessRecorder({}, (), 20, None, no_progress)
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    began = time.monotonic()
+    request = RecordingRequest(A, str(tmp_path), seconds=0.5)
+    with pytest.raises(errors.InvalidInput, match="side A takes longer"):
+        recorder._run(command, tmp_path / "log", request, "side A")
+    (tmp_path / "progress.json").write_text("3")
+    request = RecordingRequest(A, str(tmp_path), steps=3)
+    assert recorder._run(command, tmp_path / "log", request, "side A") == 0
+    assert time.monotonic() - began < 50

@@ -1,0 +1,48 @@
+"""Tells code of a user's program from that of packages, and the line that an error comes from."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from collections.abc import Sequence
+
+import tf2_engine
+
+_OF_PACKAGES = tuple(
+    os.path.realpath(path) + os.sep
+    for path in (
+        *(sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib", "platstdlib")),
+        os.path.dirname(os.path.dirname(__file__)),
+        os.path.dirname(tf2_engine.__file__),
+    )
+)
+
+
+def is_of_program(filename: str) -> bool:
+    """Returns whether a file with code is a user's: not of the library, nor of a package."""
+    return "<" not in filename and not os.path.realpath(filename).startswith(_OF_PACKAGES)
+
+
+def line_of_error(error: BaseException) -> str | None:
+    """Returns the line of a user's program at which an error came up, such as "train.py, line 3".
+
+    None if no code of a user was running, nor read: then it is no error of the program.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return place(error.filename, error.lineno)
+    frames: Sequence[traceback.FrameSummary] = traceback.extract_tb(error.__traceback__)
+    of_program = [frame for frame in frames if is_of_program(frame.filename)]
+    return place(of_program[-1].filename, of_program[-1].lineno) if of_program else None
+
+
+def place(filename: str, line: int | None) -> str:
+    """Returns a line of a file in words."""
+    return f"{filename}, line {line}" if line else filename
+
+
+def described(error: BaseException) -> str:
+    """Returns the type and the message of an error, on one line."""
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    kind, text = type(error).__name__, " ".join(message.split())
+    return f"{kind}: {text}" if text else kind

@@ -6,6 +6,7 @@ TensorFlow 1 are made of it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from estimator_bridge.run.stock_names import Names, parents
@@ -205,14 +206,10 @@ _REASONS: Mapping[str, str] = {
     "data.sliding_window_batch": "use tf.data.Dataset.window",
     "estimator.clip_gradients_by_norm": "clip the gradients in the model_fn",
     "estimator.replicate_model_fn": "use TPUConfig.num_shards, or a MirroredStrategy",
-    "image": "use tfa.image or tf.raw_ops.ImageProjectiveTransformV3",
     "quantize": "leave quantization out; TensorFlow 2 quantizes models after the training",
-    "seq2seq": "use tfa.seq2seq, or a tf.while_loop",
-    "crf": "use tfa.text",
     "eager": "use tf.GradientTape, and tf.compat.v1.enable_eager_execution",
     "gan": "use the package tensorflow-gan",
     "learn": "use tf.estimator",
-    "lookup": "use tf.lookup",
     "opt": "use tf.train, or write the update as a subclass of tf.train.Optimizer",
     "slim": "use the package tf_slim",
 }
@@ -242,22 +239,25 @@ MODULES: Mapping[str, Names] = _modules()
 
 
 def submodules(path: str) -> list[str]:
-    """Returns the names of the modules right below one."""
+    """Returns the names of the modules right below one, but for those without names."""
     prefix = f"{path}." if path else ""
-    below = (each.removeprefix(prefix) for each in MODULES if each.startswith(prefix))
-    return sorted({each.partition(".")[0] for each in below} - {""})
+    below = (each for each in MODULES if each.startswith(prefix) and each not in EMPTY)
+    return sorted({each.removeprefix(prefix).partition(".")[0] for each in below} - {""})
 
 
 def refusal(path: str) -> str:
     """Returns the message for a name of `tf.contrib` that there is not: cause and way out."""
-    parent = path.rpartition(".")[0]
+    parent = path if path in EMPTY else path.rpartition(".")[0]
     while parent not in MODULES:
         parent = parent.rpartition(".")[0]
-    have = ", ".join(sorted([*MODULES[parent], *submodules(parent)])) or "no name"
+    have = [*MODULES[parent], *submodules(parent)]
     there = f"tf.contrib.{parent}".removesuffix(".")
+    like = difflib.get_close_matches(path.rpartition(".")[2], have, n=1)
+    meant = f" Did you mean `{there}.{like[0]}`?" if like else ""
+    listed = f" docs/tf1.md and `dir({there})` list the names that there are." if have else ""
     return (
-        f"`tf.contrib.{path}` is not supported: TensorFlow 2 has no tf.contrib, and of `{there}` "
-        f"the bridge has {have}. {_way_out(path)}."
+        f"`tf.contrib.{path}` is not supported: TensorFlow 2 has no tf.contrib, and the bridge "
+        f"lacks this {'module' if path in EMPTY else 'name'}.{meant} {_way_out(path)}.{listed}"
     )
 
 
@@ -266,4 +266,8 @@ def _way_out(path: str) -> str:
         reason = _REASONS.get(each)
         if reason:
             return reason[0].upper() + reason[1:]
-    return "Define it in the program, on names of tf.compat.v1"
+    folder = path.partition(".")[0]
+    return (
+        f"Copy it from tensorflow/contrib/{folder} of TensorFlow 1.15 into the program, with names "
+        "of tf.compat.v1 for those of tensorflow.python"
+    )

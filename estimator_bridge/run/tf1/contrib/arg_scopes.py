@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object
 
 Scope = dict[str, dict[str, Object]]
@@ -26,6 +27,7 @@ _arguments: dict[str, tuple[str, ...]] = {}
 def add_arg_scope(function: _Function) -> _Function:
     """Makes a function take its default arguments from the `arg_scope` that is open."""
 
+    @do_not_convert  # As functions of TensorFlow 1's are, in cells and Keras layers, too.
     @functools.wraps(function)
     def scoped(*args: Object, **settings: Object) -> Object:
         defaults = current_arg_scope().get(arg_scope_func_key(scoped), {})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
 from estimator_bridge.run.tf1.contrib.normalization import layer_norm
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -26,16 +27,18 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         reuse: bool | None = None,
         name: str = "lstm_cell",
     ) -> None:
-        """Makes the cell; a `cell_clip` of 0 or less clips nothing."""
-        super().__init__(
-            num_units,
-            use_peepholes=use_peephole,
-            cell_clip=cell_clip if cell_clip is not None and cell_clip > 0 else None,
-            forget_bias=forget_bias,
-            reuse=reuse,
-            name=name,
-            dtype=dtype,
-        )
+        """Makes the cell.
+
+        Raises:
+            Unsupported: `cell_clip` is above 0. The gradient of the op passed the clipping.
+        """
+        if cell_clip is not None and cell_clip > 0:
+            raise errors.Unsupported(
+                f"LSTMBlockCell: cell_clip={cell_clip} is not supported. Use "
+                "tf.nn.rnn_cell.LSTMCell, which clips, too; its gradient is zero where it does."
+            )
+        settings = {"forget_bias": forget_bias, "reuse": reuse, "name": name, "dtype": dtype}
+        super().__init__(num_units, use_peepholes=use_peephole, **settings)
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):

@@ -469,24 +469,24 @@ def test_an_editable_install_is_a_library_of_others(
     by: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program's own project is none, and what PYTHONPATH names belongs to the program."""
-    own, other = tmp_path / "own project", tmp_path / "other"
-    for project in (own, other):
-        (project / "src").mkdir(parents=True)
-        (project / "setup.py").write_text("")
+    project, other = tmp_path / "own project", tmp_path / "other"
+    for each in (project, other):
+        (each / "src").mkdir(parents=True)
+        (each / "setup.py").write_text("")
         if by == ".pth":
-            monkeypatch.setattr(sys, "path", [*sys.path, str(project / "src")])
+            monkeypatch.setattr(sys, "path", [*sys.path, str(each / "src")])
         else:
-            info = tmp_path / "env" / f"{project.name.partition(' ')[0]}-1.0.dist-info"
+            info = tmp_path / "env" / f"{each.name.partition(' ')[0]}-1.0.dist-info"
             info.mkdir(parents=True)
-            (info / "METADATA").write_text(f"Name: {project.name}\nVersion: 1.0\n")
-            origin = f'{{"url": "{project.as_uri()}", "dir_info": {{"editable": true}}}}'
+            (info / "METADATA").write_text(f"Name: {each.name}\nVersion: 1.0\n")
+            origin = f'{{"url": "{each.as_uri()}", "dir_info": {{"editable": true}}}}'
             (info / "direct_url.json").write_text(origin)
             monkeypatch.syspath_prepend(str(tmp_path / "env"))
-    model, lib = str(own / "src" / "model.py"), str(other / "src" / "lib.py")
-    of_program = Libraries(str(own / "scripts" / "train.py"))
+    model, lib = str(project / "src" / "model.py"), str(other / "src" / "lib.py")
+    of_program = Libraries(str(project / "scripts" / "train.py"))
     elsewhere = Libraries(str(tmp_path / "train.py"))
     monkeypatch.setenv("PYTHONPATH", str(other / "src"))
-    named = Libraries(str(own / "scripts" / "train.py"))
+    named = Libraries(str(project / "scripts" / "train.py"))
 
     assert (of_program.have(model), of_program.have(lib)) == (False, True)
     assert (elsewhere.have(model), elsewhere.have(lib)) == (True, True)
@@ -509,13 +509,13 @@ def test_libraries_on_pythonpath_see_tensorflow_2(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two packages on PYTHONPATH, the recorded one sees the installed version."""
-    target, own, job = (tmp_path / name for name in ("target", "own", "job"))
+    target, folder, job = (tmp_path / name for name in ("target", "own", "job"))
     _module(target, "lib.__init__")
     _record(target, "lib/__init__.py")
-    _module(own, "own_lib")
+    _module(folder, "own_lib")
     text = f"{TF}import lib, own_lib\ntf.flags\nprint(lib.seen(), own_lib.seen())\n"
     script = _module(job, "train", text)
-    monkeypatch.setenv("PYTHONPATH", f"{target}:{own}")
+    monkeypatch.setenv("PYTHONPATH", f"{target}:{folder}")
     command = [sys.executable, "-m", "estimator_bridge", "run", script]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
 

@@ -24,7 +24,7 @@ class PublicName(NamedTuple):
     parts: tuple[str, ...]
 
     def value(self) -> Object:
-        """Returns what TensorFlow 2 has by this name."""
+        """Returns the object that TensorFlow 2 has by this name."""
         return functools.reduce(getattr, self.parts, importlib.import_module("tensorflow"))
 
 
@@ -64,7 +64,7 @@ VERSIONS = SimpleNamespace(
         ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
     )
 )
-"""What programs compare versions with: `distutils`, `packaging` and `pkg_resources`."""
+"""Makers of versions: those of `distutils`, `packaging` and `pkg_resources`."""
 VERSIONS.version = VERSIONS
 
 _BUILTINS: Mapping[str, Object] = {
@@ -139,8 +139,8 @@ def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
 def _names(node: ast.expr) -> Iterator[str]:
     """Yields the names that an expression reads, but for those that a comprehension sets."""
     names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-    own = {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    yield from (each.id for each in names if each.id not in own)
+    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    yield from (each.id for each in names if each.id not in bound)
 
 
 def _value(name: str, known: Mapping[str, Object]) -> Object:

@@ -122,7 +122,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.nn": "elu",
     },
     "layers": {
-        "tf_slim.layers:": "conv2d_in_plane convolution2d_in_plane dense_to_sparse gdn group_norm "
+        "tf_slim.layers:": "dense_to_sparse gdn group_norm "
         "images_to_sequence legacy_fully_connected maxout recompute_grad rev_block scale_gradient "
         "sequence_to_images spatial_softmax",
         f"{_V1}.nn": "safe_embedding_lookup_sparse",

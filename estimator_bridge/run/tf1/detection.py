@@ -29,9 +29,9 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
     files.read(script)
     readings = files.in_order_of_imports(script)
-    found = [(each, scope) for reading in readings for each, scope, _ in reading.uses]
-    unreached = _unreached(readings) if found else set()
-    return next((use for use, scope in found if unreached.isdisjoint(scope)), None)
+    uses = [(each, scope) for reading in readings for each, scope, _ in reading.uses]
+    unreached = _unreached(readings) if uses else set()
+    return next((use for use, scope in uses if unreached.isdisjoint(scope)), None)
 
 
 def folders_of_imports(folder: str) -> list[str]:
@@ -110,11 +110,11 @@ def _unreached(readings: list[Reading]) -> set[str]:
     """
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
-    found = defined & {each.name for each in mentions if not each.is_reached}
+    more = defined & {each.name for each in mentions if not each.is_reached}
     doubtful: set[str] = set()
-    while found - doubtful:
-        doubtful |= found
-        found = defined & {each.name for each in mentions if not doubtful.isdisjoint(each.scope)}
+    while more - doubtful:
+        doubtful |= more
+        more = defined & {each.name for each in mentions if not doubtful.isdisjoint(each.scope)}
     reached = {""}
     while reached:
         sure = (each for each in mentions if each.is_reached and doubtful.isdisjoint(each.scope))

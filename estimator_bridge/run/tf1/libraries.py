@@ -50,8 +50,8 @@ class Libraries:
             # An installed file may be a link to elsewhere, or reached by one.
             written, real = os.path.abspath(path), os.path.realpath(path)
             installed = self._is_installed(written) or self._is_installed(real)
-            own = bool(self._package) and real.startswith(self._package)
-            self._known[path] = installed and not own
+            is_packaged = bool(self._package) and real.startswith(self._package)
+            self._known[path] = installed and not is_packaged
         return self._known[path]
 
     def _is_installed(self, path: str) -> bool:
@@ -70,10 +70,10 @@ class Libraries:
         """Returns whether the script belongs to the same project as a folder."""
         if self._script is None:
             return False
-        project, own = _project(folder), os.path.dirname(self._script)
+        project, home = _project(folder), os.path.dirname(self._script)
         if project is not None:
-            return project == _project(own)
-        return _folder(own).startswith(folder) or folder.startswith(_folder(own))
+            return project == _project(home)
+        return _folder(home).startswith(folder) or folder.startswith(_folder(home))
 
 
 def _folder(path: str) -> str:

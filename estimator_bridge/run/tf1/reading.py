@@ -345,7 +345,7 @@ class Reading(ast.NodeVisitor):
         self.known.update(known)
 
     def _answer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Object:
-        """Returns what is known of a function that only returns a value, such as `is_tf2()`."""
+        """Computes the value of a function that only returns one, such as `is_tf2()`."""
         last = node.body[-1]
         others = [each for each in node.body[:-1] if not isinstance(each, ast.Expr)]
         if others or ast.unparse(node.args) or not isinstance(last, ast.Return) or not last.value:
@@ -408,7 +408,7 @@ class Reading(ast.NodeVisitor):
         self.known[name] = value
 
     def _public_name(self, node: ast.AST) -> PublicName | None:
-        """Returns what an expression such as `tf.a.b` names in TensorFlow; None for another."""
+        """Returns the name of TensorFlow that an expression like `tf.a.b` is; None for another."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.insert(0, node.attr)
@@ -418,8 +418,7 @@ class Reading(ast.NodeVisitor):
 
     def _use_if_tf1(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
         if self._is_reached and _is_of_tf1(parts):
-            found = FoundUse(Use(name, self.path, line), self._scope, error)
-            self.uses.append(found)
+            self.uses.append(FoundUse(Use(name, self.path, line), self._scope, error))
 
     def _mention(self, name: str) -> None:
         self.mentions.append(Mention(name, self._scope, self._is_reached))

@@ -118,17 +118,19 @@ def images():
     bytes_ = tf.cast(tf.abs(single) * 100, tf.uint8)
     projection = [1.1, 0.1, -1.0, 0.05, 0.9, 0.5, 0.001, 0.002]
     turned = image.angles_to_projective_transforms(0.2, 3.0, 4.0)
-    found = [image.compose_transforms(projection, turned)]
+    outputs = [image.compose_transforms(projection, turned)]
     for kind in ("NEAREST", "BILINEAR"):
-        found += [image.rotate(each, 0.3, kind) for each in (batch, single, single[..., 0], bytes_)]
-        found += [
+        outputs += [
+            image.rotate(each, 0.3, kind) for each in (batch, single, single[..., 0], bytes_)
+        ]
+        outputs += [
             image.rotate(batch, [0.3, -1.2], kind),
             image.translate(single, [1.0, -2.0], kind),
         ]
-        found.append(image.translate(batch, [[1.0, -2.0], [0.5, 0.5]], kind))
-        found.append(image.transform(batch, projection, kind, output_shape=[2, 3]))
+        outputs.append(image.translate(batch, [[1.0, -2.0], [0.5, 0.5]], kind))
+        outputs.append(image.transform(batch, projection, kind, output_shape=[2, 3]))
     square = tf.reduce_sum(tf.square(image.rotate(batch, 0.3, "BILINEAR")))
-    return found + tf.gradients(square, batch)
+    return outputs + tf.gradients(square, batch)
 
 
 def tables():

@@ -109,7 +109,10 @@ def arg_scoped_arguments(func: Callable[..., Object]) -> tuple[str, ...]:
     """
     if not has_arg_scope(func):
         raise ValueError(f"{func} takes no arguments from a scope; decorate it with add_arg_scope.")
-    return _arguments[arg_scope_func_key(func)]
+    key = arg_scope_func_key(func)
+    if key not in _arguments:  # A layer of tf_slim.
+        return tuple(sys.modules["tf_slim.ops.arg_scope"].arg_scoped_arguments(func))
+    return _arguments[key]
 
 
 def _current_stack() -> list[Scope]:

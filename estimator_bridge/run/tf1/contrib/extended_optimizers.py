@@ -190,10 +190,10 @@ class MovingAverageOptimizer(_Wrapper):
             raise errors.InvalidInput(
                 "swapping_saver: no averages yet. Call `minimize` or `apply_gradients` first."
             )
-        found = tf.global_variables() if var_list is None else var_list
-        if not isinstance(found, Mapping):
-            found = {each.op.name: each for each in found}
-        swapped = {key: self._swaps.get(each.op.name, each) for key, each in found.items()}
+        variables = tf.global_variables() if var_list is None else var_list
+        if not isinstance(variables, Mapping):
+            variables = {each.op.name: each for each in variables}
+        swapped = {key: self._swaps.get(each.op.name, each) for key, each in variables.items()}
         return tf.train.Saver(swapped, name=name, **settings)
 
 

@@ -6,6 +6,7 @@ The programs are in `compat_tests/programs/tf1`: reduced ones, which make the ca
 from __future__ import annotations
 
 import importlib.util
+import json
 import pathlib
 import re
 import shutil
@@ -194,3 +195,25 @@ def test_a_program_exports_what_it_trained(name: str, tmp_path: pathlib.Path) ->
 
     assert all(np.isfinite(value).all() for value in outputs.values())
     assert all(value.shape[0] == 2 for value in outputs.values())
+
+
+@pytest.mark.full
+def test_names_of_contrib_compute_what_tensorflow_1_computed(tmp_path: pathlib.Path) -> None:
+    """Values and variables have the numbers and names that TensorFlow 1.15.5 gave.
+
+    Sums of a few float32 products in another order: some units of the last place.
+    """
+    recorded = json.loads((PROGRAMS.parents[1] / "goldens" / "contrib_names.json").read_text())
+    script = PROGRAMS / "contrib" / "numbers_of_names.py"
+    command = [sys.executable, "-m", "estimator_bridge", "run", str(script)]
+    ran = subprocess.run([*command, str(tmp_path / "now")], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    now = json.loads((tmp_path / "now").read_text())
+
+    assert now.keys() == recorded.keys()
+    for name, wanted in recorded.items():
+        if isinstance(wanted[0], str):
+            assert now[name] == wanted, name
+            continue
+        assert now[name][0] == wanted[0], name
+        np.testing.assert_allclose(now[name][1], wanted[1], rtol=2e-5, atol=1e-6, err_msg=name)

@@ -96,7 +96,7 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 
 
 @contextlib.contextmanager
-def _names_of_tf1_in_graph() -> Iterator[None]:
+def _names_of_tf1_in_graph(script: str) -> Iterator[None]:
     """Shows programs, in the context, the names of TensorFlow 1 that making a spec needs.
 
     What TensorFlow 2 changed stays, since the commands rely on it and it could not be put back.
@@ -105,7 +105,7 @@ def _names_of_tf1_in_graph() -> Iterator[None]:
 
     from estimator_bridge.run.tf1 import running
 
-    with running.names_of_tf1(), tf.Graph().as_default():
+    with running.names_of_tf1(script), tf.Graph().as_default():
         yield
 
 

@@ -6,6 +6,7 @@ TensorFlow 1 are made of it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from estimator_bridge.run.stock_names import Names, parents
@@ -81,8 +82,13 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         _TRAIN: "checkpoints_iterator",
         ".evaluation:": "StopAfterNEvalsHook SummaryAtEndHook get_or_create_eval_step "
         "wait_for_new_checkpoint",
+        "tf_slim.training.evaluation:": "evaluate_once evaluate_repeatedly",
     },
-    "training training.python.training.training": {".training:": "create_train_op"},
+    "training training.python.training.training": {
+        ".training:": "create_train_op",
+        "tf_slim.training.training:": "add_gradients_summaries clip_gradient_norms "
+        "clip_gradient_norms_fn multiply_gradients train",
+    },
     "framework framework.python.ops framework.python.ops.arg_scope": {
         ".arg_scopes:": "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
         "current_arg_scope has_arg_scope",
@@ -98,7 +104,11 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "get_variables_by_name get_variables_by_suffix get_variables_to_restore local_variable "
         "model_variable variable",
     },
-    "framework": {_V1: "CriticalSection argsort is_tensor sort"},
+    "framework": {
+        _V1: "CriticalSection TensorSpec argsort convert_to_tensor_or_sparse_tensor is_tensor "
+        "py_func sort",
+        f"{_V1}.debugging": "assert_same_float_dtype assert_scalar",
+    },
     f"{_LAYERS}.layers": {
         ".layers:": "bias_add dropout flatten fully_connected linear one_hot_encoding relu relu6 "
         "softmax unit_norm",
@@ -110,6 +120,12 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         ".stacking:": "repeat stack",
         ".normalization:": "batch_norm instance_norm layer_norm",
         f"{_V1}.nn": "elu",
+    },
+    "layers": {
+        "tf_slim.layers:": "dense_to_sparse gdn group_norm "
+        "images_to_sequence legacy_fully_connected maxout recompute_grad rev_block scale_gradient "
+        "sequence_to_images spatial_softmax",
+        f"{_V1}.nn": "safe_embedding_lookup_sparse",
     },
     f"{_LAYERS}.initializers": {
         ".initializers:": "variance_scaling_initializer xavier_initializer "
@@ -144,6 +160,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics "
         "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
         "multi_head=MultiHead multi_label_head=MultiLabelHead",
+        ".extended_optimizers:": "clip_gradients_by_norm",
     },
     "distribute": {
         ".distribute:": "MirroredStrategy",
@@ -156,16 +173,62 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "streaming_mean_squared_error streaming_recall streaming_root_mean_squared_error "
         "streaming_true_negatives streaming_true_positives",
         f"{_V1}.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor",
+        f"{_V1}.sets": "set_difference set_intersection set_size set_union",
+        _V1: "confusion_matrix",
+        "tf_slim.metrics:": "accuracy aggregate_metric_map aggregate_metrics cohen_kappa count "
+        "f1_score precision_at_recall recall_at_precision streaming_concat "
+        "streaming_dynamic_auc streaming_false_negative_rate streaming_false_positive_rate "
+        "streaming_mean_cosine_distance streaming_mean_relative_error streaming_percentage_less "
+        "streaming_precision_at_thresholds streaming_recall_at_k streaming_recall_at_thresholds "
+        "streaming_sensitivity_at_specificity streaming_sparse_average_precision_at_k "
+        "streaming_sparse_precision_at_k streaming_sparse_recall_at_k "
+        "streaming_specificity_at_sensitivity",
     },
-    "opt": {".lars:": "LARSOptimizer", ".nadam:": "NadamOptimizer"},
+    "opt": {
+        ".lars:": "LARSOptimizer",
+        ".nadam:": "NadamOptimizer",
+        ".extended_optimizers:": "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
+        "MovingAverageOptimizer clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
+    },
     "rnn": {
         f"{_V1}.nn.rnn_cell": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell "
         "LSTMCell LSTMStateTuple MultiRNNCell RNNCell ResidualWrapper",
-        f"{_V1}.nn": "static_bidirectional_rnn static_rnn",
+        f"{_V1}.nn": "static_bidirectional_rnn static_rnn static_state_saving_rnn",
+        ".recurrent_cells:": "LSTMBlockCell LayerNormBasicLSTMCell stack_bidirectional_dynamic_rnn",
     },
+    "cudnn_rnn": {".recurrent_cells:": "CudnnCompatibleLSTMCell"},
+    "image": {
+        ".image_transforms:": "angles_to_projective_transforms compose_transforms "
+        "flat_transforms_to_matrices matrices_to_flat_transforms rotate transform translate "
+        "translations_to_projective_transforms",
+    },
+    "predictor": {".predictors:": "from_estimator from_saved_model"},
+    "stateless": {
+        f"{_V1}.random": "stateless_multinomial stateless_truncated_normal "
+        "stateless_random_normal=stateless_normal stateless_random_uniform=stateless_uniform",
+    },
+    "feature_column": {
+        f"{_V1}.feature_column": "sequence_categorical_column_with_hash_bucket "
+        "sequence_categorical_column_with_identity sequence_numeric_column "
+        "sequence_categorical_column_with_vocabulary_file "
+        "sequence_categorical_column_with_vocabulary_list",
+    },
+    "hooks": {_TRAIN: "ProfilerHook"},
+    "distributions": {
+        f"{_V1}.distributions": "Bernoulli Beta Categorical Dirichlet DirichletMultinomial "
+        "Distribution Exponential FULLY_REPARAMETERIZED Gamma Laplace Multinomial Normal "
+        "NOT_REPARAMETERIZED RegisterKL ReparameterizationType StudentT Uniform kl_divergence",
+    },
+    "compiler.jit": {f"{_V1}.xla.experimental": "experimental_jit_scope=jit_scope"},
+    "compiler.xla": {f"{_V1}.xla.experimental": "compile"},
     "util": {_V1: "constant_value=get_static_value make_ndarray make_tensor_proto"},
     "lookup": {
         f"{_V1}.lookup": "KeyValueTensorInitializer TextFileInitializer HashTable=StaticHashTable",
+        "tensorflow.python.ops.lookup_ops:": "FastHashSpec HasherSpec IdTableWithHashBuckets "
+        "LookupInterface MutableDenseHashTable=DenseHashTable MutableHashTable StrongHashSpec "
+        "TextFileIdTableInitializer TextFileIndex TextFileStringTableInitializer "
+        "index_table_from_file index_to_string_table_from_file",
+        ".vocabularies:": "index_table_from_tensor index_to_string_table_from_tensor",
     },
 }
 
@@ -183,14 +246,20 @@ WHOLE: Mapping[str, str] = {
     "slim.python.slim.nets": "tf_slim.nets",
     "autograph": f"{_V1}.autograph",
     "keras": f"{_V1}.keras",
+    "losses": "tf_slim.losses",
+    "losses.metric_learning": "tf_slim.losses.metric_learning",
+    "losses.python.metric_learning": "tf_slim.losses.metric_learning",
+    "signal": f"{_V1}.signal",
+    "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
 """By path below `tensorflow.contrib`, the module that it is now."""
 
 EMPTY = (
-    *("bigtable", "cloud", "copy_graph", "cudnn_rnn", "eager", "ffmpeg", "gan", "graph_editor"),
-    *("image", "learn", "model_pruning", "nccl", "quantize", "resampler", "seq2seq", "tensorrt"),
-    *("tpu.profiler", "compiler", "crf", "stat_summarizer", "staging", "tfprof", "timeseries"),
+    *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),
+    *("graph_editor", "learn", "legacy_seq2seq", "memory_stats", "mixed_precision"),
+    *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
+    *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
 """Modules without a name that is supported: programs that import them and use none run."""
 
@@ -203,17 +272,31 @@ _REASONS: Mapping[str, str] = {
     "distribute.initialize_tpu_system": "use tf.tpu.experimental.initialize_tpu_system",
     "data.LMDBDataset": _TF_DATA,
     "data.sliding_window_batch": "use tf.data.Dataset.window",
-    "estimator.clip_gradients_by_norm": "clip the gradients in the model_fn",
     "estimator.replicate_model_fn": "use TPUConfig.num_shards, or a MirroredStrategy",
-    "image": "use tfa.image or tf.raw_ops.ImageProjectiveTransformV3",
-    "quantize": "leave quantization out; TensorFlow 2 quantizes models after the training",
-    "seq2seq": "use tfa.seq2seq, or a tf.while_loop",
-    "crf": "use tfa.text",
+    "quantize": "leave the call out, and quantize the exported model with tf.lite.TFLiteConverter; "
+    "TensorFlow 2 rewrites no graphs for quantized training",
+    "cudnn_rnn": "run tf.contrib.cudnn_rnn.CudnnCompatibleLSTMCell in tf.nn.dynamic_rnn, on CPUs "
+    "and GPUs, or use tf.keras.layers.CuDNNLSTM on GPUs",
+    "distributions": "use tfp.distributions of the package tensorflow_probability",
+    "feature_column.sequence_input_layer": "use tf.keras.experimental.SequenceFeatures",
+    "memory_stats": "use tf.config.experimental.get_memory_info",
+    "mixed_precision": "use tf.train.experimental.MixedPrecisionLossScaleOptimizer",
+    "tensor_forest": "use the package tensorflow_decision_forests",
+    "boosted_trees": "use the package tensorflow_decision_forests",
+    "predictor.from_contrib_estimator": "use tf.contrib.predictor.from_estimator",
+    "lookup.string_to_index": "use the `lookup` of tf.contrib.lookup.index_table_from_tensor",
+    "lookup.index_to_string": "use the `lookup` of "
+    "tf.contrib.lookup.index_to_string_table_from_tensor",
     "eager": "use tf.GradientTape, and tf.compat.v1.enable_eager_execution",
     "gan": "use the package tensorflow-gan",
-    "learn": "use tf.estimator",
-    "lookup": "use tf.lookup",
+    "learn": "use tf.estimator, with its ModeKeys, RunConfig and canned models",
+    "learn.Experiment": "call tf.estimator.train_and_evaluate with a TrainSpec of train_input_fn "
+    "and train_steps, and an EvalSpec of eval_input_fn, eval_steps and exporters",
+    "learn.learn_runner": "call tf.estimator.train_and_evaluate in its place",
+    "learn.python.learn.learn_runner": "call tf.estimator.train_and_evaluate in its place",
     "opt": "use tf.train, or write the update as a subclass of tf.train.Optimizer",
+    "opt.MomentumWOptimizer": "call tf.contrib.opt.extend_with_decoupled_weight_decay with "
+    "tf.train.MomentumOptimizer",
     "slim": "use the package tf_slim",
 }
 """By name or module, what to do instead; the longest path that has a reason counts."""
@@ -242,22 +325,25 @@ MODULES: Mapping[str, Names] = _modules()
 
 
 def submodules(path: str) -> list[str]:
-    """Returns the names of the modules right below one."""
+    """Returns the names of the modules right below one, but for those without names."""
     prefix = f"{path}." if path else ""
-    below = (each.removeprefix(prefix) for each in MODULES if each.startswith(prefix))
-    return sorted({each.partition(".")[0] for each in below} - {""})
+    below = (each for each in MODULES if each.startswith(prefix) and each not in EMPTY)
+    return sorted({each.removeprefix(prefix).partition(".")[0] for each in below} - {""})
 
 
 def refusal(path: str) -> str:
     """Returns the message for a name of `tf.contrib` that there is not: cause and way out."""
-    parent = path.rpartition(".")[0]
+    parent = path if path in EMPTY else path.rpartition(".")[0]
     while parent not in MODULES:
         parent = parent.rpartition(".")[0]
-    have = ", ".join(sorted([*MODULES[parent], *submodules(parent)])) or "no name"
+    have = [*MODULES[parent], *submodules(parent)]
     there = f"tf.contrib.{parent}".removesuffix(".")
+    like = difflib.get_close_matches(path.rpartition(".")[2], have, n=1)
+    meant = f" Did you mean `{there}.{like[0]}`?" if like else ""
+    listed = f" docs/tf1.md and `dir({there})` list the names that there are." if have else ""
     return (
-        f"`tf.contrib.{path}` is not supported: TensorFlow 2 has no tf.contrib, and of `{there}` "
-        f"the bridge has {have}. {_way_out(path)}."
+        f"`tf.contrib.{path}` is not supported: TensorFlow 2 has no tf.contrib, and the bridge "
+        f"lacks this {'module' if path in EMPTY else 'name'}.{meant} {_way_out(path)}.{listed}"
     )
 
 
@@ -266,4 +352,8 @@ def _way_out(path: str) -> str:
         reason = _REASONS.get(each)
         if reason:
             return reason[0].upper() + reason[1:]
-    return "Define it in the program, on names of tf.compat.v1"
+    folder = path.partition(".")[0]
+    return (
+        f"Copy it from tensorflow/contrib/{folder} of TensorFlow 1.15 into the program, with names "
+        "of tf.compat.v1 for those of tensorflow.python"
+    )

@@ -5,49 +5,33 @@ from __future__ import annotations
 import ast
 import os
 import pathlib
+import re
 import sys
-from collections.abc import Iterator
 from types import ModuleType
-from typing import NamedTuple
 
-from estimator_bridge.run import keras_choice
+from estimator_bridge.run.tf1.libraries import Libraries
+from estimator_bridge.run.tf1.reading import Reading, Use
 from tf2_engine.types import Object
 
 _CONTRIB = "tensorflow.contrib"
-
-
-class Use(NamedTuple):
-    """A name of TensorFlow 1 that TensorFlow 2 lacks, as a program writes it, and where."""
-
-    name: str
-    path: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.name} ({os.path.basename(self.path)}, line {self.line})"
+_IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'")
 
 
 def find_use(script: str, folder: str | None = None) -> Use | None:
     """Returns the first use of a name that only TensorFlow 1 has, in a script or its imports.
 
-    Of the modules that it imports those are read that lie in `folder`, which by default is the
-    script's, or in the folders of PYTHONPATH.
+    A name does not count in code that TensorFlow 2 does not reach, such as the other branch of a
+    check of the version, and functions that only such code calls. Of the modules that the script
+    imports those are read that lie in `folder`, which by default is the script's, or in the folders
+    of PYTHONPATH, and are not of libraries.
     """
-    folders = folders_of_imports(folder or os.path.dirname(os.path.abspath(script)))
-    seen, waiting = set(), [os.path.abspath(script)]
-    while waiting:
-        path = waiting.pop(0)
-        if path in seen:
-            continue
-        seen.add(path)
-        try:
-            tree = ast.parse(pathlib.Path(path).read_bytes())
-        except (OSError, SyntaxError, ValueError):  # Reported when the program runs.
-            continue
-        for use in _uses(tree, path):
-            return use
-        waiting += _imported_files(tree, path, folders)
-    return None
+    script = os.path.abspath(script)
+    files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
+    files.read(script)
+    readings = files.in_order_of_imports(script)
+    uses = [(each, scope) for reading in readings for each, scope, _ in reading.uses]
+    unreached = _unreached(readings) if uses else set()
+    return next((use for use, scope in uses if unreached.isdisjoint(scope)), None)
 
 
 def folders_of_imports(folder: str) -> list[str]:
@@ -70,6 +54,11 @@ def missing_name(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         return name if f"{name}.".startswith(f"{_CONTRIB}.") else None
+    imported = _IMPORT_FROM.match(str(error)) if isinstance(error, ImportError) else None
+    if imported is not None:
+        name, module = imported.groups()
+        path = module.removeprefix("tensorflow").removeprefix("._api.v2").removeprefix(".")
+        return f"{module}.{name}" if name == "contrib" or _has_v1(path, name) else None
     owner = getattr(error, "obj", None)
     if not isinstance(error, AttributeError) or not isinstance(owner, ModuleType):
         return None
@@ -79,74 +68,59 @@ def missing_name(error: BaseException) -> str | None:
     return ".".join(filter(None, ["tf", path, name]))
 
 
-def _uses(tree: ast.AST, path: str) -> Iterator[Use]:
-    aliases: set[str] = set()
-    rebound: set[str] = set()
-    for node in ast.walk(tree):
-        for name, alias in _imports(node):
-            if f"{name}.".startswith(f"{_CONTRIB}."):
-                yield Use(name, path, getattr(node, "lineno", 0))
-            (aliases if name == "tensorflow" else rebound).add(alias)
-        if isinstance(node, ast.Assign):
-            rebound |= {each.id for each in node.targets if isinstance(each, ast.Name)}
-    # `tf` may also be tf.compat.v1, which has all of them but contrib.
-    for node in ast.walk(tree):
-        names = _chain(node)
-        if names and names[0] in aliases - rebound and _is_of_tf1(names[1:]):
-            yield Use(".".join(names), path, getattr(node, "lineno", 0))
+class _Files:
+    """The files of a program, each of which is read once."""
+
+    def __init__(self, folders: list[str], libraries: Libraries) -> None:
+        self._folders, self._libraries = folders, libraries
+        self._readings: dict[str, Reading | None] = {}
+
+    def read(self, path: str) -> Reading | None:
+        """Returns the reading of a file; None if it cannot be read, or is being read."""
+        if path not in self._readings:
+            self._readings[path] = None
+            try:
+                tree = ast.parse(pathlib.Path(path).read_bytes())
+            except (OSError, SyntaxError, ValueError):  # Reported when the program runs.
+                return None
+            self._readings[path] = Reading(path, tree, self._module)
+        return self._readings[path]
+
+    def _module(self, name: str, importer: str, level: int) -> Reading | None:
+        where = [str(pathlib.Path(importer).parents[level - 1])] if level else self._folders
+        file = file_of(name, where)
+        return None if file is None or self._libraries.have(file) else self.read(file)
+
+    def in_order_of_imports(self, script: str) -> list[Reading]:
+        """Returns the readings: the script's, those of the modules that it imports, and so on."""
+        ordered = {script: self._readings[script]}
+        for path in (waiting := [script]):
+            reading = ordered[path]
+            for mention in reading.mentions if reading else ():
+                if mention.name in self._readings and mention.name not in ordered:
+                    ordered[mention.name] = self._readings[mention.name]
+                    waiting.append(mention.name)
+        return [each for each in ordered.values() if each is not None]
 
 
-def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yields the modules or names that a statement imports, and the names that it gives them."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.name, alias.asname or alias.name
-    elif isinstance(node, ast.ImportFrom) and not node.level:
-        for alias in node.names:
-            yield f"{node.module}.{alias.name}", alias.asname or alias.name
+def _unreached(readings: list[Reading]) -> set[str]:
+    """Returns the functions, classes and files that nothing mentions but what is not reached.
 
-
-def _chain(node: ast.AST) -> list[str]:
-    """Returns the names of `a.b.c`; an empty list for another expression."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.insert(0, node.attr)
-        node = node.value
-    return [node.id, *names] if names and isinstance(node, ast.Name) else []
-
-
-def _is_of_tf1(names: list[str]) -> bool:
-    """Returns whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
-    if names[0] == "contrib":
-        return True
-    # Not before it is needed: a source without such names is read quickly.
-    import tensorflow as tf
-
-    if names[0] == "keras" and not (keras_choice.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ):
-        return False  # To look at tf.keras would load Keras 3 for the process.
-    new: Object = tf
-    old: Object = tf.compat.v1
-    for name in names:
-        if not isinstance(new, ModuleType) or not isinstance(old, ModuleType):
-            return False
-        if not hasattr(new, name):
-            return hasattr(old, name)
-        new, old = getattr(new, name), getattr(old, name, None)
-    return False
-
-
-def _imported_files(tree: ast.AST, path: str, folders: list[str]) -> Iterator[str]:
-    """Yields the files of modules that a module imports, as far as they lie in the folders."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
-        modules, where = [alias.name for alias in node.names], folders
-        if isinstance(node, ast.ImportFrom):
-            if node.module:
-                modules = [node.module, *(f"{node.module}.{name}" for name in modules)]
-            if node.level:
-                where = [str(pathlib.Path(path).parents[node.level - 1])]
-        yield from filter(None, (file_of(module, where) for module in modules))
+    A name stands for all functions that have it. What nothing mentions counts as reached.
+    """
+    mentions = [each for reading in readings for each in reading.mentions]
+    defined = {name for reading in readings for name in (reading.path, *reading.defined)}
+    more = defined & {each.name for each in mentions if not each.is_reached}
+    doubtful: set[str] = set()
+    while more - doubtful:
+        doubtful |= more
+        more = defined & {each.name for each in mentions if not doubtful.isdisjoint(each.scope)}
+    reached = {""}
+    while reached:
+        sure = (each for each in mentions if each.is_reached and doubtful.isdisjoint(each.scope))
+        reached = doubtful & {each.name for each in sure}
+        doubtful -= reached
+    return doubtful
 
 
 def _public_path(module: ModuleType) -> str | None:

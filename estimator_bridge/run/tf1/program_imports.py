@@ -5,30 +5,28 @@ from __future__ import annotations
 import builtins
 import contextlib
 import importlib
-import os
-import pathlib
-import site
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 
-import tf2_engine
-from estimator_bridge.run.tf1.view import TF1View
+from estimator_bridge.run.tf1.libraries import Libraries
+from estimator_bridge.run.tf1.view import ContribModule, TF1View
 from tf2_engine.types import Object
 
 _ROOT = "tensorflow"
 
 
 @contextlib.contextmanager
-def seen_by_programs(view: TF1View) -> Iterator[None]:
-    """Gives modules of programs that import `tensorflow` the `view`, in the context.
+def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
+    """Gives modules of a program that import `tensorflow` the `view`, in the context.
 
-    Programs are all modules but those of the standard library, of installed packages and of the
-    bridge.
+    Libraries, the standard library and the bridge keep TensorFlow as it is.
+
+    Args:
+        script: the program's first file; None if it is not known.
     """
     stock_import, stock_import_module = builtins.__import__, importlib.import_module
-    libraries = _Libraries()
+    libraries = Libraries(script)
 
     def import_(
         name: str,
@@ -37,19 +35,20 @@ def seen_by_programs(view: TF1View) -> Iterator[None]:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        if level or not _is_tensorflow(name) or libraries.have(globals):
+        if level or not _is_tensorflow(name) or not _is_of_program(globals, libraries):
             return stock_import(name, globals, locals, fromlist or (), level)
         module = view.module(name)
         if not fromlist:
             return view
-        for each in fromlist:
+        for each in () if isinstance(module, ContribModule) else fromlist:
             if each != "*" and not hasattr(module, each):
                 with contextlib.suppress(ImportError):  # The import itself says what is missing.
                     setattr(module, each, view.module(f"{name}.{each}"))
         return module
 
     def import_module(name: str, package: str | None = None) -> ModuleType:
-        if _is_tensorflow(name) and not libraries.have(sys._getframe(1).f_globals):
+        caller = sys._getframe(1).f_globals
+        if _is_tensorflow(name) and _is_of_program(caller, libraries):
             return view.module(name)
         return stock_import_module(name, package)
 
@@ -64,22 +63,9 @@ def _is_tensorflow(name: str) -> bool:
     return name == _ROOT or name.startswith(f"{_ROOT}.")
 
 
-class _Libraries:
-    """Tells the modules of libraries from those of programs."""
-
-    def __init__(self) -> None:
-        paths = sysconfig.get_paths()
-        folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-        folders |= {*site.getsitepackages(), site.getusersitepackages()}
-        folders |= {str(pathlib.Path(__file__).parents[2]), os.path.dirname(tf2_engine.__file__)}
-        self._folders = tuple(os.path.join(os.path.realpath(each), "") for each in folders)
-        self._known: dict[str, bool] = {}
-
-    def have(self, variables: Mapping[str, Object] | None) -> bool:
-        """Returns whether the module with these global variables is of a library."""
-        path = (variables or {}).get("__file__")
-        if not isinstance(path, str):
-            return (variables or {}).get("__name__") != "__main__"
-        if path not in self._known:
-            self._known[path] = os.path.realpath(path).startswith(self._folders)
-        return self._known[path]
+def _is_of_program(variables: Mapping[str, Object] | None, libraries: Libraries) -> bool:
+    """Returns whether the module with these global variables is the program's."""
+    path = (variables or {}).get("__file__")
+    if (variables or {}).get("__name__") == "__main__":
+        return True
+    return isinstance(path, str) and not libraries.have(path)

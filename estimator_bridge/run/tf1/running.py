@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from estimator_bridge.run.tf1 import detection
+from estimator_bridge.run.tf1 import detection, reading
 from estimator_bridge.run.tf1.program_imports import seen_by_programs
 from estimator_bridge.run.tf1.view import TF1View
 from tf2_engine import tf_compat
 
 
 @contextlib.contextmanager
-def as_tf1() -> Iterator[None]:
-    """Shows programs TensorFlow 1 in the context; the behavior of TensorFlow 2 is off from then on.
+def as_tf1(script: str | None = None) -> Iterator[None]:
+    """Shows a program TensorFlow 1 in the context; from then on TensorFlow 2's behavior is off.
 
     `disable_v2_behavior` holds for the process: it cannot be undone.
     """
     import tensorflow as tf
 
     tf.compat.v1.disable_v2_behavior()
-    with names_of_tf1():
+    with names_of_tf1(script):
         yield
 
 
 @contextlib.contextmanager
-def names_of_tf1() -> Iterator[None]:
-    """Shows programs the names of TensorFlow 1, in the context alone."""
-    with tf_compat.names_of_tf1(), seen_by_programs(TF1View()):
+def names_of_tf1(script: str | None = None) -> Iterator[None]:
+    """Shows a program the names of TensorFlow 1, in the context alone."""
+    with tf_compat.names_of_tf1(), seen_by_programs(TF1View(), script):
         yield
 
 
@@ -37,7 +38,7 @@ def as_needed(
     script: str,
     tf1: bool | None,
     tell: Callable[[str], object],
-    view: Callable[[], AbstractContextManager[None]] = as_tf1,
+    view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
     """Shows a program TensorFlow 1 in the context, if it is to or needs to see that.
@@ -49,9 +50,10 @@ def as_needed(
         script: the program.
         tf1: whether it is to see TensorFlow 1; None finds out from its source.
         tell: called with a sentence if that was found, which names what showed it.
-        view: opens what the program sees then.
+        view: called with `script`; opens what the program sees then.
         folder: from which the program imports; None is its own.
     """
+    use = None
     if tf1 is None:
         use = detection.find_use(script, folder)
         tf1 = use is not None
@@ -61,8 +63,12 @@ def as_needed(
                 "--tf1 (--no-tf1 leaves TensorFlow as it is)."
             )
     if tf1:
-        with view():
-            yield True
+        try:
+            with view(script):
+                yield True
+        except Exception as error:
+            _explain(error, use, tell)
+            raise
         return
     try:
         yield False
@@ -71,6 +77,23 @@ def as_needed(
         if remedy is not None:
             tell(remedy)
         raise
+
+
+def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], object]) -> None:
+    """Tells what the failure of a program that sees TensorFlow 1 may come from."""
+    name = detection.missing_name(error)
+    if name is not None:
+        file = traceback.extract_tb(error.__traceback__)[-1].filename
+        tell(
+            f"{file} needs {name}, which only TensorFlow 1 has. It belongs to an installed "
+            "library, and libraries see TensorFlow 2. If it is a part of the program, do not "
+            "install it: keep it in the program's folder, or its folder on PYTHONPATH."
+        )
+    elif use is not None:
+        tell(
+            f"the program that failed saw TensorFlow 1, because it names {use}. If it is written "
+            "for TensorFlow 2, run it with --no-tf1."
+        )
 
 
 def remedy_for(error: BaseException) -> str | None:

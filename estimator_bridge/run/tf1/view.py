@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import importlib
-from types import ModuleType
+import sys
+from types import FrameType, ModuleType
 
 from estimator_bridge import errors
 from estimator_bridge.run.namespaces import load, refusal
@@ -24,6 +26,8 @@ _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 class ContribModule(ModuleType):
     """A module of `tf.contrib`; its names are loaded when they are first used.
 
+    `hasattr` finds what works alone: not the modules without names, which can be imported though.
+
     Args:
         path: below `tensorflow.contrib`; empty for that itself.
         view: finds the modules below this one.
@@ -40,12 +44,17 @@ class ContribModule(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         path = f"{self._path}.{name}".removeprefix(".")
         target = contrib_names.MODULES[self._path].get(name)
-        if target is not None:
-            value = _load(target, path)
-        elif path in contrib_names.MODULES:
-            value = self._view.module(f"{_CONTRIB}.{path}")
-        else:
-            raise refusal(contrib_names.refusal(path), name)
+        if path in contrib_names.EMPTY and _is_imported(sys._getframe(1)):
+            return self._view.module(f"{_CONTRIB}.{path}")
+        try:
+            if target is not None:
+                value = _load(target, path)
+            elif path in contrib_names.MODULES and path not in contrib_names.EMPTY:
+                value = self._view.module(f"{_CONTRIB}.{path}")
+            else:
+                raise errors.UnsupportedImport(contrib_names.refusal(path), name=name)
+        except errors.UnsupportedImport as error:
+            raise refusal(str(error), name) from error
         setattr(self, name, value)
         return value
 
@@ -123,6 +132,11 @@ class _Compat(ModuleType):
 
     def __getattr__(self, name: str) -> Object:
         return getattr(self._compat, name)
+
+
+def _is_imported(frame: FrameType) -> bool:
+    """Returns whether a frame executes `from module import name`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _load(target: str, path: str) -> Object:

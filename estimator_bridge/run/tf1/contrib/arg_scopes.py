@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object
 
 Scope = dict[str, dict[str, Object]]
@@ -26,6 +27,7 @@ _arguments: dict[str, tuple[str, ...]] = {}
 def add_arg_scope(function: _Function) -> _Function:
     """Makes a function take its default arguments from the `arg_scope` that is open."""
 
+    @do_not_convert  # As functions of TensorFlow 1's are, in cells and Keras layers, too.
     @functools.wraps(function)
     def scoped(*args: Object, **settings: Object) -> Object:
         defaults = current_arg_scope().get(arg_scope_func_key(scoped), {})
@@ -107,7 +109,10 @@ def arg_scoped_arguments(func: Callable[..., Object]) -> tuple[str, ...]:
     """
     if not has_arg_scope(func):
         raise ValueError(f"{func} takes no arguments from a scope; decorate it with add_arg_scope.")
-    return _arguments[arg_scope_func_key(func)]
+    key = arg_scope_func_key(func)
+    if key not in _arguments:  # A layer of tf_slim.
+        return tuple(sys.modules["tf_slim.ops.arg_scope"].arg_scoped_arguments(func))
+    return _arguments[key]
 
 
 def _current_stack() -> list[Scope]:

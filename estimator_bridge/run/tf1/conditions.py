@@ -1,0 +1,150 @@
+"""Computes conditions of a program that depend on the version of TensorFlow, without running it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from estimator_bridge.run import keras_choice
+from tf2_engine.types import Object
+
+UNKNOWN = object()
+"""The value of what is known only when the program runs."""
+
+
+class PublicName(NamedTuple):
+    """A name of TensorFlow, as the parts of its path below `tensorflow`."""
+
+    parts: tuple[str, ...]
+
+    def value(self) -> Object:
+        """Returns the object that TensorFlow 2 has by this name."""
+        return functools.reduce(getattr, self.parts, importlib.import_module("tensorflow"))
+
+
+class Answer(NamedTuple):
+    """A function of the program without arguments, which returns a known value."""
+
+    value: Object
+
+    def __call__(self) -> Object:
+        """Returns the value."""
+        return self.value
+
+
+@functools.total_ordering
+class _Version:
+    """A version; it compares with others and, as `LooseVersion` does, with texts."""
+
+    def __init__(self, text: object) -> None:
+        self.version = self.release = [int(part) for part in re.findall(r"\d+", str(text))][:3]
+        self.major, self.minor, self.micro = (*self.release, 0, 0, 0)[:3]
+        self._key = (self.major, self.minor, self.micro)
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.release))
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == _Version(other)._key
+
+    def __lt__(self, other: object) -> bool:
+        return self._key < _Version(other)._key
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+VERSIONS = SimpleNamespace(
+    **dict.fromkeys(
+        ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
+    )
+)
+"""Makers of versions: those of `distutils`, `packaging` and `pkg_resources`."""
+VERSIONS.version = VERSIONS
+
+_BUILTINS: Mapping[str, Object] = {
+    **{each.__name__: each for each in (bool, callable, float, int, len, list, str, tuple)},
+    **{each.__name__: each for each in (all, any, getattr, hasattr, max, min)},
+    "map": lambda function, values: list(map(function, values)),
+}
+_METHODS = {
+    *("split", "startswith", "endswith", "strip", "lstrip", "rstrip", "partition", "replace"),
+    *vars(VERSIONS),
+}
+_NODES = (
+    *(ast.Attribute, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.IfExp, ast.List),
+    *(ast.ListComp, ast.Name, ast.Slice, ast.Subscript, ast.Tuple, ast.UnaryOp, ast.GeneratorExp),
+    *(ast.boolop, ast.cmpop, ast.comprehension, ast.expr_context, ast.unaryop),
+)
+
+
+def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
+    """Returns whether a condition holds where TensorFlow 2 is installed; None if that is open."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = truth(test.operand, known)
+        return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        truths = [truth(each, known) for each in test.values]
+        decides = isinstance(test.op, ast.Or)
+        if decides in truths:
+            return decides
+        return None if None in truths else not decides
+    value = evaluate(test, known)
+    return None if value is UNKNOWN else bool(value)
+
+
+def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
+    """Returns the value of an expression where TensorFlow 2 is installed, or UNKNOWN.
+
+    Only operators, methods of texts and a few builtins are executed, on values that are known.
+    """
+    if not all(_is_harmless(each, known) for each in ast.walk(node)):
+        return UNKNOWN
+    try:
+        values = {name: _value(name, known) for name in set(_names(node))}
+        text = compile(ast.Expression(node), "<condition>", "eval")
+        return eval(text, {"__builtins__": {}, **values})
+    except Exception:  # The program's own errors; they are raised when it runs.
+        return UNKNOWN
+
+
+def loads_keras(parts: Sequence[str]) -> bool:
+    """Returns whether to look a name up would load Keras 3 for the process."""
+    return "keras" in parts and not (keras_choice.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ)
+
+
+def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:
+    if isinstance(node, ast.Attribute):
+        is_private = node.attr.startswith("_") and node.attr != "__version__"
+        return not is_private and not loads_keras([node.attr])
+    if not isinstance(node, ast.Call):
+        return isinstance(node, _NODES)
+    called = node.func
+    if isinstance(called, ast.Name):
+        value = known.get(called.id, _BUILTINS.get(called.id))
+        return (
+            isinstance(value, Answer) or value is _Version or called.id in {*_BUILTINS} - {*known}
+        )
+    owner = called.value if isinstance(called, ast.Attribute) else None
+    if isinstance(owner, ast.Name) and isinstance(known.get(owner.id), SimpleNamespace):
+        return True
+    return isinstance(called, ast.Attribute) and called.attr in _METHODS
+
+
+def _names(node: ast.expr) -> Iterator[str]:
+    """Yields the names that an expression reads, but for those that a comprehension sets."""
+    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+    bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    yield from (each.id for each in names if each.id not in bound)
+
+
+def _value(name: str, known: Mapping[str, Object]) -> Object:
+    value = known[name] if name in known else _BUILTINS[name]
+    if value is UNKNOWN or (isinstance(value, PublicName) and loads_keras(value.parts)):
+        raise KeyError(name)
+    return value.value() if isinstance(value, PublicName) else value

@@ -1,0 +1,225 @@
+"""Optimizers that do more than the optimizers of `tf.train` that they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from tf2_engine.types import Object, Op, Tensor, Variable
+
+Gradients = Sequence[tuple[Tensor, Variable]]
+
+
+class LazyAdamOptimizer(tf.train.AdamOptimizer):
+    """Adam that leaves the moments of the rows alone that a sparse gradient does not have."""
+
+    def _apply_sparse_shared(
+        self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
+    ) -> Op:
+        powers = self._get_beta_accumulators()
+        numbers = (*powers, self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        power1, power2, rate, beta1, beta2, epsilon = (
+            tf.cast(each, var.dtype.base_dtype) for each in numbers
+        )
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+        new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+        rate = rate * tf.sqrt(1 - power2) / (1 - power1)
+        return tf.group(
+            tf.scatter_update(m, indices, new_m),
+            tf.scatter_update(v, indices, new_v),
+            tf.scatter_sub(var, indices, rate * new_m / (tf.sqrt(new_v) + epsilon)),
+        )
+
+
+class DecoupledWeightDecayExtension:
+    """Makes an optimizer shrink variables before it updates them: w <- w - weight_decay w.
+
+    It comes before the optimizer among the bases of a class. Of a sparse gradient the rows that it
+    has shrink. Reference: Loshchilov and Hutter, 2019.
+    """
+
+    def __init__(self, weight_decay: float | Tensor, *args: Object, **settings: Object) -> None:
+        """Makes the optimizer with the other arguments."""
+        self._weight_decay = weight_decay
+        self._decayed: set[object] = set()
+        super().__init__(*args, **settings)
+
+    def minimize(self, *args: Object, decay_var_list: object = None, **settings: Object) -> Op:
+        """Minimizes a loss. TensorFlow 1 drops `decay_var_list` here: all variables shrink."""
+        return super().minimize(*args, **settings)  # type: ignore[misc]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Gradients,
+        global_step: Variable | None = None,
+        name: str | None = None,
+        decay_var_list: Sequence[Variable] | None = None,
+    ) -> Op:
+        """Shrinks the variables of `decay_var_list`, by default all, and applies gradients."""
+        self._decayed = {each.ref() for each in decay_var_list or ()}
+        return super().apply_gradients(grads_and_vars, global_step, name)  # type: ignore[misc]
+
+    def _shrunk(self, var: Variable, indices: Tensor | None = None) -> AbstractContextManager[Op]:
+        if self._decayed and var.ref() not in self._decayed:
+            return tf.control_dependencies([])
+        if indices is None:
+            return tf.control_dependencies([var.assign_sub(self._weight_decay * var)])
+        lost = self._weight_decay * tf.gather(var, indices)
+        return tf.control_dependencies([tf.scatter_sub(var, indices, lost)])
+
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Op:
+        with self._shrunk(var):
+            return super()._apply_dense(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_dense(self, grad: Tensor, var: Variable) -> Op:
+        with self._shrunk(var):
+            return super()._resource_apply_dense(grad, var)  # type: ignore[misc]
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: Variable) -> Op:
+        with self._shrunk(var, grad.indices):
+            return super()._apply_sparse(grad, var)  # type: ignore[misc]
+
+    def _resource_apply_sparse(self, grad: Tensor, var: Variable, indices: Tensor) -> Op:
+        with self._shrunk(var, indices):
+            return super()._resource_apply_sparse(grad, var, indices)  # type: ignore[misc]
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """Returns the class of an optimizer that takes the weight decay before other arguments."""
+    bases = (DecoupledWeightDecayExtension, base_optimizer)
+    return type("OptimizerWithDecoupledWeightDecay", bases, {})
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
+    """Adam with decoupled weight decay: AdamW."""
+
+    def __init__(
+        self,
+        weight_decay: float | Tensor,
+        learning_rate: float | Tensor = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        """Makes the optimizer."""
+        settings = (learning_rate, beta1, beta2, epsilon, use_locking, name)
+        super().__init__(weight_decay, *settings)
+
+
+class _Wrapper(tf.train.Optimizer):
+    """An optimizer that calls another one, whose slots it has."""
+
+    def __init__(self, optimizer: tf.train.Optimizer, name: str) -> None:
+        super().__init__(use_locking=False, name=name)
+        self._optimizer = optimizer
+
+    def compute_gradients(self, *args: Object, **settings: Object) -> Gradients:
+        return self._optimizer.compute_gradients(*args, **settings)
+
+    def get_slot(self, var: Variable, name: str) -> Variable | None:
+        return self._optimizer.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        return self._optimizer.get_slot_names()
+
+    def variables(self) -> list[Variable]:
+        return self._optimizer.variables()
+
+
+class MovingAverageOptimizer(_Wrapper):
+    """Keeps moving averages of the variables, and saves them in their place.
+
+    Args:
+        opt: the optimizer that makes the steps.
+        average_decay: as `decay` of `tf.train.ExponentialMovingAverage`.
+        num_updates: as there.
+        sequential_update: whether the averages are of the variables after a step.
+    """
+
+    def __init__(
+        self,
+        opt: tf.train.Optimizer,
+        average_decay: float = 0.9999,
+        num_updates: Tensor | int | None = None,
+        sequential_update: bool = True,
+    ) -> None:
+        """Makes the optimizer."""
+        super().__init__(opt, "MovingAverageOptimizer")
+        self._averages = tf.train.ExponentialMovingAverage(average_decay, num_updates=num_updates)
+        self._is_sequential = sequential_update
+        self._swaps: dict[str, Variable] = {}
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Gradients,
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Op:
+        """Makes a step, and moves the averages."""
+        pairs = list(grads_and_vars)
+        step = self._optimizer.apply_gradients(pairs, global_step, name)
+        moved = [variable for gradient, variable in pairs if gradient is not None]
+        with tf.control_dependencies([step] if self._is_sequential else []):
+            averaging = self._averages.apply(moved)
+        for variable in moved:
+            average = self._averages.average(variable)
+            self._swaps[variable.op.name], self._swaps[average.op.name] = average, variable
+        return tf.group(step, averaging, name="train_with_avg")
+
+    def swapping_saver(
+        self,
+        var_list: Sequence[Variable] | Mapping[str, Variable] | None = None,
+        name: str = "swapping_saver",
+        **settings: Object,
+    ) -> tf.train.Saver:
+        """Returns a saver that writes the averages by the names of the variables, and vice versa.
+
+        Args:
+            var_list: what is saved, with both; None is all variables.
+
+        Raises:
+            InvalidInput: there is no step yet, so no averages.
+        """
+        if not self._swaps:
+            raise errors.InvalidInput(
+                "swapping_saver: no averages yet. Call `minimize` or `apply_gradients` first."
+            )
+        variables = tf.global_variables() if var_list is None else var_list
+        if not isinstance(variables, Mapping):
+            variables = {each.op.name: each for each in variables}
+        swapped = {key: self._swaps.get(each.op.name, each) for key, each in variables.items()}
+        return tf.train.Saver(swapped, name=name, **settings)
+
+
+class _ClippingOptimizer(_Wrapper):
+    def __init__(self, optimizer: tf.train.Optimizer, clip_norm: float) -> None:
+        super().__init__(optimizer, f"ClipByNorm{optimizer.get_name()}")
+        self._clip_norm = clip_norm
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Gradients,
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Op:
+        clipped = clip_gradients_by_global_norm(grads_and_vars, self._clip_norm)
+        return self._optimizer.apply_gradients(clipped, global_step, name)
+
+
+def clip_gradients_by_norm(optimizer: tf.train.Optimizer, clip_norm: float) -> tf.train.Optimizer:
+    """Returns an optimizer that clips gradients by their global norm before it applies them."""
+    return _ClippingOptimizer(optimizer, clip_norm)
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Gradients, clip_norm: float = 20.0
+) -> Gradients:
+    """Returns gradients, clipped by their global norm, and variables."""
+    gradients, variables = zip(*gradients_variables, strict=True)
+    return list(zip(tf.clip_by_global_norm(gradients, clip_norm)[0], variables, strict=True))

@@ -1,0 +1,134 @@
+"""Tells the files of libraries from those of a program, by where they lie and who put them there.
+
+Libraries are the standard library, the bridge, and what an installer put somewhere. All else is the
+program: its own folder, and the folders of PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import site
+import sys
+import sysconfig
+import urllib.parse
+from collections.abc import Iterator
+
+import tf2_engine
+
+_INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
+"""Folders that installers fill, of this Python and of others that a path may lead to."""
+
+_PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+
+
+class Libraries:
+    """The libraries that a program may import.
+
+    Args:
+        script: the program; the project and the package that it lies in are not libraries, even if
+            they are installed. None if it is not known.
+    """
+
+    def __init__(self, script: str | None = None) -> None:
+        self._script = os.path.realpath(script) if script else None
+        self._linked = [each for each in _linked_folders() if not self._is_in_project_of(each)]
+        entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        self._named = [_folder(each) for each in entries if each]
+        self._package = ""
+        if self._script and self._is_installed(self._script):
+            self._package = _outermost_package(pathlib.Path(self._script).parent)
+        self._known: dict[str, bool] = {}
+
+    def have(self, path: str) -> bool:
+        """Returns whether the file of a module belongs to a library."""
+        if path not in self._known:
+            # An installed file may be a link to elsewhere, or reached by one.
+            written, real = os.path.abspath(path), os.path.realpath(path)
+            installed = self._is_installed(written) or self._is_installed(real)
+            is_packaged = bool(self._package) and real.startswith(self._package)
+            self._known[path] = installed and not is_packaged
+        return self._known[path]
+
+    def _is_installed(self, path: str) -> bool:
+        if _INSTALLED.search(path) or path.startswith(_python_and_bridge()):
+            return True
+        if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
+            return True
+        # Of two folders that have it the inner one decides; PYTHONPATH is what the user says.
+        linked, named = (
+            max((len(each) for each in folders if path.startswith(each)), default=0)
+            for folders in (self._linked, self._named)
+        )
+        return linked > named
+
+    def _is_in_project_of(self, folder: str) -> bool:
+        """Returns whether the script belongs to the same project as a folder."""
+        if self._script is None:
+            return False
+        project, home = _project(folder), os.path.dirname(self._script)
+        if project is not None:
+            return project == _project(home)
+        return _folder(home).startswith(folder) or folder.startswith(_folder(home))
+
+
+def _folder(path: str) -> str:
+    """Returns the real path of a folder with a separator at the end, to compare beginnings."""
+    return os.path.join(os.path.realpath(path), "")
+
+
+@functools.cache
+def _python_and_bridge() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    folders |= {str(pathlib.Path(__file__).parents[2]), os.path.dirname(tf2_engine.__file__)}
+    return tuple(map(_folder, folders))
+
+
+def _linked_folders() -> Iterator[str]:
+    """Yields the folders that an environment leads to: by `.pth` files and editable installs."""
+    # Python starts with PYTHONPATH before the standard library, and what `.pth` files name after.
+    stdlib = sysconfig.get_path("stdlib")
+    yield from map(_folder, sys.path[sys.path.index(stdlib) + 1 :] if stdlib in sys.path else [])
+    for distribution in importlib.metadata.distributions():
+        text = distribution.read_text("direct_url.json")
+        origin = json.loads(text) if text else {}
+        if origin.get("dir_info", {}).get("editable"):
+            yield _folder(urllib.parse.unquote(urllib.parse.urlparse(origin["url"]).path))
+
+
+@functools.cache
+def _recorded(folder: str) -> frozenset[str]:
+    """Returns the files that an installer recorded in a folder, or in a zip file.
+
+    `pip install --target` and its like leave the records there. Those of a project's own
+    `.egg-info` do not count: its folder is where the files are written, not installed.
+    """
+    return frozenset(
+        os.path.normpath(os.path.join(folder, file))
+        for distribution in importlib.metadata.distributions(path=[folder])
+        if distribution.read_text("RECORD")
+        for file in distribution.files or ()
+    )
+
+
+def _project(folder: str) -> str | None:
+    """Returns the innermost folder around one that is set up as a project."""
+    path = pathlib.Path(folder)
+    for each in (path, *path.parents):
+        if any((each / name).is_file() for name in _PROJECT_FILES):
+            return _folder(str(each))
+    return None
+
+
+def _outermost_package(folder: pathlib.Path) -> str:
+    """Returns the outermost package that a folder lies in; an empty text for no package."""
+    package = ""
+    while (folder / "__init__.py").is_file():
+        package, folder = _folder(str(folder)), folder.parent
+    return package

@@ -1,0 +1,472 @@
+"""Reads the source of a module as Python would run it where TensorFlow 2 is installed.
+
+Programs that support both versions of TensorFlow ask which one they have, by `tf.__version__`,
+`hasattr` or `try`. What they keep for version 1 is not reached, and so does not count as used.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
+
+from estimator_bridge.run.tf1.conditions import (
+    UNKNOWN,
+    VERSIONS,
+    Answer,
+    PublicName,
+    evaluate,
+    loads_keras,
+    truth,
+)
+from tf2_engine.types import Object
+
+Scope = tuple[str, ...]
+"""The file, and the names of the classes and functions, that a piece of code is in."""
+
+_ROOT = "tensorflow"
+_VERSION_PACKAGES = ("distutils", "packaging", "pkg_resources")
+_ATTRIBUTE, _IMPORT = "AttributeError", "ImportError"
+_CATCHERS: Mapping[str, str] = {
+    **dict.fromkeys((_IMPORT, "ModuleNotFoundError"), _IMPORT),
+    _ATTRIBUTE: _ATTRIBUTE,
+}
+_BROAD = ("Exception", "BaseException")
+_EXITS = ("exit", "_exit", "quit")
+# What a handler has that does more than to tell of an error.
+_ALTERNATIVES = (
+    *(ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Return),
+    *(ast.Pass, ast.Continue),
+)
+
+
+class Use(NamedTuple):
+    """A name of TensorFlow 1 that TensorFlow 2 lacks, as a program writes it, and where."""
+
+    name: str
+    path: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.name} ({os.path.basename(self.path)}, line {self.line})"
+
+
+class FoundUse(NamedTuple):
+    """A use, the code that it is in, and the error that it is with TensorFlow 2."""
+
+    use: Use
+    scope: Scope
+    error: str
+
+
+class Mention(NamedTuple):
+    """A name, or the file of a module, that code refers to.
+
+    Attributes:
+        is_reached: whether TensorFlow 2 gets there, if it gets to the scope.
+    """
+
+    name: str
+    scope: Scope
+    is_reached: bool
+
+
+class Reading(ast.NodeVisitor):
+    """The uses of TensorFlow 1 in a module, and what else it mentions.
+
+    Args:
+        path: its file.
+        tree: its source.
+        find: returns the reading of a module of the program by its name, the file that imports it,
+            and the level of a relative import; None for another module.
+    """
+
+    def __init__(
+        self, path: str, tree: ast.Module, find: Callable[[str, str, int], Reading | None]
+    ) -> None:
+        self.path, self._find = path, find
+        self.uses: list[FoundUse] = []
+        self.mentions: list[Mention] = []
+        self.defined: set[str] = set()
+        self.known: dict[str, Object] = {}
+        self._scope: Scope = (path,)
+        self._of_scope = self.known
+        self._is_reached, self._lacks_module = True, False
+        # Functions run when their module is complete.
+        self._functions: list[tuple[ast.AST, Scope, bool, dict[str, Object]]] = []
+        self._set_elsewhere = {
+            name for each in ast.walk(tree) if isinstance(each, ast.Global) for name in each.names
+        }
+        self._block(tree.body)
+        names = dict(self.known)
+        while self._functions:
+            self._read_function(*self._functions.pop(0))
+        self.known = names
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """Keeps the body for later."""
+        for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
+            if each is not None:
+                self.visit(each)
+        self.defined.add(node.name)
+        self.known[node.name] = self._answer(node)
+        scope = (*self._scope, node.name)
+        self._functions.append((node, scope, self._is_reached, self._of_scope))
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Reads the class, to which its methods belong."""
+        self.defined.add(node.name)
+        outer, known = self._scope, {**self.known, node.name: UNKNOWN}
+        for each in (*node.decorator_list, *node.bases, *node.keywords):
+            self.visit(each)
+        self._scope = (*outer, node.name)
+        self._block(node.body)
+        self._scope = outer
+        self._become(known)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Follows modules of the program; names of TensorFlow 1 are uses."""
+        for alias in node.names:
+            module = self._import(node, alias.name)
+            first = alias.name.partition(".")[0]
+            bound = alias.name if alias.asname else first
+            self._bind_import(alias.asname or first, bound, module)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Follows modules of the program; names of TensorFlow 1 are uses."""
+        package = node.module or ""
+        is_public = f"{package}.".startswith(f"{_ROOT}.") and not node.level
+        module = self._import(node, package, node.level) if package and not is_public else None
+        for alias in node.names:
+            full = f"{package}.{alias.name}".removeprefix(".")
+            below = self._import(node, full, node.level, is_attribute=bool(package))
+            name = alias.asname or alias.name
+            if below is None and module is not None:
+                self.known[name] = module.known.get(alias.name, UNKNOWN)
+            elif alias.name != "*":
+                self._bind_import(name, full, below)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        """Mentions the name, or forgets what it was."""
+        if isinstance(node.ctx, ast.Load):
+            self._mention(node.id)
+        else:
+            self.known[node.id] = UNKNOWN
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        """Finds a name of TensorFlow 1; mentions the attribute, which may be a method."""
+        public = self._public_name(node)
+        if public is not None:
+            self._use_if_tf1(ast.unparse(node), public.parts, node.lineno, _ATTRIBUTE)
+        self._mention(node.attr)
+        if public is None:
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """Keeps what is known of a value."""
+        self.visit(node.value)
+        for target in node.targets:
+            self._assign(target, self._known_value(node.value))
+
+    def visit_If(self, node: ast.If) -> bool:
+        """Reads the branches that TensorFlow 2 may take; returns whether control leaves here."""
+        self.visit(node.test)
+        holds = truth(node.test, self.known)
+        if holds is None:
+            return self._either(node.body, node.orelse)
+        self._skip([*(node.orelse if holds else node.body)])
+        return self._block(node.body if holds else node.orelse)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """Reads the values that TensorFlow 2 may take."""
+        self.visit(node.test)
+        holds = truth(node.test, self.known)
+        for value, is_skipped in ((node.body, holds is False), (node.orelse, holds is True)):
+            (self._skip([value]) if is_skipped else self.visit(value))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """Reads operands up to the one that decides."""
+        decides = isinstance(node.op, ast.Or)
+        for position, value in enumerate(node.values):
+            self.visit(value)
+            if truth(value, self.known) is decides:
+                self._skip(node.values[position + 1 :])
+                return
+
+    def visit_For(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        """Reads a loop, in which names may have the values of any round."""
+        self.visit(node.test if isinstance(node, ast.While) else node.iter)
+        stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+        changed = {each.id for each in stored if isinstance(each.ctx, ast.Store)}
+        self.known.update(dict.fromkeys(changed, UNKNOWN))
+        self._either(node.body, [])
+        self._block(node.orelse)
+
+    visit_AsyncFor = visit_While = visit_For
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> bool:
+        """Reads the body, in which `contextlib.suppress` guards."""
+        suppressed: set[str] = set()
+        for item in node.items:
+            self.visit(item)
+            call = item.context_expr
+            if isinstance(call, ast.Call) and _last_name(call.func) == "suppress":
+                suppressed |= _caught(ast.Tuple(call.args))
+        if suppressed:
+            self._attempt(node.body, suppressed)
+            return False
+        return self._block(node.body)
+
+    visit_AsyncWith = visit_With
+
+    def visit_Try(self, node: ast.Try) -> bool:
+        """Reads what is reached: the body up to a failure that is handled, and its handlers."""
+        start = dict(self.known)
+        guards = [each for each in node.handlers if self._is_guard(each)]
+        caught = set().union(*(_caught(each.type) for each in guards))
+        outer, self._lacks_module = self._lacks_module, False
+        failed = self._attempt(node.body, caught)
+        reachable = [each for each in node.handlers if failed or not self._is_idle(each, node.body)]
+        self._skip([each for each in node.handlers if each not in reachable])
+        if failed:
+            self._become(start)
+            self._skip(node.orelse)
+            left = self._either(*(each.body for each in reachable))
+        else:
+            left = self._either(node.orelse, *(each.body for each in reachable), before=start)
+        self._lacks_module = outer
+        return self._block(node.finalbody) or left
+
+    def _leave(self, node: ast.AST) -> bool:
+        self.generic_visit(node)
+        return True
+
+    # After `raise` the code counts still: a program that wants TensorFlow 1 may raise without it.
+    visit_Return = visit_Continue = visit_Break = _leave
+
+    def _block(self, statements: Sequence[ast.stmt]) -> bool:
+        """Reads statements; returns whether control leaves them for elsewhere in the function."""
+        for position, each in enumerate(statements):
+            if self.visit(each):
+                self._skip(statements[position + 1 :])
+                return True
+        return False
+
+    def _skip(self, nodes: Sequence[ast.AST]) -> None:
+        """Reads what is not reached, of which only the mentions matter."""
+        outer, known = self._is_reached, dict(self.known)
+        self._is_reached = False
+        for each in nodes:
+            self.visit(each)
+        self._is_reached = outer
+        self._become(known)
+
+    def _either(
+        self, *blocks: Sequence[ast.stmt], before: Mapping[str, Object] | None = None
+    ) -> bool:
+        """Reads blocks of which one is executed; returns whether control leaves all of them.
+
+        Args:
+            before: what is known before each block but the first; None is the same as there.
+        """
+        start = dict(self.known)
+        ends, left = [], []
+        for position, block in enumerate(blocks):
+            self._become(start if before is None or position == 0 else before)
+            left.append(self._block(block))
+            ends.append(dict(self.known))
+        going_on = [end for end, has_left in zip(ends, left, strict=True) if not has_left] or ends
+        merged: dict[str, Object] = {}
+        for end in going_on:
+            for name, value in end.items():
+                same = merged.setdefault(name, value) is value or merged[name] == value
+                merged[name] = value if same else UNKNOWN
+        self._become(merged)
+        return bool(left) and all(left)
+
+    def _attempt(self, body: Sequence[ast.stmt], caught: set[str]) -> bool:
+        """Reads a body, some of whose errors are caught; returns whether it fails with TF 2."""
+        for position, each in enumerate(body):
+            before = len(self.uses)
+            left = self.visit(each)
+            if len(self.uses) > before and self.uses[before].error in caught:
+                del self.uses[before:]
+                self._skip([each])
+                self._skip(body[position + 1 :])
+                return True
+            if left:
+                break
+        return False
+
+    def _is_guard(self, handler: ast.ExceptHandler) -> bool:
+        """Returns whether a handler goes on without what failed, rather than telling of it."""
+        last = handler.body[-1]
+        if isinstance(last, ast.Raise):
+            return False
+        if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+            if _last_name(last.value.func) in _EXITS:
+                return False
+        nodes = [each for statement in handler.body for each in ast.walk(statement)]
+        is_narrow = any(name in _CATCHERS for name in _type_names(handler.type))
+        return is_narrow or any(
+            isinstance(each, _ALTERNATIVES) or self._public_name(each) for each in nodes
+        )
+
+    def _is_idle(self, handler: ast.ExceptHandler, body: Sequence[ast.stmt]) -> bool:
+        """Returns whether a handler waits for an error that TensorFlow 2 does not give."""
+        caught = _caught(handler.type)
+        nodes = [each for statement in body for each in ast.walk(statement)]
+        has_import = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes)
+        if _IMPORT in caught and has_import:
+            return not self._lacks_module
+        return _ATTRIBUTE in caught and any(map(self._public_name, nodes))
+
+    def _read_function(
+        self, node: ast.AST, scope: Scope, is_reached: bool, around: dict[str, Object]
+    ) -> None:
+        assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        arguments = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+        self.known = self._of_scope = {
+            name: UNKNOWN if name in self._set_elsewhere and _is_plain(value) else value
+            for name, value in around.items()
+        } | dict.fromkeys(arguments, UNKNOWN)
+        self._scope, self._is_reached = scope, is_reached
+        self._block(node.body)
+
+    def _become(self, known: Mapping[str, Object]) -> None:
+        """Replaces what is known, in the dictionary that functions inside of the scope have."""
+        known = dict(known)
+        self.known.clear()
+        self.known.update(known)
+
+    def _answer(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Object:
+        """Computes the value of a function that only returns one, such as `is_tf2()`."""
+        last = node.body[-1]
+        others = [each for each in node.body[:-1] if not isinstance(each, ast.Expr)]
+        if others or ast.unparse(node.args) or not isinstance(last, ast.Return) or not last.value:
+            return UNKNOWN
+        value = self._known_value(last.value)
+        return value if value is UNKNOWN else Answer(value)
+
+    def _known_value(self, node: ast.expr) -> Object:
+        public = self._public_name(node)
+        if public is not None:
+            return public
+        if isinstance(node, ast.BoolOp) or isinstance(getattr(node, "op", None), ast.Not):
+            holds = truth(node, self.known)
+            return UNKNOWN if holds is None else holds
+        return evaluate(node, self.known)
+
+    def _assign(self, target: ast.expr, value: Object) -> None:
+        if isinstance(target, ast.Name):
+            self.known[target.id] = value
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            fits = isinstance(value, (tuple, list)) and len(value) == len(target.elts)
+            values = value if fits else [UNKNOWN] * len(target.elts)
+            for each, part in zip(target.elts, values, strict=True):
+                self._assign(each, part)
+        else:
+            self.visit(target)
+
+    def _import(
+        self, node: ast.stmt, name: str, level: int = 0, is_attribute: bool = False
+    ) -> Reading | None:
+        """Reads a module of the program that is imported.
+
+        Args:
+            is_attribute: whether the name may be that of an attribute of a module, too.
+        """
+        parts = name.split(".")
+        if parts[0] == _ROOT and not level:
+            self._use_if_tf1(name, tuple(parts[1:]), node.lineno, _IMPORT)
+            return None
+        if not self._is_reached:
+            return None
+        module = self._find(name, self.path, level)
+        if module is not None:
+            self._mention(module.path)
+        elif not level and not is_attribute and not _is_installed(parts[0]):
+            self._lacks_module = True
+        return module
+
+    def _bind_import(self, name: str, full: str, module: Reading | None) -> None:
+        first, *rest = full.split(".")
+        value: Object = UNKNOWN
+        if module is not None:
+            value = SimpleNamespace(
+                **dict(filter(lambda item: _is_plain(item[1]), module.known.items()))
+            )
+        elif first == _ROOT:
+            value = PublicName(tuple(rest))
+        elif first in _VERSION_PACKAGES:
+            value = getattr(VERSIONS, rest[-1], UNKNOWN) if rest else VERSIONS
+        self.known[name] = value
+
+    def _public_name(self, node: ast.AST) -> PublicName | None:
+        """Returns the name of TensorFlow that an expression like `tf.a.b` is; None for another."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.insert(0, node.attr)
+            node = node.value
+        root = self.known.get(node.id) if isinstance(node, ast.Name) else None
+        return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
+
+    def _use_if_tf1(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
+        if self._is_reached and _is_of_tf1(parts):
+            self.uses.append(FoundUse(Use(name, self.path, line), self._scope, error))
+
+    def _mention(self, name: str) -> None:
+        self.mentions.append(Mention(name, self._scope, self._is_reached))
+
+
+def _is_of_tf1(parts: Sequence[str]) -> bool:
+    """Returns whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
+    if "contrib" in parts[:1] or list(parts[:3]) == ["compat", "v1", "contrib"]:
+        return True
+    if not parts or loads_keras(parts):
+        return False
+    # Not before it is needed: a source without such names is read quickly.
+    import tensorflow as tf
+
+    new: Object = tf
+    old: Object = tf.compat.v1
+    for name in parts:
+        if not isinstance(new, ModuleType) or not isinstance(old, ModuleType):
+            return False
+        if not hasattr(new, name):
+            return hasattr(old, name)
+        new, old = getattr(new, name), getattr(old, name, None)
+    return False
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # A module that is half made.
+        return True
+
+
+def _is_plain(value: Object) -> bool:
+    return value is not UNKNOWN and not isinstance(value, (PublicName, SimpleNamespace))
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _caught(types: ast.expr | None) -> set[str]:
+    """Returns which of the errors for a missing name a handler of these types catches."""
+    names = _type_names(types)
+    if types is None or any(name in _BROAD for name in names):
+        return {_ATTRIBUTE, _IMPORT}
+    return {_CATCHERS[name] for name in names if name in _CATCHERS}
+
+
+def _type_names(types: ast.expr | None) -> list[str]:
+    each = types.elts if isinstance(types, ast.Tuple) else [types] if types else []
+    return [_last_name(node) for node in each]

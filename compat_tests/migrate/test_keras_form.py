@@ -36,11 +36,14 @@ def written(name: str) -> str:
 
 @pytest.mark.parametrize("name", CARRIED)
 def test_an_example_becomes_the_program_that_was_read(name: str) -> None:
-    """The new program is the recorded one, which was reviewed; it needs nothing of TensorFlow 1."""
+    """The new program is the recorded one, which was reviewed.
+
+    It needs nothing of TensorFlow 1 but the placeholders of a receiver that runs in a graph.
+    """
     new = written(name)
     assert new == (GOLDENS / f"{name}.txt").read_text(), "write the goldens anew, and read them"
     for word in ("compat", "estimator_bridge", "feature_column", "tf.layers", "TPUEstimator"):
-        assert word not in new, word
+        assert word not in new.replace("tf.compat.v1.placeholder(", ""), word
     compile(new, name, "exec", dont_inherit=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import types
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -91,14 +93,28 @@ def _untraced(name: str, function: Object) -> Object:
 
 
 def resources_of(function: Object) -> list[Object]:
-    """Returns the lookup tables and modules that a function refers to, for an export."""
+    """Returns the lookup tables and modules that a function refers to, for an export.
+
+    They are in its closure or in its module, as are functions that refer to others.
+    """
     resources: list[Object] = []
-    for cell in getattr(function, "__closure__", None) or ():
-        value = cell.cell_contents
-        if isinstance(value, _RESOURCES):
-            resources.append(value)
-        elif callable(value):
-            resources += resources_of(value)
+    functions = [function]
+    for each in functions:  # grows
+        each = getattr(each, "__func__", each)  # of a method
+        if not isinstance(each, types.FunctionType):
+            continue
+        names = inspect.getclosurevars(each)
+        nonlocals = {key: value for key, value in names.nonlocals.items() if key != "__class__"}
+        of_module = {
+            key: value
+            for key, value in names.globals.items()
+            if getattr(value, "__globals__", each.__globals__) is each.__globals__
+        }
+        for value in (*nonlocals.values(), *of_module.values()):
+            if isinstance(value, _RESOURCES) and not any(value is one for one in resources):
+                resources.append(value)
+            elif isinstance(value, types.FunctionType) and value not in functions:
+                functions.append(value)
     return resources
 
 

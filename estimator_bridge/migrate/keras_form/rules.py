@@ -233,7 +233,7 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
         if not skip(call):
             short = source.called(call)
             if short in WRITERS:
-                _write(source, call, WRITERS[short])
+                write(source, call, WRITERS[short])
             if short in COMPATIBLE and any(each.arg in _OLD for each in call.keywords):
                 source.problem(
                     *(call, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
@@ -244,7 +244,8 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
             _name(source, node)
 
 
-def _write(source: Source, call: ast.Call, writer: Writer) -> None:
+def write(source: Source, call: ast.Call, writer: Writer) -> None:
+    """Replaces a call by what its writer makes of it."""
     source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
     writer(source, call)  # for problems and imports, before anything is written
 
@@ -542,7 +543,8 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
     return write
 
 
-def _placeholder(source: Source, call: ast.Call) -> str:
+def placeholder(source: Source, call: ast.Call) -> str:
+    """Returns the `tf.TensorSpec` of a placeholder."""
     by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
     parts = [shape, *source.keywords(by_name, "dtype= name")]
@@ -595,6 +597,7 @@ _SHARED = (
     "max_sequence_lengths"
 )
 
+_RECEIVER = "features receiver_tensors"
 _STEPS = "key shape default_value dtype normalizer_fn"
 
 _FC = "feature_column"
@@ -617,6 +620,9 @@ WRITERS: dict[str, Writer] = {
     f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS),
     f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec"),
     "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver"),
+    "estimator.build_raw_serving_input_receiver_fn": _with_function("raw_receiver"),
+    "estimator.ServingInputReceiver": _only("ServingInputReceiver", _RECEIVER),
+    "estimator.TensorServingInputReceiver": _only("TensorServingInputReceiver", _RECEIVER),
     f"{_FC}.indicator_column": _with_function("Indicator"),
     f"{_FC}.embedding_column": _only("PlainEmbedding", _PLAIN_COLUMN),
     "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN),
@@ -667,7 +673,7 @@ WRITERS: dict[str, Writer] = {
     "random_uniform_initializer": _initializer(
         "tf.random_uniform_initializer", "minval maxval seed dtype", minval="0.0", maxval="1.0"
     ),
-    "placeholder": _placeholder,
+    "placeholder": placeholder,
     "keras.Input": _input,
     "keras.layers.Input": _input,
     "string_split": _string_split,

@@ -238,10 +238,20 @@ def test_what_would_lose_a_training_is_refused(what: str) -> None:
         ("tf.logging.info('here')", "keras-logging"),
         ("net = tf.layers.dense(net, 1, reuse=True)", "keras-layer-argument"),
         ("loss += tf.reduce_sum(net, 1, keep_dims=True)", "keras-old-argument"),
+        ("net = tf.boolean_mask(net, [True], 'name')", "keras-old-argument"),
+        ("size = tf.shape(net, 'name')", "keras-old-argument"),
+        ("net = tf.nn.embedding_lookup_sparse(net, net, None, 'mod')", "keras-old-argument"),
+        ("tf.gfile.MakeDirs(dirname='here')", "keras-old-argument"),
+        ("more = tf.feature_column.shared_embeddings([net], 2)", "keras-no-counterpart"),
+        ("more = make(tf.feature_column)", "keras-no-counterpart"),
+        ("more = make(tf.keras.layers.DenseFeatures)", "keras-no-counterpart"),
     ],
 )
 def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
-    """Names without a counterpart are refused, not left to fail when the new program runs."""
+    """Names without a counterpart are refused, not left to fail when the new program runs.
+
+    A name whose arguments have other names or places has none, nor one that takes feature columns.
+    """
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
         migrate_to_keras(changed(here), "it")
 

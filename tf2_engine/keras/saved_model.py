@@ -17,7 +17,10 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Returns a module with the layers of a model, for `tf.saved_model.save` with `signatures`.
+    """Returns a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
+
+    These are its layers, and the modules, lookup tables and variables that are its attributes, or
+    in lists, tuples and dicts there. Vocabulary files become assets.
 
     Keras 3 adds a signature of its own to a model that is saved, and traces it with dense tensors,
     of float32 unless the model is functional. So it cannot save a model of SparseTensors and
@@ -25,6 +28,7 @@ def exportable(model: Object) -> tf.Module:
     """
     module = tf.Module()
     module.parts = list(_layers(model))
+    module.resources = list(_resources(model))
     # Of layers in layers Keras 3 tracks no variables.
     module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
@@ -116,6 +120,19 @@ def resources_of(function: Object) -> list[Object]:
             elif isinstance(value, types.FunctionType) and value not in functions:
                 functions.append(value)
     return resources
+
+
+def _resources(model: Object) -> Iterator[Object]:
+    """Yields the lookup tables, modules and variables that models hold besides their layers."""
+    for name, value in vars(model).items():
+        for each in tf.nest.flatten(value) if isinstance(value, (list, tuple, dict)) else [value]:
+            is_layer = hasattr(each, "trainable_weights")
+            is_of_keras = name.startswith("_") and isinstance(each, tf.Variable)
+            if isinstance(each, _RESOURCES) and not (is_layer or is_of_keras):
+                yield each
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from _resources(layer)
 
 
 def _layers(model: Object) -> Iterator[Object]:

@@ -221,6 +221,40 @@ def test_a_comprehension_with_several_layers_is_refused() -> None:
         migrate_to_keras(program, "it")
 
 
+METRICS = """\
+    LIMITdef metric_fn(labels, logits):
+      chosen = tf.cast(logits > LIMIT, tf.float32)
+      return {'accuracy': tf.metrics.accuracy(labels, chosen)}
+
+    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, VALUES))
+"""
+
+
+@pytest.mark.parametrize("values", ["[labels, logits]", "{'labels': labels, 'logits': logits}"])
+@pytest.mark.parametrize("captured", [False, True])
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_metric_fn_may_stand_in_the_model_fn(values: str, captured: bool, branch: bool) -> None:
+    """In a branch of it, too; what it reads of the model_fn is passed to it."""
+    metrics = METRICS.replace("VALUES", values)
+    metrics = metrics.replace("LIMITdef", "limit = 0.5\n    def" if captured else "def")
+    metrics = metrics.replace("LIMIT", "limit" if captured else "0.5")
+    metrics = (
+        f"  if mode == estimator.ModeKeys.EVAL:\n{metrics}"
+        if branch
+        else metrics.replace("\n  ", "\n").removeprefix("  ")
+    )
+    last = "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)\n\n"
+    program = changed().replace(last, f"{metrics}{last if branch else ''}\n")
+
+    new = migrate_to_keras(program, "it").source
+
+    given = [*eval(values, {"labels": "labels", "logits": "logits"}), *["limit"] * captured]
+    passed = [f"{each}={each}" if "{" in values else each for each in given]
+    assert f"self.update_metrics({', '.join(passed)})" in method(new, "test_step")
+    assert f"logits > {'limit' if captured else '0.5'}" in method(new, "update_metrics")
+    assert "metric_fn" not in new
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_lose_a_training_is_refused(what: str) -> None:
     """A program whose training would be lost is refused, with the rule."""

@@ -190,15 +190,15 @@ def test_a_layer_computes_what_the_feature_column_does(name: str, consumer: str)
         bias = [np.zeros(DIM, np.float32)] if "linear" in consumer else []
         layer.set_weights([_table(ids.num_buckets), *bias])
 
-    for given, features in FEATURES.items():
+    for case, features in FEATURES.items():
         expected = _result(_of_stock, column, ids, consumer, features)
         computed = _result(layer, features)
-        if given == "a dimension more" and "weighted" in name and "indicator" in consumer:
+        if case == "a dimension more" and "weighted" in name and "indicator" in consumer:
             assert isinstance(expected, str)  # TensorFlow cuts two dimensions out of all of them.
         elif isinstance(expected, str):
-            assert isinstance(computed, str), f"{given}: the feature column refuses it"
+            assert isinstance(computed, str), f"{case}: the feature column refuses it"
         else:
-            np.testing.assert_allclose(computed, expected, 1e-6, 1e-6, err_msg=given)
+            np.testing.assert_allclose(computed, expected, 1e-6, 1e-6, err_msg=case)
 
 
 STEPS = [[0, 0, 0], [0, 0, 1], [0, 1, 0], [2, 0, 0], [2, 0, 1], [3, 0, 0], [3, 1, 0]]

@@ -129,8 +129,8 @@ def test_an_evaluation_may_end_before_its_steps(
 
     assert model.evaluate(batches().take(2), steps=5)["batches"] == 2.0
     assert model.evaluate(batches().take(9), steps=3)["batches"] == 2.0 + 3.0
-    said = [*caplog.messages, *(str(each.message) for each in recwarn)]
-    assert not [each for each in said if "ran out of data" in each]
+    messages = [*caplog.messages, *(str(each.message) for each in recwarn)]
+    assert not [each for each in messages if "ran out of data" in each]
 
 
 @pytest.mark.full

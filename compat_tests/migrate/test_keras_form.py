@@ -248,8 +248,8 @@ def test_a_metric_fn_may_stand_in_the_model_fn(values: str, captured: bool, bran
 
     new = migrate_to_keras(program, "it").source
 
-    given = [*eval(values, {"labels": "labels", "logits": "logits"}), *["limit"] * captured]
-    passed = [f"{each}={each}" if "{" in values else each for each in given]
+    names = [*eval(values, {"labels": "labels", "logits": "logits"}), *["limit"] * captured]
+    passed = [f"{each}={each}" if "{" in values else each for each in names]
     assert f"self.update_metrics({', '.join(passed)})" in method(new, "test_step")
     assert f"logits > {'limit' if captured else '0.5'}" in method(new, "update_metrics")
     assert "metric_fn" not in new

@@ -201,7 +201,7 @@ def program(receiver: str, returned: str, indent: str = "    ") -> str:
     """Returns a legacy program with a receiver in one style."""
     text = PROGRAM.replace("RECEIVER", textwrap.dedent(receiver).strip() + "\n")
     text = text.replace("RETURNED", returned)
-    return re.sub("^(    )+", lambda found: len(found[0]) // 4 * indent, text, flags=re.MULTILINE)
+    return re.sub("^(    )+", lambda spaces: len(spaces[0]) // 4 * indent, text, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("style", INDENTS)
@@ -212,10 +212,10 @@ def test_a_receiver_makes_the_same_features(name: str, style: str) -> None:
     text = migrate_to_keras(program(receiver, returned, INDENTS[style])).source
     module: dict[str, Any] = {"__name__": "migrated"}
     exec(compile(text, name, "exec"), module)
-    found = re.search(r'export_saved_model\(\s*"served",\s+\*(.*)\)\n', text)
-    assert found, text
+    exported = re.search(r'export_saved_model\(\s*"served",\s+\*(.*)\)\n', text)
+    assert exported, text
 
-    specs, to_features, *_ = eval(found[1], module)
+    specs, to_features, *_ = eval(exported[1], module)
     features = to_features(
         {key: tf.constant(value) for key, value in fed.items()}
         if isinstance(specs, dict)

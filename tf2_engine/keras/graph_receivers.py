@@ -15,7 +15,7 @@ Function = Callable[..., Object]
 
 
 class ServingInputReceiver(NamedTuple):
-    """What a receiver function returns: features, and the placeholders that servers feed.
+    """Holds what a receiver function returns: features, and the placeholders that servers feed.
 
     Attributes:
         features: tensors by key; a single one gets the key "feature".
@@ -33,7 +33,7 @@ class TensorServingInputReceiver(ServingInputReceiver):
 def graph_receiver(
     serving_input_receiver_fn: Callable[[], ServingInputReceiver],
 ) -> tuple[Object, ...]:
-    """Returns what servers send and a function that makes features of it, for an export.
+    """Runs a receiver function in a graph, and returns specs and a function for an export.
 
         model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
 

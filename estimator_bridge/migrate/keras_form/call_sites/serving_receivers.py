@@ -81,12 +81,12 @@ def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
     features, received = by_name.get("features"), by_name.get("receiver_tensors")
     if features is None or not isinstance(received, ast.Name):
         return False
-    name, made = received.id, source.value_of(received)
+    name, value = received.id, source.value_of(received)
     placeholders = [each for each in nodes_in(function, ast.Call) if _is_placeholder(source, each)]
     is_simple = (
-        isinstance(made, (ast.Dict, ast.DictComp))
+        isinstance(value, (ast.Dict, ast.DictComp))
         and all(isinstance(each, ast.Assign) for each in assigned)
-        and {*placeholders} <= {*ast.walk(made)}
+        and {*placeholders} <= {*ast.walk(value)}
         and not any(name in names_in(each) for each in assigned)
         and name in names_in(features)
     )

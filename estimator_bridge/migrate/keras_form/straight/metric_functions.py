@@ -42,21 +42,24 @@ def _has_metrics(source: Source, function: ast.FunctionDef) -> bool:
 
 def _takes_more(source: Source, function: ast.FunctionDef, around: ast.FunctionDef) -> bool:
     """Adds what a function reads of the one around it to parameters and arguments, if it can."""
-    own = {*parameters_of(function), *(name for each in function.body for name in bound_in(each))}
-    captured = sorted({*parameters_of(around), *bound_in(around)} & names_in(function) - own)
+    bound_here = {
+        *parameters_of(function),
+        *(name for each in function.body for name in bound_in(each)),
+    }
+    captured = sorted({*parameters_of(around), *bound_in(around)} & names_in(function) - bound_here)
     uses = [source.parent(use) for use in source.uses(function.name, around)]
     if not captured:
         return bool(uses)
     if len(uses) != 1 or not function.args.args:
         return False
     (use,) = uses
-    given = use.elts[-1] if isinstance(use, ast.Tuple) else use
-    if isinstance(given, ast.Dict):
-        passed, form = given.values, "{0!r}: {0}"
-    elif isinstance(given, (ast.List, ast.Tuple)):
-        passed, form = given.elts, "{0}"
-    elif isinstance(given, ast.Call) and not given.keywords:
-        passed, form = given.args, "{0}"
+    arguments = use.elts[-1] if isinstance(use, ast.Tuple) else use
+    if isinstance(arguments, ast.Dict):
+        passed, form = arguments.values, "{0!r}: {0}"
+    elif isinstance(arguments, (ast.List, ast.Tuple)):
+        passed, form = arguments.elts, "{0}"
+    elif isinstance(arguments, ast.Call) and not arguments.keywords:
+        passed, form = arguments.args, "{0}"
     else:
         return False
     if not passed:

@@ -137,3 +137,47 @@ def test_a_layer_is_copied(name: str, tmp_path: pathlib.Path) -> None:
     assert copied.name == "raw"
     for key, ids in layer(features())["ids"].items():
         np.testing.assert_array_equal(copied(features())["ids"][key].values, ids.values)
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_what_a_model_holds_besides_layers_is_exported(name: str, tmp_path: pathlib.Path) -> None:
+    """Preprocessing, tables and variables are found in attributes, lists and inner models."""
+    keras = KERAS[name]
+    words = tmp_path / "words.txt"
+    words.write_text("red\ngreen\n")
+    make_table = tf.lookup.KeyValueTensorInitializer(["red"], [10.0])
+
+    class Inner(keras.Model):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_files = [
+                preprocessing.Preprocessing(
+                    {"id": preprocessing.VocabularyFile("color", str(words), 2)}
+                )
+            ]
+
+        def call(self, colors: Any) -> Any:
+            (prepare,) = self.of_files
+            ids = tf.sparse.to_dense(prepare({"color": colors}).ids["id"])
+            return tf.cast(ids, tf.float32)[:, 0]
+
+    class Outer(keras.Model):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+            self.by_name = {"table": tf.lookup.StaticHashTable(make_table, 0.0)}
+            self.bias = tf.Variable(100.0)
+
+        def call(self, colors: Any) -> Any:
+            return self.inner(colors) + self.by_name["table"].lookup(colors) + self.bias
+
+    model = Outer()
+    serve = tf.function(
+        lambda colors: {"sum": model(colors)}, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    tf.saved_model.save(exportable(model), str(tmp_path / "saved"), signatures=serve)
+    words.unlink()
+
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    assert served(tf.constant(["red", "green"]))["sum"].numpy().tolist() == [110.0, 101.0]
+    assert [each.name for each in (tmp_path / "saved" / "assets").iterdir()] == ["words.txt"]

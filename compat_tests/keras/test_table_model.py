@@ -113,6 +113,26 @@ def test_gradients_of_some_variables_come_with_them() -> None:
     assert [*map(id, model.trained_by(model.adam))] == [*map(id, last)]
 
 
+def test_an_evaluation_may_end_before_its_steps(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Of a finite input all batches count; Keras warned that it had run out of data."""
+
+    class Counted(Ratings):
+        def test_step(self, batch: Any) -> dict[str, Any]:
+            """Counts batches."""
+            self.batches.assign_add(1.0)
+            return {"batches": self.batches + 0.0}
+
+    model = Counted()
+    model.batches = tf.Variable(0.0, trainable=False)
+
+    assert model.evaluate(batches().take(2), steps=5)["batches"] == 2.0
+    assert model.evaluate(batches().take(9), steps=3)["batches"] == 2.0 + 3.0
+    messages = [*caplog.messages, *(str(each.message) for each in recwarn)]
+    assert not [each for each in messages if "ran out of data" in each]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_a_training_in_two_parts_ends_where_one_does(

@@ -39,7 +39,9 @@ SHARED_CLASSES = {
     "EvalSpec": OF_STOCK,
     "ModeKeys": OF_STOCK,
     "RunConfig": f"stock has two, of tf.estimator and of its tpu; {OF_STOCK}",
+    "ServingInputReceiver": "stock's, and that of a Keras model, which has no alternatives",
     "TableSummaryHook": "the same statistics for sessions and for `Trainer`",
+    "TensorServingInputReceiver": "as ServingInputReceiver",
     "TrainSpec": OF_STOCK,
     "WarmStartSettings": OF_STOCK,
 }

@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     from tf2_engine.keras.columns import shared_embedding_columns as shared_embedding_columns
     from tf2_engine.keras.example_specs import parse_example_spec as parse_example_spec
     from tf2_engine.keras.example_specs import parsing_receiver as parsing_receiver
+    from tf2_engine.keras.graph_receivers import ServingInputReceiver as ServingInputReceiver
+    from tf2_engine.keras.graph_receivers import (
+        TensorServingInputReceiver as TensorServingInputReceiver,
+    )
+    from tf2_engine.keras.graph_receivers import graph_receiver as graph_receiver
+    from tf2_engine.keras.graph_receivers import raw_receiver as raw_receiver
     from tf2_engine.keras.keras_optimizers import (
         translate_keras_optimizer as translate_keras_optimizer,
     )

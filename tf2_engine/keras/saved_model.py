@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import types
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -15,7 +17,10 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Returns a module with the layers of a model, for `tf.saved_model.save` with `signatures`.
+    """Returns a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
+
+    These are its layers, and the modules, lookup tables and variables that are its attributes, or
+    in lists, tuples and dicts there. Vocabulary files become assets.
 
     Keras 3 adds a signature of its own to a model that is saved, and traces it with dense tensors,
     of float32 unless the model is functional. So it cannot save a model of SparseTensors and
@@ -23,6 +28,7 @@ def exportable(model: Object) -> tf.Module:
     """
     module = tf.Module()
     module.parts = list(_layers(model))
+    module.resources = list(_resources(model))
     # Of layers in layers Keras 3 tracks no variables.
     module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
@@ -91,15 +97,42 @@ def _untraced(name: str, function: Object) -> Object:
 
 
 def resources_of(function: Object) -> list[Object]:
-    """Returns the lookup tables and modules that a function refers to, for an export."""
+    """Returns the lookup tables and modules that a function refers to, for an export.
+
+    They are in its closure or in its module, as are functions that refer to others.
+    """
     resources: list[Object] = []
-    for cell in getattr(function, "__closure__", None) or ():
-        value = cell.cell_contents
-        if isinstance(value, _RESOURCES):
-            resources.append(value)
-        elif callable(value):
-            resources += resources_of(value)
+    functions = [function]
+    for each in functions:  # grows
+        each = getattr(each, "__func__", each)  # of a method
+        if not isinstance(each, types.FunctionType):
+            continue
+        names = inspect.getclosurevars(each)
+        nonlocals = {key: value for key, value in names.nonlocals.items() if key != "__class__"}
+        of_module = {
+            key: value
+            for key, value in names.globals.items()
+            if getattr(value, "__globals__", each.__globals__) is each.__globals__
+        }
+        for value in (*nonlocals.values(), *of_module.values()):
+            if isinstance(value, _RESOURCES) and not any(value is one for one in resources):
+                resources.append(value)
+            elif isinstance(value, types.FunctionType) and value not in functions:
+                functions.append(value)
     return resources
+
+
+def _resources(model: Object) -> Iterator[Object]:
+    """Yields the lookup tables, modules and variables that models hold besides their layers."""
+    for name, value in vars(model).items():
+        for each in tf.nest.flatten(value) if isinstance(value, (list, tuple, dict)) else [value]:
+            is_layer = hasattr(each, "trainable_weights")
+            is_of_keras = name.startswith("_") and isinstance(each, tf.Variable)
+            if isinstance(each, _RESOURCES) and not (is_layer or is_of_keras):
+                yield each
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from _resources(layer)
 
 
 def _layers(model: Object) -> Iterator[Object]:

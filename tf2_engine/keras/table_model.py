@@ -315,7 +315,8 @@ class TableModelBase:
         if "validation_data" in options and steps and checkpoints and save_every:
             period = min(save_every, steps)
             epochs = -(-steps // period)
-            options["validation_data"] = self.prepared(options["validation_data"])
+            data = _first(options["validation_data"], options, "validation_steps")
+            options["validation_data"] = self.prepared(data)
         saving = [] if checkpoints is None else [checkpoints.callback(max_steps, save_every)]
         options.setdefault("verbose", 2)
         return super().fit(  # type: ignore[misc]
@@ -340,6 +341,7 @@ class TableModelBase:
             return results
         self.restore(x)
         options = {"verbose": 2, **options, "return_dict": True}
+        x = _first(x, options, "steps")
         results = super().evaluate(self.prepared(x), *args, **options)  # type: ignore[misc]
         return {**results, "global_step": self.global_step}
 
@@ -557,3 +559,13 @@ def _identity(gradient: Object) -> Object:
         values = tf.identity(gradient.values)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
     return tf.identity(gradient)
+
+
+def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
+    """Takes the batches that an option counts from a dataset, and drops the option.
+
+    Keras warns that the input has ended where there are fewer; an evaluation may well have fewer.
+    """
+    if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
+        return dataset
+    return dataset.take(options.pop(name))

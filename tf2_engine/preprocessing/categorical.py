@@ -249,6 +249,7 @@ class Crossed(Column):
 
     def __post_init__(self) -> None:
         _make_tuple(self, "keys")
+        _refuse_weights(self)
 
     def ids(self, features: RawFeatures) -> SparseTensor:
         # Dense features keep '' and -1 here, as in feature columns.
@@ -279,6 +280,9 @@ class Weighted(Column):
 
     column: Column
     weight_key: str
+
+    def __post_init__(self) -> None:
+        _refuse_weights(self)
 
     @property
     def is_sequence(self) -> bool:
@@ -326,6 +330,16 @@ def check_dtype(key: str, expected: DType, dtype: DType) -> None:
         raise errors.WrongType(
             f"Feature {key!r}: its column is for {expected.name}, but the batch has {dtype.name}."
         )
+
+
+def _refuse_weights(column: Column) -> None:
+    """Raises InvalidSpec if a column is made of a weighted one, whose weights would be lost."""
+    for part in column.parts:
+        if isinstance(part, Weighted):
+            raise errors.InvalidSpec(
+                f"{type(column).__name__} of ids that are weighted by {part.weight_key!r}: these "
+                f"weights would be lost. Make it of {part.column!r}."
+            )
 
 
 def _make_tuple(column: Column, name: str) -> None:

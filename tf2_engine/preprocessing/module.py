@@ -79,9 +79,20 @@ class Preprocessing(tf.Module):
                 lengths[key] = _lengths(with_missing)
             present = with_missing.values >= 0
             ids[key] = tf.sparse.retain(with_missing, present)
-            weights[key] = None if weight is None else tf.sparse.retain(weight, present)
+            weights[key] = None if weight is None else _retain(key, weight, present)
         weighted = any(value is not None for value in weights.values())
         return Prepared(ids, weights if weighted else None, lengths)
+
+
+def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
+    """Returns the weights of the ids that are present, one for each."""
+    check = tf.debugging.assert_equal(
+        *(tf.size(weights.values), tf.size(present)),
+        f"Feature {key!r} has another number of weights than of ids. Give each id one weight; a "
+        "weight of 0 in a dense Tensor is none.",
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        return tf.sparse.retain(tf.sparse.map_values(tf.identity, weights), present)
 
 
 def _parts(column: Column) -> Iterator[Column]:

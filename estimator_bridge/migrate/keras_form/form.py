@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -95,6 +97,7 @@ ALREADY = Line(0, "by hand", "", "", "The program is in the Keras form already")
 
 def new_program(source: str, name: str, target: str | None = None) -> NewProgram:
     """Returns a program in the Keras form, which it is not yet; see `migrate_to_keras`."""
+    source = _without_tabs(source)
     straight = straightening.straight(source, name)
     program = Source(straight.text, name, straight.lines)
     places = sites.find(program)
@@ -118,6 +121,23 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
     return NewProgram(new_source, program.needed, notes, flags)
+
+
+def _without_tabs(source: str) -> str:
+    """Returns a program with four spaces for each tab of its indentation: new code has spaces."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    texts = {
+        line
+        for each in tokens
+        if each.type in (tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", None))
+        for line in range(each.start[0] + 1, each.end[0] + 1)
+    }
+    return "".join(
+        line
+        if number in texts
+        else re.sub(r"^[\t ]+", lambda tabs: tabs[0].replace("\t", "    "), line)
+        for number, line in enumerate(lines_of(source), 1)
+    )
 
 
 def _of_tables(

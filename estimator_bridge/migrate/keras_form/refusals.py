@@ -44,7 +44,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-no-training": "a model_fn in which no known optimizer minimizes a loss",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
-    "keras-old-argument": "an argument that has another name in TensorFlow 2",
+    "keras-old-argument": "an argument with another name or place in TensorFlow 2",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
     "keras-params": "`params` whose keys are not written out",
     "keras-rate": "a learning rate that depends on a batch, or on a step that nobody passes it",

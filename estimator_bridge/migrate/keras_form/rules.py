@@ -7,6 +7,8 @@ has the same object under it, and is refused otherwise.
 from __future__ import annotations
 
 import ast
+import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping
 
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
@@ -128,9 +130,7 @@ COMPATIBLE = frozenset(
         "clip_by_value",
     ]
 )
-"""Functions that differ from those of TensorFlow 2 in arguments of `_OLD` alone."""
-
-_OLD = frozenset(["keep_dims", "reduction_indices", "dimension", "dim", "squeeze_dims"])
+"""Functions that differ from those of TensorFlow 2 in their arguments alone."""
 
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
@@ -147,6 +147,10 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
     source.problem(node, *reason)
 
 
+_COLUMNS = "feature_column"
+_OF_COLUMNS = ("keras.layers.DenseFeatures", "keras.experimental.SequenceFeatures")
+"""Names that make or take the feature columns of TensorFlow."""
+
 _REASONS: Mapping[str, tuple[str, str, str]] = {
     "estimator.": (
         "keras-of-estimator",
@@ -156,6 +160,14 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
     "flags.": ("keras-no-counterpart", "TensorFlow 2 has no flags", "Use absl.flags"),
     "app.": ("keras-no-counterpart", "TensorFlow 2 has no such module", "Use absl.app"),
     "logging.": ("keras-logging", "TensorFlow 2 has no such logging", "Use absl.logging"),
+    **dict.fromkeys(
+        (_COLUMNS, *_OF_COLUMNS),
+        (
+            "keras-no-counterpart",
+            "it is for feature columns, and the new program has those of tf2_engine",
+            "Use a column that has a counterpart, or migrate to the tf2 form",
+        ),
+    ),
     "summary.": (
         "keras-summary",
         "summaries of TensorFlow 2 need a writer and a step",
@@ -188,7 +200,9 @@ def stays(short: str) -> bool:
     """
     tf = public_names.tensorflow()
 
-    if short in _OWN_VARIABLES or short.split(".")[0] == "estimator":
+    if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
+        return False
+    if short in _OF_COLUMNS:
         return False
     if short in (*COMPATIBLE, "keras") or short.split(".")[0] in ("data", "compat"):
         return True
@@ -233,20 +247,49 @@ def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
         if not skip(call):
             short = source.called(call)
             if short in WRITERS:
-                _write(source, call, WRITERS[short])
-            if short in COMPATIBLE and any(each.arg in _OLD for each in call.keywords):
-                source.problem(
-                    *(call, "keras-old-argument", "TensorFlow 2 has another name for an argument"),
-                    "Write keepdims=, axis= and so on",
-                )
+                write(source, call, WRITERS[short])
     for node in ast.walk(source.tree):
         if isinstance(node, (ast.Attribute, ast.Name)) and not skip(node):
             _name(source, node)
 
 
-def _write(source: Source, call: ast.Call, writer: Writer) -> None:
+def write(source: Source, call: ast.Call, writer: Writer) -> None:
+    """Replaces a call by what its writer makes of it."""
     source.replace(call, lambda: writer(source, call) or source.text[slice(*source.span(call))])
     writer(source, call)  # for problems and imports, before anything is written
+
+
+def _misfit(short: str, new: str, call: ast.Call, is_old: bool) -> tuple[str, str] | None:
+    """Returns which argument of a call TensorFlow 2 takes otherwise, and the way out; or None.
+
+    Args:
+        short: the name of the function in TensorFlow 1; `new` is that in TensorFlow 2.
+        is_old: whether the call is one of TensorFlow 1, so that its arguments have their places
+            there.
+    """
+    tf = public_names.tensorflow()
+    old, now = _parameters(tf.compat.v1, short), _parameters(tf, new)
+    if not old or not now or old == now:
+        return None
+    # The first argument is the same one under any name.
+    placed = old[1 : len(call.args)] if is_old else []
+    wrong = [was for at, was in enumerate(placed, 1) if now[at : at + 1] != [was]]
+    wrong += [each.arg for each in call.keywords if each.arg and each.arg not in now]
+    if not wrong:
+        return None
+    why = f"tf.{new} of TensorFlow 2 does not have {wrong[0]}, or not in its place"
+    return why, f"Write its arguments by name: tf.{new}({', '.join(now)})"
+
+
+def _parameters(module: object, name: str) -> list[str]:
+    """Returns the parameters of a function; none if they are not known, or it takes any."""
+    try:
+        signature = inspect.signature(operator.attrgetter(name)(module))
+    except (AttributeError, TypeError, ValueError):
+        return []
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = signature.parameters.values()
+    return [] if any(each.kind in any_number for each in parameters) else [*signature.parameters]
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
@@ -266,6 +309,12 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
     new = short if short not in RENAMED and stays(short) else renamed(short)
     if new is None:
         refused(source, node, short)
+    elif (
+        isinstance(parent, ast.Call)
+        and called
+        and (misfit := _misfit(short, new, parent, ".compat.v1." in source.full(node)))
+    ):
+        source.problem(parent, "keras-old-argument", *misfit)
     elif ast.unparse(node) != f"tf.{new}":
         source.replace(node, f"tf.{new}")
 
@@ -542,7 +591,8 @@ def _initializer(new: str, names: str, **defaults: str) -> Writer:
     return write
 
 
-def _placeholder(source: Source, call: ast.Call) -> str:
+def placeholder(source: Source, call: ast.Call) -> str:
+    """Returns the `tf.TensorSpec` of a placeholder."""
     by_name = known_arguments(source, call, "dtype shape name", "dtype")
     shape = source.code(by_name["shape"]) if "shape" in by_name else "None"
     parts = [shape, *source.keywords(by_name, "dtype= name")]
@@ -595,6 +645,7 @@ _SHARED = (
     "max_sequence_lengths"
 )
 
+_RECEIVER = "features receiver_tensors"
 _STEPS = "key shape default_value dtype normalizer_fn"
 
 _FC = "feature_column"
@@ -617,6 +668,9 @@ WRITERS: dict[str, Writer] = {
     f"{_FC}.sequence_numeric_column": _only("SequenceNumeric", _STEPS),
     f"{_FC}.make_parse_example_spec": _with_function("parse_example_spec"),
     "estimator.build_parsing_serving_input_receiver_fn": _with_function("parsing_receiver"),
+    "estimator.build_raw_serving_input_receiver_fn": _with_function("raw_receiver"),
+    "estimator.ServingInputReceiver": _only("ServingInputReceiver", _RECEIVER),
+    "estimator.TensorServingInputReceiver": _only("TensorServingInputReceiver", _RECEIVER),
     f"{_FC}.indicator_column": _with_function("Indicator"),
     f"{_FC}.embedding_column": _only("PlainEmbedding", _PLAIN_COLUMN),
     "tpu.experimental.embedding_column": _only("embedding_column", _TPU_COLUMN),
@@ -667,7 +721,7 @@ WRITERS: dict[str, Writer] = {
     "random_uniform_initializer": _initializer(
         "tf.random_uniform_initializer", "minval maxval seed dtype", minval="0.0", maxval="1.0"
     ),
-    "placeholder": _placeholder,
+    "placeholder": placeholder,
     "keras.Input": _input,
     "keras.layers.Input": _input,
     "string_split": _string_split,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from estimator_bridge.run import keras_choice
+from estimator_bridge.run import keras_choice, public_names
 from tf2_engine.types import Object
 
 UNKNOWN = object()
@@ -25,7 +24,7 @@ class PublicName(NamedTuple):
 
     def value(self) -> Object:
         """Returns the object that TensorFlow 2 has by this name."""
-        return functools.reduce(getattr, self.parts, importlib.import_module("tensorflow"))
+        return functools.reduce(getattr, self.parts, public_names.tensorflow())
 
 
 class Answer(NamedTuple):
@@ -115,7 +114,9 @@ def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
 
 def loads_keras(parts: Sequence[str]) -> bool:
     """Returns whether to look a name up would load Keras 3 for the process."""
-    return "keras" in parts and not (keras_choice.is_2_15() or "TF_USE_LEGACY_KERAS" in os.environ)
+    if "keras" not in parts or "TF_USE_LEGACY_KERAS" in os.environ:
+        return False
+    return public_names.is_installed() and not keras_choice.is_2_15()
 
 
 def _is_harmless(node: ast.AST, known: Mapping[str, Object]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
+from estimator_bridge.run import public_names
 from estimator_bridge.run.tf1.conditions import (
     UNKNOWN,
     VERSIONS,
@@ -431,8 +432,7 @@ def _is_of_tf1(parts: Sequence[str]) -> bool:
     if not parts or loads_keras(parts):
         return False
     # Not before it is needed: a source without such names is read quickly.
-    import tensorflow as tf
-
+    tf = public_names.tensorflow()
     new: Object = tf
     old: Object = tf.compat.v1
     for name in parts:

@@ -15,7 +15,7 @@ from tf2_engine.keras.example_specs import specs_of
 from tf2_engine.keras.layer_settings import Arguments, PassiveLayer, keras_of, plain
 from tf2_engine.keras.observer import Observer
 from tf2_engine.preprocessing import sparse_core
-from tf2_engine.types import Nest, Object, Tensor, Variable
+from tf2_engine.types import Nest, Object, SparseTensor, Tensor, Variable
 
 _PREPARED = {"ids", "weights", "lengths", "features"}
 
@@ -244,13 +244,15 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
             return features[column.key]
         if isinstance(column, column_types.Numeric):
             return numbers_of(column, features)
-        name = column_types.column_name(column)
-        if isinstance(column, column_types.PlainEmbedding):
-            return self._looked_up(column, ids[name], weights.get(name))
-        categorical = ids_of(column)
+        name, categorical = column_types.column_name(column), ids_of(column)
         assert categorical is not None
-        depth = column_types.num_buckets(categorical)
-        return counts_of(ids[name], depth)
+        if isinstance(column, column_types.PlainEmbedding):
+            width, part = column.dimension, self._looked_up(column, ids[name], weights.get(name))
+        else:
+            width = column_types.num_buckets(categorical)
+            part = counts_of(ids[name], weights.get(name), width)
+        # Of [batch, 1, ids] too, and refuses several sets of ids in an example.
+        return tf.reshape(part, [tf.shape(part)[0], width])
 
 
 def lengths_key(key: str) -> str:
@@ -267,10 +269,22 @@ def ids_of(column: ModelColumn) -> preprocessing.Column | None:
     return None
 
 
-def counts_of(ids: Object, depth: int) -> Tensor:
-    """Returns how often each id occurs in an example, [batch, depth] float32."""
-    dense = tf.sparse.to_dense(ids, default_value=-1)
-    return tf.reduce_sum(tf.one_hot(dense, depth), -2)
+def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Tensor:
+    """Sums the weights of each id over the last dimension of `ids`, or counts it without weights.
+
+    Args:
+        ids: [..., ids of an example], int64; those of `depth` and above are left out.
+        weights: one for each id, in the same order; their positions have no meaning.
+
+    Returns:
+        [..., depth] float32.
+    """
+    values = tf.ones_like(ids.values, tf.float32) if weights is None else weights.values
+    present = ids.values < depth
+    at = tf.concat([ids.indices[:, :-1], ids.values[:, tf.newaxis]], 1)[present]
+    shape = tf.concat([ids.dense_shape[:-1], [depth]], 0)
+    counts = tf.scatter_nd(at, values[present], shape)
+    return tf.ensure_shape(counts, [*ids.shape[:-1], depth])
 
 
 def numbers_of(column: column_types.Numeric, features: Mapping[str, Object]) -> Tensor:

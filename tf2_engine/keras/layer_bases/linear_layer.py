@@ -70,21 +70,24 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
     @do_not_convert
     def _sum(self, features: Mapping[str, Object]) -> Tensor:
-        ids, weights, _ = self._preprocessing(features)
-        sums = []
+        ids, all_weights, _ = self._preprocessing(features)
+        weights, sums = all_weights or {}, []
         for each in self._columns:
             name = column_types.column_name(each)
-            variable = tf.convert_to_tensor(self._variables[name])
+            variable, of_ids = tf.convert_to_tensor(self._variables[name]), weights.get(name)
             if isinstance(each, preprocessing.Column):
-                of_ids = (weights or {}).get(name)
+                # All ids of an example are summed, in however many dimensions they are.
+                one_row = tf.sparse.reshape(ids[name], [ids[name].dense_shape[0], -1])
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
-                    variable, ids[name], of_ids, combiner=self._combiner
+                    variable, one_row, of_ids, combiner=self._combiner
                 )
                 sums.append(looked_up)
             elif isinstance(each, Numeric):
                 sums.append(tf.matmul(column_layers.numbers_of(each, features), variable))
             else:
-                sums.append(tf.matmul(column_layers.counts_of(ids[name], _rows(each)), variable))
+                counts = column_layers.counts_of(ids[name], of_ids, _rows(each))
+                flat = tf.reshape(counts, [tf.shape(counts)[0], _rows(each)])
+                sums.append(tf.matmul(flat, variable))
         total = sums[0] if len(sums) == 1 else tf.add_n(sums)
         return tf.nn.bias_add(total, tf.convert_to_tensor(self._bias))
 

@@ -76,12 +76,12 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
                 f"{name!r} is not a column of a sequence. Give it to `DenseFeatures`, or make it "
                 "of a `preprocessing.Sequence`."
             )
-        ids = _by_step(prepared.ids[name])
+        ids, weights = _by_step(prepared.ids[name]), (prepared.weights or {}).get(name)
         if isinstance(column, column_types.PlainEmbedding):
-            weights = (prepared.weights or {}).get(name)
             values = self._looked_up(column, ids, None if weights is None else _by_step(weights))
         else:
-            values = column_layers.counts_of(ids, column_types.num_buckets(categorical))
+            depth = column_types.num_buckets(categorical)
+            values = column_layers.counts_of(ids, weights, depth)
         return _Steps(values, prepared.lengths[name])
 
 

@@ -216,13 +216,13 @@ class CallWriter:
         names = f"export_dir_base serving_input_receiver_fn {lost}"
         by_name = rules.known_arguments(source, call, names, unused="", lost=lost)
         receiver = by_name["serving_input_receiver_fn"]
-        serving_receivers.check_receiver(source, call, receiver)
+        arguments_of_receiver = serving_receivers.arguments_of(source, call, receiver)
         name = self._site.name
         source.replace(
             call,
             lambda: (
                 f"{name}.export_saved_model(\n{' ' * (self._column(call) + 4)}"
-                f"{source.code(by_name['export_dir_base'])}, *{source.code(receiver)}())"
+                f"{source.code(by_name['export_dir_base'])}, {arguments_of_receiver()})"
             ),
         )
 

@@ -1,97 +1,114 @@
-"""Turns functions that make serving receivers into specs, and functions from those to features."""
+"""Serving receivers: specs and a function for the simplest ones, and a graph for all others."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import input_functions
+from estimator_bridge.migrate.keras_form.program_text.modes import is_docstring
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
+    Text,
     names_in,
+    nodes_in,
     returned_by,
 )
 
-_PARSING = "estimator.build_parsing_serving_input_receiver_fn"
-_RAW = "estimator.build_raw_serving_input_receiver_fn"
+_BUILDERS = (
+    "estimator.build_parsing_serving_input_receiver_fn",
+    "estimator.build_raw_serving_input_receiver_fn",
+)
+_RECEIVERS = ("estimator.ServingInputReceiver", "estimator.TensorServingInputReceiver")
+_IN_GRAPHS = ("placeholder", "placeholder_with_default")
 
 
-def check_receiver(source: Source, call: ast.Call, receiver: ast.expr) -> None:
-    """Writes the receiver function of an export; adds a problem if it is none of placeholders."""
-    made_by = source.called(source.value_of(receiver))
-    if made_by == _PARSING:
-        return
-    if made_by == _RAW:
-        source.problem(
-            *(call, "keras-receiver", f"its receiver is made by {_RAW.rpartition('.')[2]}"),
-            "Write it out: a function that makes the placeholders and returns "
-            "ServingInputReceiver(features, features) of them",
-        )
-        return
+def arguments_of(source: Source, call: ast.Call, receiver: ast.expr) -> Text:
+    """Returns the code of the arguments that an export has for its receiver function.
+
+    A receiver that only makes features of a dict of placeholders returns specs and a function in
+    the new program. Any other runs as it is, in a graph. Adds a problem if what is called is not
+    known to return a receiver, or makes lookup tables there.
+    """
+    made_by = source.value_of(receiver)
+    if source.called(made_by) in _BUILDERS:
+        return lambda: f"*{source.code(receiver)}()"
     function = input_functions.function_of(source, receiver)
-    if function is None or not write_receiver(source, function):
+    if function is not None and _write_specs(source, function):
+        return lambda: f"*{source.code(receiver)}()"
+    calls = [each for part in _reached(source, receiver) for each in nodes_in(part, ast.Call)]
+    if not any(source.called(each) in (*_RECEIVERS, *_BUILDERS) for each in calls):
         source.problem(
             *(call, "keras-receiver", "its receiver is not a function of placeholders"),
             "Make placeholders, and return ServingInputReceiver(features, receiver_tensors)",
         )
+    for each in calls:
+        if source.called(each) in _IN_GRAPHS:
+            source.done.add(each.func)
+            source.done.add(each)
+            source.replace(each.func, f"tf.compat.v1.{source.called(each)}")
+        elif source.called(each).startswith("lookup."):
+            source.problem(
+                *(each, "keras-receiver", "a receiver function makes it anew for each export"),
+                "Make it outside of the function",
+            )
+    of_graph = source.need(rules.KERAS, "graph_receiver")
+    return lambda: f"*{of_graph}({source.code(receiver)})"
 
 
-def write_receiver(source: Source, function: ast.FunctionDef) -> bool:
-    """Has a receiver function return TensorSpecs, and the function from tensors to features."""
+def _reached(source: Source, receiver: ast.expr) -> Iterator[ast.AST]:
+    """Yields a receiver and the functions of the program that it refers to, at any depth."""
+    parts: list[ast.AST] = [receiver, source.value_of(receiver) or receiver]
+    for part in parts:  # grows
+        yield part
+        names = names_in(part) | {each.attr for each in nodes_in(part, ast.Attribute)}
+        functions = [source.function(each) for each in sorted(names)]
+        parts += [each for each in functions if each is not None and each not in parts]
+
+
+def _write_specs(source: Source, function: ast.FunctionDef) -> bool:
+    """Has a receiver function return TensorSpecs, and the function from tensors to features.
+
+    Returns False where more of it depends on the placeholders than the features that it returns.
+    """
+    *statements, _ = function.body
     call = returned_by(function)
-    if not isinstance(call, ast.Call) or not source.called(call).endswith("ServingInputReceiver"):
+    assigned = [each for each in statements if not is_docstring(each)]
+    if source.called(call) not in _RECEIVERS or not isinstance(call, ast.Call):
         return False
     by_name = rules.known_arguments(source, call, "features receiver_tensors")
     features, received = by_name.get("features"), by_name.get("receiver_tensors")
-    if features is None or received is None:
+    if features is None or not isinstance(received, ast.Name):
         return False
+    name, value = received.id, source.value_of(received)
+    placeholders = [each for each in nodes_in(function, ast.Call) if _is_placeholder(source, each)]
+    is_simple = (
+        isinstance(value, (ast.Dict, ast.DictComp))
+        and all(isinstance(each, ast.Assign) for each in assigned)
+        and {*placeholders} <= {*ast.walk(value)}
+        and not any(name in names_in(each) for each in assigned)
+        and name in names_in(features)
+    )
+    if not is_simple:
+        return False
+    for each in placeholders:
+        source.done.update((each, each.func))
+        rules.write(source, each, rules.placeholder)
     source.done.update((call, call.func))
-    if isinstance(received, ast.Name):
-        name = received.id
-        if isinstance(features, ast.Call) and _is_of(features, name):
-            function_of = features.func
-            source.replace(call, lambda: f"{name}, {source.code(function_of)}")
-        else:
-            source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
-        return True
-    if isinstance(received, ast.Dict):
-        return _write_several(source, function, received, features)
-    return False
+    if isinstance(features, ast.Call) and _is_of(features, name):
+        function_of = features.func
+        source.replace(call, lambda: f"{name}, {source.code(function_of)}")
+    else:
+        source.replace(call, lambda: f"{name}, lambda {name}: {source.code(features)}")
+    return True
+
+
+def _is_placeholder(source: Source, call: ast.Call) -> bool:
+    return source.called(call).endswith("placeholder") or source.called(call) in _IN_GRAPHS
 
 
 def _is_of(call: ast.Call, name: str) -> bool:
     """Returns whether a call has a name as its only argument."""
     by_name = [ast.unparse(each) for each in call.args]
     return by_name == [name] and not call.keywords and name not in names_in(call.func)
-
-
-def _write_several(
-    source: Source, function: ast.FunctionDef, received: ast.Dict, features: ast.expr
-) -> bool:
-    """Writes the input specs and the serving function for a receiver with named placeholders."""
-    names = [each.id for each in received.values if isinstance(each, ast.Name)]
-    keys = [each.value for each in received.keys if isinstance(each, ast.Constant)]
-    if len(names) != len(received.values) or len(keys) != len(names):
-        return False
-    later = [
-        each
-        for each in function.body[:-1]
-        if not isinstance(each, ast.Expr) and names_in(each) & {*names}
-    ]
-    pad = " " * (function.col_offset + 2)
-    source.done.update(later)
-    taken = "".join(
-        f"{pad}  {name} = received[{key!r}]\n" for name, key in zip(names, keys, strict=True)
-    )
-    last = function.body[-1]
-
-    def write() -> str:
-        body = "".join(source.block(each, len(pad) + 2) for each in later)
-        return (
-            f"\n{pad}def to_features(received):\n{taken}{body}{pad}  return "
-            f"{source.code(features)}\n\n{pad}return {source.code(received)}, to_features\n"
-        )
-
-    first, _ = source.lines([*later, last][0])
-    source.replace_span(first, source.lines(last)[1], write)
-    return True

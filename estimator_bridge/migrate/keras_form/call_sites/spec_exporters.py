@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.call_sites import config_arguments, serving_receivers
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site, followed
-from estimator_bridge.migrate.keras_form.program_text.source import Source, call_text, is_none
+from estimator_bridge.migrate.keras_form.program_text.source import Source, Text, call_text, is_none
 
 AtColumn = Callable[[int], str]
 """Returns code in a statement at a column."""
@@ -73,13 +73,15 @@ class Exporters:
             if key in by_name and not _is_empty(by_name[key]):
                 why = f"its argument {key} is not carried"
                 source.problem(by_name[key], "keras-exporter", why, f"Do without {key}")
-        serving_receivers.check_receiver(source, exporter, by_name[_RECEIVER])
+        receiver = serving_receivers.arguments_of(source, exporter, by_name[_RECEIVER])
         if kind == "FinalExporter":
-            self.at_end.append(lambda column: self._export(by_name, folder, column))
+            self.at_end.append(lambda column: self._export(by_name, receiver, folder, column))
             return
         self._check_evaluates(exporter)
         source.need(rules.KERAS, kind)
-        self.callbacks.append(lambda column: self._callback(kind, by_name, folder, column))
+        self.callbacks.append(
+            lambda column: self._callback(kind, by_name, receiver, folder, column)
+        )
 
     def _check_evaluates(self, exporter: ast.Call) -> None:
         if not self._evaluates:
@@ -93,18 +95,22 @@ class Exporters:
         name = self._source.code(by_name["name"]) if "name" in by_name else repr(_DEFAULT_NAME)
         return f"tf.io.gfile.join({self._source.code(folder)}, 'export', {name})"
 
-    def _receiver(self, by_name: Mapping[str, ast.expr]) -> str:
-        return f"*{self._source.code(by_name[_RECEIVER])}()"
-
-    def _export(self, by_name: Mapping[str, ast.expr], folder: ast.expr, column: int) -> str:
+    def _export(
+        self, by_name: Mapping[str, ast.expr], receiver: Text, folder: ast.expr, column: int
+    ) -> str:
         pad = " " * (column + 4)
         path = self._path(by_name, folder)
-        return f"{self._site.name}.export_saved_model(\n{pad}{path}, {self._receiver(by_name)})"
+        return f"{self._site.name}.export_saved_model(\n{pad}{path}, {receiver()})"
 
     def _callback(
-        self, kind: str, by_name: Mapping[str, ast.expr], folder: ast.expr, column: int
+        self,
+        kind: str,
+        by_name: Mapping[str, ast.expr],
+        receiver: Text,
+        folder: ast.expr,
+        column: int,
     ) -> str:
-        parts = [self._path(by_name, folder), self._receiver(by_name)]
+        parts = [self._path(by_name, folder), receiver()]
         options = {key: self._source.code(by_name[key]) for key in _CARRIED if key in by_name}
         if kind == "BestExporter" and self._is_named:
             # The default pattern is that of evaluations without a name.

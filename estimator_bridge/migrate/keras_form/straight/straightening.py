@@ -21,7 +21,11 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     names_in,
     nodes_in,
 )
-from estimator_bridge.migrate.keras_form.straight import inlining, shared_functions
+from estimator_bridge.migrate.keras_form.straight import (
+    inlining,
+    metric_functions,
+    shared_functions,
+)
 from estimator_bridge.migrate.syntax.edits import lines_of
 
 _MOST = 200
@@ -248,6 +252,7 @@ STEPS = (
     unwrap_optimizers,
     return_datasets,
     unite_specs,
+    metric_functions.lift_metric_functions,
     shared_functions.copy_shared_functions,
     name_losses,
     put_functions_in_place,

@@ -1,0 +1,99 @@
+"""Serving receivers of TensorFlow 1, as functions that a Keras model exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf2_engine import errors
+from tf2_engine.keras.saved_model import resources_of
+from tf2_engine.types import Nest, Object, Tensor
+
+Function = Callable[..., Object]
+
+
+class ServingInputReceiver(NamedTuple):
+    """Holds what a receiver function returns: features, and the placeholders that servers feed.
+
+    Attributes:
+        features: tensors by key; a single one gets the key "feature".
+        receiver_tensors: placeholders by name; a single one is "input".
+    """
+
+    features: Nest
+    receiver_tensors: Tensor | Mapping[str, Tensor]
+
+
+class TensorServingInputReceiver(ServingInputReceiver):
+    """A `ServingInputReceiver` for a model that takes one tensor, and not a dict."""
+
+
+def graph_receiver(
+    serving_input_receiver_fn: Callable[[], ServingInputReceiver],
+) -> tuple[Object, ...]:
+    """Runs a receiver function in a graph, and returns specs and a function for an export.
+
+        model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
+
+    Args:
+        serving_input_receiver_fn: makes placeholders of TensorFlow 1, and features of them by any
+            ops. It runs once, in a graph of its own. One that returns a spec and a function, as
+            a `parsing_receiver` does, is taken as it is.
+
+    Returns:
+        The arguments of `TableModel.export_saved_model` behind the folder.
+
+    Raises:
+        WrongType: it returns no `ServingInputReceiver`, or receives something else than dense
+            placeholders.
+    """
+    receivers: list[ServingInputReceiver] = []
+
+    def receive() -> None:
+        receivers.append(serving_input_receiver_fn())
+
+    graph = tf.compat.v1.wrap_function(receive, [])
+    (receiver,) = receivers
+    if isinstance(receiver, tuple) and len(receiver) == 2 and callable(receiver[1]):
+        return receiver
+    if not isinstance(receiver, ServingInputReceiver):
+        raise errors.WrongType(
+            "serving_input_receiver_fn must return a ServingInputReceiver, of features and "
+            f"receiver_tensors; it returned {receiver!r}."
+        )
+    received = receiver.receiver_tensors
+    named = dict(received) if isinstance(received, Mapping) else {"input": received}
+    for name, each in named.items():
+        if not isinstance(each, tf.Tensor):
+            raise errors.WrongType(
+                f"Receiver tensor {name!r} is {each!r}. Let servers send dense tensors, and make "
+                "sparse and ragged ones of them in serving_input_receiver_fn."
+            )
+    features: Nest = receiver.features
+    if isinstance(features, tf.Tensor) and not isinstance(receiver, TensorServingInputReceiver):
+        features = {"feature": features}
+    from_feeds = graph.prune([*named.values()], features)
+    specs = {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in named.items()}
+    return (
+        specs,
+        lambda request: from_feeds(*(request[key] for key in named)),
+        *resources_of(serving_input_receiver_fn),
+    )
+
+
+def raw_receiver(
+    features: Mapping[str, Object], default_batch_size: int | None = None
+) -> Callable[[], tuple[dict[str, tf.TensorSpec], Function]]:
+    """Returns a receiver of features as they are, for `TableModel.export_saved_model`.
+
+    Args:
+        features: `tf.TensorSpec`s or tensors, with the batch first.
+        default_batch_size: None is any.
+    """
+    specs = {
+        key: tf.TensorSpec([default_batch_size, *each.shape[1:]], each.dtype, key)
+        for key, each in features.items()
+    }
+    return lambda: (specs, lambda request: request)

@@ -57,6 +57,8 @@ class Estimator:
             another model_dir.
     """
 
+    _resource_step: bool | None = None  # see `new_graph`
+
     def __init__(
         self,
         model_fn: ModelFn | None,
@@ -337,7 +339,9 @@ class Estimator:
         text = "Each hook must be a SessionRunHook"
         checked = estimator_arguments.checked_list(hooks, tf.train.SessionRunHook, text)
         client = self._client(mode)
-        return EstimatorJob(build, self._config, checked, checkpoint, strategy, client)
+        return EstimatorJob(
+            build, self._config, checked, checkpoint, strategy, client, self._resource_step
+        )
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         read = functools.partial(self._call, input_fn, mode, {})
@@ -359,7 +363,10 @@ class Estimator:
     def _call_model(
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
     ) -> ModelSpec:
-        return self._call(self._model_fn, mode, items, features=features, labels=labels)
+        log.info("Calling model_fn.")
+        spec = self._call(self._model_fn, mode, items, features=features, labels=labels)
+        log.info("Done calling model_fn.")
+        return spec
 
     def _client(self, mode: str) -> clients.Client:
         """Returns how sessions of a mode use the cluster, if they are not of this process alone."""

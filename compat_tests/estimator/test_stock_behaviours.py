@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,61 @@ def job(side: str, folder: pathlib.Path, fields: Any = dict, **settings: Any) ->
 def weight(trained: Any) -> Any:
     """Returns what was trained."""
     return trained.get_variable_value("weight")
+
+
+@both_sides
+@pytest.mark.parametrize("kind", ["reference", "resource"])
+def test_the_log_of_a_job_has_stocks_lines(
+    side: str, kind: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lines of losses, steps and rates are stock's; a step that is a reference is read late.
+
+    TensorFlow hands out the memory of a reference variable, and Python reads it when the step is
+    over. The value of a resource variable is read in no fixed order to its increment.
+    """
+    shown = {"net": "MatMul"} | ({"gs": "global_step"} if kind == "reference" else {})
+    made = job(
+        side,
+        tmp_path,
+        lambda: {"training_hooks": [tf.train.LoggingTensorHook(shown, every_n_iter=2)]},
+        save_checkpoints_steps=2,
+    )
+    made._config = made._config.replace(log_step_count_steps=2)
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    if kind == "reference":
+        tf.disable_resource_variables()
+    try:
+        with caplog.at_level(logging.INFO, "tensorflow"):
+            made.train(batches, steps=3)
+            made.evaluate(batches, steps=2)
+    finally:
+        tf.enable_resource_variables()
+        tf.logging.set_verbosity(verbosity)
+
+    text = caplog.text.replace(str(tmp_path / side), "DIR")
+    lines = re.findall(
+        r"(loss = |(?<!_)step = \d+|gs = \d+|net = |global_step/sec|Saving [c'd]\S+ [^:\n]+|Calling model"
+        r"|Done calling|Evaluation .*|Loss for final|Inference Time|Starting eval|Finished eval)",
+        text,
+    )
+    if kind == "resource":
+        lines = [line for line in lines if not line.startswith("step = ")]
+    assert lines == [
+        line
+        for line in (
+            *("Calling model", "Done calling", "Saving checkpoints for 0 into DIR/model.ckpt."),
+            *("loss = ", "step = 1", "gs = 1", "net = "),
+            "Saving checkpoints for 2 into DIR/model.ckpt.",
+            *("global_step/sec", "loss = ", "step = 3", "gs = 3", "net = "),
+            *("Saving checkpoints for 3 into DIR/model.ckpt.", "Loss for final"),
+            *("Calling model", "Done calling", "Starting eval", "Evaluation [1/2]"),
+            *("Evaluation [2/2]", "Inference Time", "Finished eval"),
+            *("Saving dict for global step 3", "loss = "),
+            "Saving 'checkpoint_path' summary for global step 3",
+        )
+        if kind == "reference" or not line.startswith(("step", "gs"))
+    ]
 
 
 @both_sides

@@ -86,8 +86,9 @@ def test_the_log_of_a_job_has_stocks_lines(
 
     text = caplog.text.replace(str(tmp_path / side), "DIR")
     lines = re.findall(
-        r"(loss = |(?<!_)step = \d+|gs = \d+|net = |global_step/sec|Saving [c'd]\S+ [^:\n]+|Calling model"
-        r"|Done calling|Evaluation .*|Loss for final|Inference Time|Starting eval|Finished eval)",
+        r"(loss = |(?<!_)step = \d+|gs = \d+|net = |global_step/sec|Saving [c'd]\S+ [^:\n]+"
+        r"|Calling model|Done calling|Evaluation .*|Loss for final|Inference Time|Starting eval"
+        r"|Finished eval)",
         text,
     )
     if kind == "resource":

@@ -135,6 +135,7 @@ class Estimator:
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
             WrongType: a hook or listener is of another type.
+            CannotWrite: the model_dir is a file or read-only.
             SystemExit: this process is a parameter server, or with use_tpu=True a worker, and the
                 chief has ended.
         """
@@ -151,6 +152,8 @@ class Estimator:
             )
         self._check_steps(ModeKeys.TRAIN, "steps", steps)
         self._check_steps(ModeKeys.TRAIN, "max_steps", max_steps)
+        if self._config.is_chief:
+            checkpoint_state.check_writable(self.model_dir)
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
@@ -197,10 +200,12 @@ class Estimator:
 
         Raises:
             InvalidInput: `steps` is not possible, or a metric has a name that is taken.
+            CannotWrite: the model_dir is a file or read-only.
         """
         self._serve_if_told()
         self._check_steps(ModeKeys.EVAL, "steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
+        checkpoint_state.check_writable(self.eval_dir(name))
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
         in_one_call = self._runs_on_engine(ModeKeys.EVAL)
         try:

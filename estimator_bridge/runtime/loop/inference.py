@@ -64,6 +64,11 @@ def evaluate(
             while not session.should_stop():
                 with reading.step():
                     session.run(update)
+        if not reading.made:
+            log.warning(
+                "Evaluation made no steps. Perhaps the input is empty. The metrics, the loss among "
+                "them, have the values that they have before the first batch."
+            )
         results = final.final_ops_values
         log.info("Inference Time : %0.5fs", time.monotonic() - started)
         log.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))

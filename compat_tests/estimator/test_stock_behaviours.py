@@ -123,6 +123,20 @@ def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) 
     assert metrics["nested"] == (2.0, (3, 2.0))
 
 
+@pytest.mark.parametrize("steps", [None, 2])
+def test_an_evaluation_without_a_batch_is_warned_of(
+    steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its loss of 0 is no result: a warning says so, and there is none if there was a batch."""
+    made = job("bridge", tmp_path)
+
+    assert made.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
+    assert "Evaluation made no steps" in caplog.text
+    caplog.clear()
+    made.evaluate(lambda: batches().take(1), steps=steps)
+    assert "no steps" not in caplog.text
+
+
 @both_sides
 def test_a_model_fn_without_a_spec_is_a_value_error(side: str, tmp_path: pathlib.Path) -> None:
     """What is no EstimatorSpec is refused in the words of stock."""

@@ -32,7 +32,8 @@ def check_writable(directory: str) -> None:
     fault = "is not a directory"
     if os.path.isdir(nearest):
         fault = "cannot be written to by this process"
-        if os.access(nearest, os.W_OK | os.X_OK):
+        effective = os.access in os.supports_effective_ids
+        if os.access(nearest, os.W_OK | os.X_OK, effective_ids=effective):
             return
     raise errors.CannotWrite(
         f"{directory}: checkpoints and events cannot be written there, because {nearest} {fault}. "

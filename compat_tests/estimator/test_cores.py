@@ -167,8 +167,8 @@ def _unnamed_variables(x: Any) -> Any:
 def _collected_objects(x: Any) -> Any:
     weight = tf.get_variable("w", [2, 1])
     tf.add_to_collection(MINE, {"weight": weight, "product": tf.matmul(x, weight)})
-    (found,) = tf.get_collection(MINE)
-    return found["product"], [found["weight"]]
+    (entry,) = tf.get_collection(MINE)
+    return entry["product"], [entry["weight"]]
 
 
 def _list_at_module_level(x: Any) -> Any:

@@ -65,21 +65,21 @@ def test_the_log_of_a_job_has_stocks_lines(
     over. The value of a resource variable is read in no fixed order to its increment.
     """
     shown = {"net": "MatMul"} | ({"gs": "global_step"} if kind == "reference" else {})
-    made = job(
+    trained = job(
         side,
         tmp_path,
         lambda: {"training_hooks": [tf.train.LoggingTensorHook(shown, every_n_iter=2)]},
         save_checkpoints_steps=2,
     )
-    made._config = made._config.replace(log_step_count_steps=2)
+    trained._config = trained._config.replace(log_step_count_steps=2)
     verbosity = tf.logging.get_verbosity()
     tf.logging.set_verbosity(tf.logging.INFO)
     if kind == "reference":
         tf.disable_resource_variables()
     try:
         with caplog.at_level(logging.INFO, "tensorflow"):
-            made.train(batches, steps=3)
-            made.evaluate(batches, steps=2)
+            trained.train(batches, steps=3)
+            trained.evaluate(batches, steps=2)
     finally:
         tf.enable_resource_variables()
         tf.logging.set_verbosity(verbosity)
@@ -128,12 +128,12 @@ def test_an_evaluation_without_a_batch_is_warned_of(
     steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its loss of 0 is no result: a warning says so, and there is none if there was a batch."""
-    made = job("bridge", tmp_path)
+    trained = job("bridge", tmp_path)
 
-    assert made.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
+    assert trained.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
     assert "Evaluation made no steps" in caplog.text
     caplog.clear()
-    made.evaluate(lambda: batches().take(1), steps=steps)
+    trained.evaluate(lambda: batches().take(1), steps=steps)
     assert "no steps" not in caplog.text
 
 

@@ -64,7 +64,7 @@ def evaluate(
             while not session.should_stop():
                 with reading.step():
                     session.run(update)
-        if not reading.made:
+        if not reading.num_ended:
             log.warning(
                 "Evaluation made no steps. Perhaps the input is empty. The metrics, the loss among "
                 "them, have the values that they have before the first batch."
@@ -186,20 +186,20 @@ class _StopAfterHook(tf.train.SessionRunHook):
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
         self._steps, self._reading, self._update = steps, reading, update
-        self._made = 0
+        self._num_ended = 0
 
     def before_run(self, run_context: RunContext) -> None:
-        while self._update is not None and self._made + 1 < self._steps:
+        while self._update is not None and self._num_ended + 1 < self._steps:
             with self._reading.step():
                 run_context.session.run(self._update)
-            self._made += 1
+            self._num_ended += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        self._made += 1
+        self._num_ended += 1
         shown_every = self._steps // 10 if self._steps >= 20 else 1
-        if self._made % shown_every == 0 or self._made == self._steps:
-            log.info("Evaluation [%d/%d]", self._made, self._steps)
-        if self._made >= self._steps:
+        if self._num_ended % shown_every == 0 or self._num_ended == self._steps:
+            log.info("Evaluation [%d/%d]", self._num_ended, self._steps)
+        if self._num_ended >= self._steps:
             run_context.request_stop()
 
 

@@ -79,16 +79,16 @@ class CoreTracer:
         Leaves that are not tensors stay as they are. Cores are copied in ascending order.
         """
         pairs = zip(self._inputs[0], self._inputs[core], strict=True)
-        given = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
-        given[self._numbers[0].name] = self._numbers[core]
+        replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
+        replaced[self._numbers[0].name] = self._numbers[core]
         leaves = tf.nest.flatten(results, expand_composites=True)
         with self._cores.on(core):
             for each in self._sums:
                 each.totals.append(_total_of(each.terms[0]))
-                given[each.totals[0].name] = each.totals[core]
+                replaced[each.totals[0].name] = each.totals[core]
             tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
             terms = [each.terms[0] for each in self._sums]
-            copies = self._copies(core, given, [*terms, *tensors])
+            copies = self._copies(core, replaced, [*terms, *tensors])
         for each in self._sums:
             each.terms.append(copies[each.terms[0].name])
         leaves = [copies[leaf.name] if isinstance(leaf, tf.Tensor) else leaf for leaf in leaves]
@@ -126,18 +126,18 @@ class CoreTracer:
         return total
 
     def _copies(
-        self, core: int, given: Mapping[str, Tensor], wanted: Sequence[Tensor]
+        self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
         """Copies what `wanted` are computed from; returns the copies by the names of `wanted`.
 
-        Copies read the tensors that are given for those of core 0, and what belongs to all cores.
+        Copies read the tensors in `replaced` for those of core 0, and what belongs to all cores.
         """
-        given_ops = {name.split(":")[0]: tensor.op for name, tensor in given.items()}
+        replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}
         pending = [tensor.op for tensor in wanted]
         while pending:
             op = pending.pop()
-            if op.name in ops or op.name in given_ops or not self._is_of_core(op):
+            if op.name in ops or op.name in replaced_ops or not self._is_of_core(op):
                 continue
             ops[op.name] = op
             pending += [tensor.op for tensor in op.inputs]
@@ -147,26 +147,28 @@ class CoreTracer:
         graph_def.node.extend(self._node(op, core, ops) for op in ops.values())
         read = {tensor.name: tensor for op in ops.values() for tensor in op.inputs}
         around = {
-            name: given.get(name, tensor)
+            name: replaced.get(name, tensor)
             for name, tensor in read.items()
             if tensor.op.name not in ops
         }
-        made = tf.import_graph_def(graph_def, around, list(ops), name=f"core_{core}")
-        copies = dict(zip(ops, made, strict=True))
+        copied = tf.import_graph_def(graph_def, around, list(ops), name=f"core_{core}")
+        copies = dict(zip(ops, copied, strict=True))
         for name, op in ops.items():
             for before in op.control_inputs:
                 # A branch or a loop cannot wait for another core's.
                 if before.name not in ops and not tf_compat.is_in_control_flow(before):
-                    tf_compat.run_after(copies[name], given_ops.get(before.name, before))
+                    tf_compat.run_after(copies[name], replaced_ops.get(before.name, before))
 
         def copy_of(tensor: Tensor) -> Tensor:
             op = copies.get(tensor.op.name)
-            return given.get(tensor.name, tensor) if op is None else op.outputs[tensor.value_index]
+            return (
+                replaced.get(tensor.name, tensor) if op is None else op.outputs[tensor.value_index]
+            )
 
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Whether each core has an op of its own: core 0's holds nothing and assigns nothing."""
+        """Returns whether each core has its own op: one that holds and assigns nothing."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -222,7 +224,7 @@ def _is_reference(tensor: Tensor) -> bool:
 
 
 def _assigns(op: Op) -> bool:
-    """Whether an op changes what a handle stands for, and returns nothing else."""
+    """Returns whether an op changes what a handle stands for, and returns nothing else."""
     is_flow = op.type.startswith("Ref")  # RefSwitch and its like pass a variable on.
     changes = any(_is_handle(tensor) for tensor in op.inputs)
     return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)

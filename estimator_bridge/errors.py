@@ -40,10 +40,6 @@ class GradientTakenTwice(EngineError, RuntimeError):
     """A program computes the gradient of an activation more than once."""
 
 
-class CoresDiffer(EngineError, RuntimeError):
-    """A model_fn builds different graphs on different cores."""
-
-
 class ColumnsNotUsed(EngineError, RuntimeError):
     """A feature column of the embedding config was not used in the model_fn."""
 

@@ -127,6 +127,7 @@ class ReadingSteps(Steps):
 
     Attributes:
         canceller: ends the step that runs; None before it can be.
+        num_ended: the number of steps that ended without an error.
     """
 
     def __init__(self, what: str) -> None:
@@ -135,6 +136,7 @@ class ReadingSteps(Steps):
         self._running: int | None = None
         self._watch: _Watch | None = None
         self.canceller: Callable[[], None] | None = None
+        self.num_ended = 0
 
     @property
     def running(self) -> int | None:
@@ -178,6 +180,7 @@ class ReadingSteps(Steps):
         try:
             with contextlib.nullcontext() if outer is not None else self._watched():
                 yield
+            self.num_ended += 1
         except Exception:
             # TensorFlow makes another error of a KeyboardInterrupt while it raises that of the end.
             if self._is_ended_by_ctrl_c():

@@ -43,7 +43,8 @@ def cpu_embedding_lookup(
     `validate_weights_and_indices` is set or the rank is not 2; and dense ids keep all their
     dimensions.
 
-    Unlike stock's, a sample without ids is zeros whatever the settings; an id outside of its table
+    Unlike stock's, weights of sequences are taken, with the meaning that they have in the engine; a
+    sample without ids is zeros whatever the settings; an id outside of its table
     fails with a message that names both; and a batch whose size is not known while a function is
     traced may have another one than the `output_shape` of a ragged feature says.
 
@@ -140,7 +141,7 @@ def _sparse(feature: _Feature, ids: SparseTensor, weight: Ids | None) -> Tensor:
         if None not in shape[1:]:
             return _combine(feature, ids, weight, (_samples(ids), *shape[1:]), length)
     if length and feature.declared is None and rank in (None, 2):
-        return _sequence(feature, ids, length)
+        return _sequence(feature, ids, weight, length)
     if length:
         warnings.warn(
             f"{feature.where}: `max_sequence_length` is ignored, because "
@@ -160,9 +161,10 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     samples, length = _samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
     # There is one id per position of a sequence, and nothing to weigh or combine. The engine
-    # combines a sequence of length 1; to stock's serving it is a sequence.
-    if per_row > 1 or (length and not feature.declared and not feature.as_engine):
-        rows = _sequence(feature, ids.to_sparse(), per_row)
+    # combines a sequence of length 1; to stock's serving, which takes no weights, it is a sequence.
+    as_stock = length and not feature.declared and not feature.as_engine and weight is None
+    if per_row > 1 or as_stock:
+        rows = _sequence(feature, ids.to_sparse(), None, per_row)
     else:
         rows = _combine(feature, ids, weight, (samples,))
     return tf.reshape(rows, [-1 if size is None else size for size in result])
@@ -191,13 +193,18 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
     return cells // samples, [*shape, dim]
 
 
-def _sequence(feature: _Feature, ids: SparseTensor, length: int) -> Tensor:
-    """Returns [batch, length, dim]: cut, and padded with zeros; ids at one position add up."""
+def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
+    """Returns [batch, length, dim]: cut, and padded with zeros; ids at one position add up.
+
+    Stock refuses weights. With them ids are combined as in the engine.
+    """
     samples = _samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
     ids = tf.SparseTensor(indices, ids.values, tf.ensure_shape(ids.dense_shape, [2]))
-    feature = dataclasses.replace(feature, table=dataclasses.replace(feature.table, combiner="sum"))
-    return _combine(feature, ids, None, (samples, length), length)
+    if weight is None:
+        table = dataclasses.replace(feature.table, combiner="sum")
+        feature = dataclasses.replace(feature, table=table)
+    return _combine(feature, ids, weight, (samples, length), length)
 
 
 def _samples(ids: Ids) -> int | None:
@@ -265,13 +272,6 @@ def _check(feature: _Feature, ids: Ids, weight: Ids | None) -> None:
         raise errors.InvalidInput(
             f"{feature.where}: weights must be of the same kind as the ids, a "
             f"{type(ids).__name__}, got {type(weight).__name__}."
-        )
-    # In the engine a weighted sequence has a meaning: there is no combiner, but there are gains.
-    if is_sequence and not feature.as_engine:
-        raise errors.InvalidInput(
-            f"{feature.where}: weights are given, but this is a sequence feature "
-            f"(max_sequence_length={feature.max_sequence_length}), whose ids are not combined. "
-            "Drop the weights, or set max_sequence_length=0."
         )
 
 

@@ -13,6 +13,8 @@ import tensorflow as tf
 from compat_tests.cluster.tables_on_servers import assert_equal, copied, train, values_of
 from compat_tests.conftest import Array
 from compat_tests.support import local_cluster
+from estimator_bridge.legacy.run_config import InputPipelineConfig
+from estimator_bridge.runtime.input.feeding import CoreLayout
 from estimator_bridge.runtime.step.core_tracing import CoreTracer
 
 v1 = tf.compat.v1
@@ -33,13 +35,19 @@ def totals(terms: list[Array], overwritable: int, target: str, workers: tuple[st
     One core adds a term of its own to the sum, which graph optimisation would put among the others.
     """
     with tf.Graph().as_default(), v1.Session(target) as session:
-        tracer, fed, sums = CoreTracer(len(terms)), [], []
-        for core in range(len(terms)):
-            with tracer.core(core), tf.device(workers[core % len(workers)]):
+        devices = tuple(workers[core % len(workers)] for core in range(len(terms)))
+        fed, inputs = [], []
+        for core, device in enumerate(devices):
+            with tf.device(device):
                 fed.append(v1.placeholder(tf.float32, [SIZE]))
-                term = fed[core] * SCALE if core == overwritable else fed[core]
-                total = v1.tpu.cross_replica_sum(term)
-                sums.append(total + fed[core] if core == 1 else total)
+                inputs.append(fed[core] * SCALE if core == overwritable else fed[core])
+        cores = CoreLayout(len(terms), InputPipelineConfig.PER_HOST_V1, devices=devices)
+        tracer = CoreTracer(cores, [(each, None) for each in inputs])
+        with tracer.trace() as (term, _):
+            total = v1.tpu.cross_replica_sum(term)
+        sums = [total, *(tracer.copy(core, total) for core in range(1, len(terms)))]
+        with tf.device(devices[1]):
+            sums[1] += fed[1]
         tracer.join()
         return session.run(sums, dict(zip(fed, terms, strict=True)))
 

@@ -232,6 +232,34 @@ def test_settings_choose_what_is_warm_started(source: Any, tmp_path: pathlib.Pat
     assert np.any(moved["hidden"] != trained["hidden"])
 
 
+@pytest.mark.parametrize(
+    "initializer, largest",
+    [
+        # The square root of 6 / (inputs + outputs) of the whole variable, [5, 3].
+        pytest.param(tf.glorot_uniform_initializer(), (6 / 8) ** 0.5, id="variance scaling"),
+        pytest.param(tf.keras.initializers.he_uniform(), (6 / 5) ** 0.5, id="of Keras"),
+        pytest.param(tf.orthogonal_initializer(), 1.0, id="orthogonal"),
+        pytest.param(tf.constant_initializer(0.5), 0.5, id="constant"),
+    ],
+)
+def test_new_words_start_from_initializers_that_need_a_shape(
+    initializer: Any, largest: float, source: Any, tmp_path: pathlib.Path
+) -> None:
+    """A backup initializer sees the whole variable's shape where TensorFlow does not know one."""
+    base, _ = source
+    old = tmp_path / "old.txt"
+    old.write_text("a\nb\nc\nd\ne\n")
+    new = tmp_path / "new.txt"
+    new.write_text("x\nd\ny\nb\nz\n")
+    info = tf.train.VocabInfo(str(new), 5, 0, str(old), backup_initializer=initializer)
+    settings = WarmStartSettings(base.model_dir, None, {EMBEDDING: info})
+    moved = started(make(tmp_path, warm_start_from=settings))[EMBEDDING]
+
+    np.testing.assert_array_equal(moved[[1, 3]], jobs.saved(base)[EMBEDDING][[3, 1]])
+    fresh_rows = np.abs(moved[[0, 2, 4]])
+    assert 0 < fresh_rows.max() <= largest + 1e-6
+
+
 def test_evaluation_prediction_and_export_are_warm_started(
     source: Any, tmp_path: pathlib.Path
 ) -> None:

@@ -98,7 +98,7 @@ def test_cores_share_a_batch(
 def test_each_core_gets_a_batch_of_its_own(tmp_path: pathlib.Path) -> None:
     """In the PER_HOST_V2 mode a step of two cores takes two batches of half the size."""
     sizes: list[int] = []
-    steps: list[Any] = []
+    seen: list[Any] = []
 
     def counted(params: dict[str, Any]) -> Any:
         sizes.append(params["batch_size"])
@@ -109,25 +109,17 @@ def test_each_core_gets_a_batch_of_its_own(tmp_path: pathlib.Path) -> None:
 
     def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
         sizes.append(params["batch_size"])
-        steps.append(features["age"])
-        return inner(features, labels, mode, params)
+        age = features["age"]
+        spec = inner(features, labels, mode, params)
+        return spec._replace(host_call=(lambda age: tf.py_func(seen.append, [age], []), [age]))
 
     job = jobs.make(str(tmp_path), tpu_options={"num_shards": 2, "iterations_per_loop": 1})
     job._model_fn = model_fn
-    seen: list[Any] = []
+    job.train(counted, steps=2)
 
-    class Hook(tf.train.SessionRunHook):
-        def before_run(self, run_context: Any) -> Any:
-            return tf.train.SessionRunArgs(steps)
-
-        def after_run(self, run_context: Any, run_values: Any) -> None:
-            seen.extend(run_values.results)
-
-    job.train(counted, steps=2, hooks=[Hook()])
-
-    assert sizes == [jobs.BATCH // 2] * 3
+    assert sizes == [jobs.BATCH // 2] * 2
     with tf.Graph().as_default(), tf.Session() as session:
-        for number, age in enumerate(seen):
+        for number, age in enumerate(part for both in seen for part in np.split(both, 2)):
             expected = session.run(clicks.batch_of(number, jobs.BATCH // 2)[0]["age"])
             np.testing.assert_array_equal(expected, age, err_msg=f"batch {number}")
 
@@ -143,21 +135,182 @@ def test_unnamed_layers_have_the_same_variables_on_every_core(tmp_path: pathlib.
     assert names[0] == names[1]
 
 
-def test_cores_that_differ_are_refused(tmp_path: pathlib.Path) -> None:
-    """A model_fn that sums across replicas on one core alone is an error, not a hang."""
+MINE = "a collection of the program's own"
+
+
+class Keeper:
+    """What a program keeps at module level: it outlives each call of the model_fn."""
+
+    built: tf.Graph | None = None
+    kept: list[Any]
+
+
+def _own_collection(x: Any, use_resource: bool = False) -> Any:
+    weight = tf.get_variable(
+        "w", [2, 1], collections=[MINE, tf.GraphKeys.GLOBAL_VARIABLES], use_resource=use_resource
+    )
+    return tf.matmul(x, weight), tf.get_collection(MINE)
+
+
+def _own_collection_of_resources(x: Any) -> Any:
+    return _own_collection(x, use_resource=True)
+
+
+def _unnamed_variables(x: Any) -> Any:
+    first, second = (
+        tf.Variable(tf.ones([2, 1]), collections=[MINE, tf.GraphKeys.GLOBAL_VARIABLES])
+        for _ in range(2)
+    )
+    return tf.matmul(x, first + second), tf.get_collection(MINE)
+
+
+def _collected_objects(x: Any) -> Any:
+    weight = tf.get_variable("w", [2, 1])
+    tf.add_to_collection(MINE, {"weight": weight, "product": tf.matmul(x, weight)})
+    (entry,) = tf.get_collection(MINE)
+    return entry["product"], [entry["weight"]]
+
+
+def _list_at_module_level(x: Any) -> Any:
+    if Keeper.built is not x.graph:
+        Keeper.built, Keeper.kept = x.graph, []
+        Keeper.kept.append(tf.get_variable("w", [2, 1]))
+    Keeper.kept.append(tf.matmul(x, Keeper.kept[0]))
+    weight, product = Keeper.kept
+    return product, [weight]
+
+
+def _reused_scopes(x: Any) -> Any:
+    with tf.variable_scope("a") as scope:
+        first = tf.matmul(x, tf.get_variable("w", [2, 1]))
+        scope.reuse_variables()
+        second = tf.matmul(x, tf.get_variable("w", [2, 1]))
+    assert not tf.get_variable_scope().reuse
+    with tf.variable_scope("b", reuse=tf.AUTO_REUSE):
+        third = tf.matmul(x, tf.get_variable("w", [2, 1]))
+    return first + second + third, tf.trainable_variables(scope.name)
+
+
+def _losses_and_model_variables(x: Any) -> Any:
+    net = tf.layers.dense(x, 1, kernel_regularizer=tf.nn.l2_loss, name="dense")
+    tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, tf.trainable_variables()[0])
+    tf.losses.add_loss(tf.reduce_mean(net))
+    return net + tf.losses.get_total_loss(), tf.model_variables()
+
+
+def _counted_in_a_local_variable(x: Any) -> Any:
+    weight = tf.get_variable("w", [2, 1])
+    count = tf.get_local_variable("count", [], initializer=tf.zeros_initializer())
+    with tf.control_dependencies([tf.assign_add(count, 1.0)]):
+        scale = tf.identity(count)
+    return scale * tf.matmul(x, weight), None
+
+
+def _loop_with_a_count(x: Any) -> Any:
+    weight = tf.get_variable("w", [2, 1])
+    calls = tf.get_variable("calls", [], initializer=tf.zeros_initializer(), trainable=False)
+    with tf.control_dependencies([tf.assign_add(calls, 1.0)]):
+        start = tf.zeros_like(x[:, :1])
+    _, net = tf.while_loop(
+        lambda i, net: i < 3, lambda i, net: (i + 1, net + tf.matmul(x, weight)), [0, start]
+    )
+    return net, [weight]
+
+
+KEEPERS = [
+    _own_collection,
+    _own_collection_of_resources,
+    _unnamed_variables,
+    _collected_objects,
+    _list_at_module_level,
+    _reused_scopes,
+    _losses_and_model_variables,
+    _counted_in_a_local_variable,
+    _loop_with_a_count,
+]
+
+
+@pytest.mark.parametrize("keep", KEEPERS, ids=lambda keep: keep.__name__[1:])
+def test_a_model_fn_finds_what_it_left(keep: Any, tmp_path: pathlib.Path) -> None:
+    """Cores have the variables of one, whatever a model_fn keeps where, and it is called once."""
     calls: list[int] = []
-    inner = clicks.make_model_fn(estimator, clicks.columns(), cross_shard=True)
 
-    def model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-        calls.append(1)
-        if len(calls) == 2:
-            tf.tpu.cross_replica_sum(tf.constant(1.0))
-        return inner(features, labels, mode, params)
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        calls.append(params["batch_size"])
+        with tf.variable_scope("model", initializer=tf.ones_initializer()):
+            net, variables = keep(features)
+        assert tf.train.get_or_create_global_step() is tf.train.get_global_step()
+        loss = tf.reduce_mean(tf.square(net - 1.0))
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(2.0**-6))
+        train_op = optimizer.minimize(loss, tf.train.get_global_step(), var_list=variables)
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    job = jobs.make(str(tmp_path), tpu_options={"num_shards": 2})
-    job._model_fn = model_fn
-    with pytest.raises(errors.CoresDiffer, match=r"different numbers of cross-replica sums"):
-        job.train(clicks.input_fn, steps=1)
+    def train(cores: int) -> dict[str, Any]:
+        config = estimator.tpu.RunConfig(
+            tpu_config=estimator.tpu.TPUConfig(
+                num_shards=cores, per_host_input_for_training=ONE_BATCH
+            )
+        )
+        job = estimator.tpu.TPUEstimator(
+            model_fn, str(tmp_path / str(cores)), config, use_tpu=True, train_batch_size=8
+        )
+        # All samples are the same, and so the gradient of every core is their mean to the bit.
+        job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([8, 2])).repeat(), steps=2)
+        return {name: job.get_variable_value(name) for name in job.get_variable_names()}
+
+    one, *others = (train(cores) for cores in (1, 2, 8))
+
+    assert calls == [8, 4, 1]
+    for several in others:
+        assert several.keys() == one.keys()
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, several[name], err_msg=name)
+
+
+def test_cores_draw_random_numbers_of_their_own(tmp_path: pathlib.Path) -> None:
+    """Ops with a seed give every core other numbers, and every run the same ones."""
+    drawn: list[Any] = []
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        weight = tf.get_variable("w", [], initializer=tf.ones_initializer())
+        loss = weight * tf.reduce_mean(features)
+        optimizer = tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+        numbers = [tf.random.uniform([2]), tf.random.uniform([2], seed=5)]
+        return estimator.tpu.TPUEstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=optimizer.minimize(loss, tf.train.get_global_step()),
+            host_call=(lambda *all_: tf.py_func(lambda *x: drawn.extend(x), all_, []), numbers),
+        )
+
+    for run in ("a", "b"):
+        config = estimator.tpu.RunConfig(
+            tf_random_seed=1, tpu_config=estimator.tpu.TPUConfig(num_shards=4)
+        )
+        job = estimator.tpu.TPUEstimator(
+            model_fn, str(tmp_path / run), config, use_tpu=True, train_batch_size=4
+        )
+        job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4])).repeat(), steps=1)
+
+    first, second = np.concatenate(drawn[:2]), np.concatenate(drawn[2:])
+    np.testing.assert_array_equal(first, second)
+    assert len(set(first.tolist())) == len(first) == 2 * 2 * 4
+
+
+def test_sums_inside_of_functions_are_refused(tmp_path: pathlib.Path) -> None:
+    """A sum over cores in a branch of TensorFlow 2's control flow is an error with a way out."""
+
+    def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
+        weight = tf.get_variable("w", [], initializer=tf.ones_initializer(), use_resource=True)
+        summed = tf.function(tf.tpu.cross_replica_sum)(weight)
+        return estimator.tpu.TPUEstimatorSpec(mode, loss=summed, train_op=tf.no_op())
+
+    config = estimator.tpu.RunConfig(tpu_config=estimator.tpu.TPUConfig(num_shards=2))
+    job = estimator.tpu.TPUEstimator(
+        model_fn, str(tmp_path), config, use_tpu=True, train_batch_size=2
+    )
+    with pytest.raises(errors.InvalidInput, match=r"sum over 2 cores.*disable_control_flow_v2"):
+        job.train(lambda params: tf.data.Dataset.from_tensors(tf.ones([4])).repeat(), steps=1)
 
 
 def test_only_the_first_core_moves_averages(tmp_path: pathlib.Path) -> None:

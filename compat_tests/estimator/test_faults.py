@@ -178,8 +178,24 @@ def test_a_directory_that_is_read_only_is_named(trained: pathlib.Path) -> None:
         job = killed.make(directory / "job")
         with (
             as_nobody(),
-            pytest.raises(Exception, match=rf"{directory}/job/.*Permission denied"),
+            pytest.raises(errors.CannotWrite, match=rf"{directory}/job cannot be written to"),
         ):
             job.train(killed.by_step, max_steps=6)
         assert contents(directory / "job") == before
         (directory / "job").chmod(0o755)
+
+
+@pytest.mark.parametrize("below", ["", "/job", "/jobs/job"])
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_a_model_dir_that_is_a_file_is_named(
+    method: str, below: str, tmp_path: pathlib.Path
+) -> None:
+    """A model_dir that is a file, or would be below one, is refused before the input is read."""
+    (tmp_path / "file").write_text("")
+    job = killed.make(pathlib.Path(f"{tmp_path}/file{below}"))
+
+    def unread() -> Any:
+        raise AssertionError("The input is read.")
+
+    with pytest.raises(errors.CannotWrite, match=r"/file is not a directory. Give another"):
+        getattr(job, method)(unread, steps=1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,62 @@ def weight(trained: Any) -> Any:
 
 
 @both_sides
+@pytest.mark.parametrize("kind", ["reference", "resource"])
+def test_the_log_of_a_job_has_stocks_lines(
+    side: str, kind: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The lines of losses, steps and rates are stock's; a step that is a reference is read late.
+
+    TensorFlow hands out the memory of a reference variable, and Python reads it when the step is
+    over. The value of a resource variable is read in no fixed order to its increment.
+    """
+    shown = {"net": "MatMul"} | ({"gs": "global_step"} if kind == "reference" else {})
+    trained = job(
+        side,
+        tmp_path,
+        lambda: {"training_hooks": [tf.train.LoggingTensorHook(shown, every_n_iter=2)]},
+        save_checkpoints_steps=2,
+    )
+    trained._config = trained._config.replace(log_step_count_steps=2)
+    verbosity = tf.logging.get_verbosity()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    if kind == "reference":
+        tf.disable_resource_variables()
+    try:
+        with caplog.at_level(logging.INFO, "tensorflow"):
+            trained.train(batches, steps=3)
+            trained.evaluate(batches, steps=2)
+    finally:
+        tf.enable_resource_variables()
+        tf.logging.set_verbosity(verbosity)
+
+    text = caplog.text.replace(str(tmp_path / side), "DIR")
+    lines = re.findall(
+        r"(loss = |(?<!_)step = \d+|gs = \d+|net = |global_step/sec|Saving [c'd]\S+ [^:\n]+"
+        r"|Calling model|Done calling|Evaluation .*|Loss for final|Inference Time|Starting eval"
+        r"|Finished eval)",
+        text,
+    )
+    if kind == "resource":
+        lines = [line for line in lines if not line.startswith("step = ")]
+    assert lines == [
+        line
+        for line in (
+            *("Calling model", "Done calling", "Saving checkpoints for 0 into DIR/model.ckpt."),
+            *("loss = ", "step = 1", "gs = 1", "net = "),
+            "Saving checkpoints for 2 into DIR/model.ckpt.",
+            *("global_step/sec", "loss = ", "step = 3", "gs = 3", "net = "),
+            *("Saving checkpoints for 3 into DIR/model.ckpt.", "Loss for final"),
+            *("Calling model", "Done calling", "Starting eval", "Evaluation [1/2]"),
+            *("Evaluation [2/2]", "Inference Time", "Finished eval"),
+            *("Saving dict for global step 3", "loss = "),
+            "Saving 'checkpoint_path' summary for global step 3",
+        )
+        if kind == "reference" or not line.startswith(("step", "gs"))
+    ]
+
+
+@both_sides
 def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) -> None:
     """A metric may be a nest of tensors; the summary leaves it out."""
     nested = ((tf.constant, 2.0), (tf.constant, 3))
@@ -63,6 +121,20 @@ def test_nested_metrics_keep_their_structure(side: str, tmp_path: pathlib.Path) 
 
     metrics = job(side, tmp_path, fields).evaluate(batches, steps=1)
     assert metrics["nested"] == (2.0, (3, 2.0))
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+def test_an_evaluation_without_a_batch_is_warned_of(
+    steps: int | None, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its loss of 0 is no result: a warning says so, and there is none if there was a batch."""
+    trained = job("bridge", tmp_path)
+
+    assert trained.evaluate(lambda: batches().take(0), steps=steps)["loss"] == 0.0
+    assert "Evaluation made no steps" in caplog.text
+    caplog.clear()
+    trained.evaluate(lambda: batches().take(1), steps=steps)
+    assert "no steps" not in caplog.text
 
 
 @both_sides

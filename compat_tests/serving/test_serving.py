@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,7 @@ from compat_tests.support.serving_inputs import (
     spec,
     stock,
 )
-from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, errors
+from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
 from tf2_engine.serving import cpu_embedding_lookup, serving_embedding_lookup
 
 # --- Stock ----------------------------------------------------------------------------------
@@ -244,12 +245,6 @@ REFUSALS: dict[str, tuple[Any, Any, Any, str]] = {
         lambda: RAGGED([1.0] * 6, tf.float32),
         "'n/x'.*SparseTensor, got RaggedTensor",
     ),
-    "weights of a sequence": (
-        SEQUENCE,
-        SEQUENCE.features,
-        lambda: SPARSE([1.0] * 6, tf.float32),
-        "'n/x'.*sequence feature .max_sequence_length=2.*Drop the weights",
-    ),
     "a dense sequence": (
         SEQUENCE, DENSE.features, lambda: None, "'n/x'.*ids are dense.*max_sequence_length=2"
     ),
@@ -258,7 +253,7 @@ REFUSALS: dict[str, tuple[Any, Any, Any, str]] = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_stock_refuses_is_refused_by_name(case: str) -> None:
-    """Stock's four errors are ValueErrors here too, and name the feature's path."""
+    """Stock's errors are ValueErrors here too, and name the feature's path."""
     kind, features, weights, message = REFUSALS[case]
     weight = weights()
     assert isinstance(
@@ -273,6 +268,32 @@ def test_what_stock_refuses_is_refused_by_name(case: str) -> None:
             {"users": TABLE},
             config(kind),
         )
+
+
+@pytest.mark.parametrize("combiner", ["sum", "mean"])
+@pytest.mark.parametrize("name", ["sparse, sequence", "ragged, sequence"])
+def test_weights_of_sequences_mean_what_they_do_in_training(name: str, combiner: str) -> None:
+    """Stock refuses them in serving; with FeatureConfigs and without they are the engine's."""
+    kind = KINDS[name]
+    make = SPARSE if name.startswith("sparse") else RAGGED
+    weights = make([2.0, 0.5, 3.0, 4.0, 0.25, 1.5], tf.float32)
+    feature_config = config(kind, combiner)["n"]
+    refused = outcome(
+        stock.serving_embedding_lookup, kind.features(), weights, config(kind, combiner)
+    )
+    assert isinstance(refused, ValueError)
+    trained = spec(kind, combiner)
+    table = dataclasses.replace(
+        trained.tables[0], initializer=lambda shape, dtype: tf.constant(TABLE, dtype)
+    )
+    engine = TPUEmbedding(dataclasses.replace(trained, tables=(table,)))
+    engine.enqueue({"x": kind.features()}, {"x": weights})
+
+    served = cpu_embedding_lookup(
+        {"x": kind.features()}, {"x": weights}, {"users": TABLE}, feature_config
+    )
+
+    np.testing.assert_array_equal(engine.dequeue()["x"], served["x"])
 
 
 def test_an_engine_weighs_sequences() -> None:

@@ -89,7 +89,7 @@ KINDS = {
     "sparse, rank 3, below 0": Kind(RANK_3, [4, -1, 7, -2, 0, -1], weighted=True),
     "sparse, output_shape": Kind(RANK_3, setting={"output_shape": [4, 3]}),
     "sparse, another output_shape": Kind(SPARSE, setting={"output_shape": [7, 2]}),
-    "sparse, sequence": Kind(SPARSE, weighted=True, setting={"max_sequence_length": 2}),
+    "sparse, sequence": Kind(SPARSE, setting={"max_sequence_length": 2}),
     "sparse, long sequence": Kind(SPARSE, setting={"max_sequence_length": 5}),
     "sparse, sequence, a position twice": Kind(
         a_sparse([[0, 0], [0, 0], [1, 1]], [2, 3]), [1, 2, 3], setting={"max_sequence_length": 2}
@@ -107,7 +107,7 @@ KINDS = {
     "ragged, rank 3": Kind(
         lambda values, dtype: tf.ragged.constant([[[1], [2]], [[3]]], dtype=dtype)
     ),
-    "ragged, sequence": Kind(RAGGED, weighted=True, setting={"max_sequence_length": 2}),
+    "ragged, sequence": Kind(RAGGED, setting={"max_sequence_length": 2}),
     "ragged, sequence of length 1": Kind(RAGGED, setting={"max_sequence_length": 1}),
     "ragged, output_shape": Kind(RAGGED, weighted=True, setting={"output_shape": [4]}),
     "ragged, folded": Kind(RAGGED, weighted=True, setting={"output_shape": [2, 2]}),

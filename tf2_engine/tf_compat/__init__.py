@@ -50,7 +50,6 @@ from tf2_engine.tf_compat.graph_ops import replace_input as replace_input
 from tf2_engine.tf_compat.graph_ops import rewire as rewire
 from tf2_engine.tf_compat.graph_ops import run_after as run_after
 from tf2_engine.tf_compat.graph_ops import set_attributes as set_attributes
-from tf2_engine.tf_compat.graph_ops import stop_waiting as stop_waiting
 from tf2_engine.tf_compat.graph_ops import variable_scope_only as variable_scope_only
 from tf2_engine.tf_compat.graph_savers import RowRanges as RowRanges
 from tf2_engine.tf_compat.graph_savers import SaverBuilderOfSlices as SaverBuilderOfSlices

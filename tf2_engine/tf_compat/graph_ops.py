@@ -45,16 +45,6 @@ def run_after(op: Op, before: Op) -> None:
     op._add_control_input(before)
 
 
-def stop_waiting(ops: Sequence[Op], awaited: Collection[Op]) -> None:
-    """Removes `awaited` from the control inputs of ops, before any session runs."""
-    for op in ops:
-        control_inputs = op.control_inputs
-        kept = [other for other in control_inputs if other not in awaited]
-        if len(kept) < len(control_inputs):
-            op._remove_all_control_inputs()
-            op._add_control_inputs(kept)
-
-
 LAYER_ATTRIBUTE = "_tpu_embedding_layer"
 """The attribute of an op by which graph rewrites pair enqueue, receive and send ops."""
 

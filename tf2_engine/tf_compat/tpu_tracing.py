@@ -30,12 +30,12 @@ def in_tpu_shard_context() -> bool:
 
 @contextlib.contextmanager
 def tpu_computation(
-    num_cores: int, cross_replica_sum: Callable[..., Tensor], core: int = 0
+    num_cores: int, cross_replica_sum: Callable[..., Tensor], core: TensorLike = 0
 ) -> Iterator[None]:
     """Makes the code that is traced in the context behave as on a core of a TPU.
 
     `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
-    has no kernel outside of a TPU. Nor has the op that returns the number of the core.
+    has no kernel outside of a TPU. Nor has the op that returns the number of the core, `core`.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -55,8 +55,8 @@ def replica_id() -> Tensor:
     return _xla.replica_id()
 
 
-def _number_of(core: int, name: str | None = None) -> Tensor:
-    return tf.constant(core, tf.int32, name=name)
+def _number_of(core: TensorLike, name: str | None = None) -> Tensor:
+    return tf.identity(core, name=name)
 
 
 _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()

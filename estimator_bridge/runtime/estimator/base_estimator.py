@@ -57,6 +57,8 @@ class Estimator:
             another model_dir.
     """
 
+    _resource_step: bool | None = None  # see `new_graph`
+
     def __init__(
         self,
         model_fn: ModelFn | None,
@@ -133,6 +135,7 @@ class Estimator:
         Raises:
             InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
             WrongType: a hook or listener is of another type.
+            CannotWrite: the model_dir is a file or read-only.
             SystemExit: this process is a parameter server, or with use_tpu=True a worker, and the
                 chief has ended.
         """
@@ -149,6 +152,8 @@ class Estimator:
             )
         self._check_steps(ModeKeys.TRAIN, "steps", steps)
         self._check_steps(ModeKeys.TRAIN, "max_steps", max_steps)
+        if self._config.is_chief:
+            checkpoint_state.check_writable(self.model_dir)
         checkpoint = self.latest_checkpoint()
         if checkpoint is not None and max_steps is not None:
             if max_steps <= checkpoint_state.step_of(checkpoint):
@@ -195,10 +200,12 @@ class Estimator:
 
         Raises:
             InvalidInput: `steps` is not possible, or a metric has a name that is taken.
+            CannotWrite: the model_dir is a file or read-only.
         """
         self._serve_if_told()
         self._check_steps(ModeKeys.EVAL, "steps", steps)
         checkpoint = self._checkpoint(checkpoint_path, "evaluate")
+        checkpoint_state.check_writable(self.eval_dir(name))
         job = self._job(ModeKeys.EVAL, input_fn, hooks, checkpoint)
         in_one_call = self._runs_on_engine(ModeKeys.EVAL)
         try:
@@ -337,7 +344,9 @@ class Estimator:
         text = "Each hook must be a SessionRunHook"
         checked = estimator_arguments.checked_list(hooks, tf.train.SessionRunHook, text)
         client = self._client(mode)
-        return EstimatorJob(build, self._config, checked, checkpoint, strategy, client)
+        return EstimatorJob(
+            build, self._config, checked, checkpoint, strategy, client, self._resource_step
+        )
 
     def _build(self, mode: str, input_fn: InputFn) -> ModelStep:
         read = functools.partial(self._call, input_fn, mode, {})
@@ -359,7 +368,10 @@ class Estimator:
     def _call_model(
         self, features: Nest, labels: Nest, mode: str, items: Mapping[str, Object]
     ) -> ModelSpec:
-        return self._call(self._model_fn, mode, items, features=features, labels=labels)
+        log.info("Calling model_fn.")
+        spec = self._call(self._model_fn, mode, items, features=features, labels=labels)
+        log.info("Done calling model_fn.")
+        return spec
 
     def _client(self, mode: str) -> clients.Client:
         """Returns how sessions of a mode use the cluster, if they are not of this process alone."""

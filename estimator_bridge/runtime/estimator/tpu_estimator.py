@@ -103,6 +103,8 @@ class TPUEstimator(Estimator):
 
     _config: run_config.RunConfig
 
+    _resource_step = True  # As in stock, also with use_tpu=False.
+
     def __init__(
         self,
         model_fn: ModelFn | None = None,

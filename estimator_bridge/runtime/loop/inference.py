@@ -34,7 +34,9 @@ def evaluate(
     """
     with (
         _reading(job, "evaluation") as reading,
-        model_step.new_graph(job.config.tf_random_seed, _device_fn(job), job.strategy),
+        model_step.new_graph(
+            job.config.tf_random_seed, _device_fn(job), job.strategy, job.resource_step
+        ),
     ):
         step = job.build()
         metrics = model_step.metrics_of(step)
@@ -54,14 +56,22 @@ def evaluate(
         final = tf.train.FinalOpsHook(values)
         at_once = update if in_one_call else None
         stop = [_StopAfterHook(steps, reading, at_once)] if steps else []
+        # The lines of an evaluation are in stock's words, which scripts look for.
         log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        started = time.monotonic()
         step = _with_metrics_initialized(step)
         with _session(job, step, job.config.evaluation_master, reading, [final, *stop]) as session:
             while not session.should_stop():
                 with reading.step():
                     session.run(update)
+        if not reading.num_ended:
+            log.warning(
+                "Evaluation made no steps. Perhaps the input is empty. The metrics, the loss among "
+                "them, have the values that they have before the first batch."
+            )
         results = final.final_ops_values
-        log.info("Finished evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
+        log.info("Inference Time : %0.5fs", time.monotonic() - started)
+        log.info("Finished evaluation at %s", time.strftime("%Y-%m-%d-%H:%M:%S"))
         _write_metrics(output_dir, results, job.checkpoint)
         return dict(results)
 
@@ -72,7 +82,9 @@ def predict(
     """Yields predictions until the input ends, one sample or one batch at a time."""
     with (
         _reading(job, "prediction") as reading,
-        model_step.new_graph(job.config.tf_random_seed, _device_fn(job)),
+        model_step.new_graph(
+            job.config.tf_random_seed, _device_fn(job), resource_step=job.resource_step
+        ),
     ):
         step = job.build()
         fetches = _select(step.predictions, predict_keys)
@@ -173,17 +185,21 @@ class _StopAfterHook(tf.train.SessionRunHook):
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
-        self._remaining, self._reading, self._update = steps, reading, update
+        self._steps, self._reading, self._update = steps, reading, update
+        self._num_ended = 0
 
     def before_run(self, run_context: RunContext) -> None:
-        while self._update is not None and self._remaining > 1:
+        while self._update is not None and self._num_ended + 1 < self._steps:
             with self._reading.step():
                 run_context.session.run(self._update)
-            self._remaining -= 1
+            self._num_ended += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        self._remaining -= 1
-        if self._remaining <= 0:
+        self._num_ended += 1
+        shown_every = self._steps // 10 if self._steps >= 20 else 1
+        if self._num_ended % shown_every == 0 or self._num_ended == self._steps:
+            log.info("Evaluation [%d/%d]", self._num_ended, self._steps)
+        if self._num_ended >= self._steps:
             run_context.request_stop()
 
 
@@ -195,8 +211,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
     pairs = sorted(results.items())
-    shown = ", ".join(f"{name} = {v}" for name, v in pairs if not isinstance(v, bytes))
-    # This line and the next are in stock's words, which scripts look for.
+    shown = ", ".join(f"{name} = {v!s}" for name, v in pairs if not isinstance(v, bytes))
     log.info("Saving dict for global step %d: %s", step, shown)
     summary = tf.Summary()
     for name, value in results.items():

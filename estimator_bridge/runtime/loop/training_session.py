@@ -139,7 +139,7 @@ def train(
     config, stop = job.config, StopHook()
     with (
         interruptions.held_back(stop),
-        new_graph(config.tf_random_seed, job.device_fn(), job.strategy) as graph,
+        new_graph(config.tf_random_seed, job.device_fn(), job.strategy, job.resource_step) as graph,
     ):
         tf_compat.read_global_step(graph)
         step = job.build()
@@ -245,7 +245,9 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
         shown = {_LOSS: step.loss, "step": number.read_value() if in_loops else number}
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
     rates = _StepRateHook(schedule.batch_size, directory, timer)
-    return [tf.train.LoggingTensorHook(shown, **reports), rates]
+    losses = tf.train.LoggingTensorHook(shown, **reports)
+    # The order of stock's Estimator, and of its TPUEstimator.
+    return [rates, losses] if schedule.batch_size is None else [losses, rates]
 
 
 class _StepRateHook(StepHook):

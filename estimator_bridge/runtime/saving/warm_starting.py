@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -15,7 +15,7 @@ from estimator_bridge.runtime.saving.checkpoint_state import has_index
 from estimator_bridge.runtime.step.activation_proxy import DUMMY_NAME
 from estimator_bridge.runtime.step.table_variables import TABLES, TableVariables
 from tf2_engine import log, tf_compat
-from tf2_engine.types import Object, Variable
+from tf2_engine.types import Object, Tensor, Variable
 
 _FIELDS = WarmStartSettings._fields
 _DUMMY = DUMMY_NAME.format("")
@@ -56,7 +56,8 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
 
     Unlike in `tf.compat.v1.train.warm_start`, which this calls, a regular expression matches the
     engine's tables too, though they are not trainable; their slots get their initial values unless
-    a list names them. The dummy variables of tables hold nothing, and are skipped.
+    a list names them. The dummy variables of tables hold nothing, and are skipped. A backup
+    initializer of a VocabInfo may need a shape that is known, which TensorFlow's does not give it.
 
     Rows are copied in the order in which they are stored: InvalidInput if several hosts, or
     parameter servers, spread them by "mod", there or here. ValueError if the checkpoint lacks a
@@ -74,6 +75,10 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
         known = tf.global_variables()
         chosen = [variable for pattern in chosen for variable in _matching(pattern, known)]
     kept = {v.ref(): v for v in chosen if not v.op.name.startswith(_DUMMY)}
+    vocabularies = {
+        name: _with_known_shape(info, [v for v in known if _PART.sub("", v.op.name) == name])
+        for name, info in vocabularies.items()
+    }
     tf.train.warm_start(path, list(kept.values()), vocabularies, renamed)
 
 
@@ -96,6 +101,31 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
             'partition_strategy="mod" keep them, whose order fits no other number of hosts. Start '
             "from the result of `estimator-bridge convert --to names`."
         )
+
+
+def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
+    """Returns a VocabInfo whose initializer works for the new rows or columns of a variable.
+
+    TensorFlow asks it for [number of new values, 1], a number that the session computes.
+    Initializers that depend on a shape (variance scaling, orthogonal matrices, those of Keras)
+    cannot work with that. They fill a variable of the whole shape, of which the first values are
+    taken.
+    """
+    initializer = info.backup_initializer
+    if initializer is None or not parts:
+        return info
+    shape = [sum(part.shape[0] for part in parts), *parts[0].shape.as_list()[1:]]
+
+    def initialize(asked: Sequence[Object]) -> Tensor:
+        try:
+            return initializer(asked)
+        except (TypeError, ValueError, NotImplementedError):
+            if all(isinstance(size, int) for size in asked):
+                raise
+        values = tf.reshape(tf.convert_to_tensor(initializer(shape)), [-1, 1])
+        return values[: tf.cast(asked[0], tf.int64)]
+
+    return info._replace(backup_initializer=initialize)
 
 
 def _matching(pattern: str, variables: Iterable[Variable]) -> list[Variable]:

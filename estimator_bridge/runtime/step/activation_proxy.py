@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from tf2_engine import tf_compat
-from tf2_engine.types import DType, Object, Op, Tensor, Variable
+from tf2_engine.types import DType, Object, Op, Tensor, TensorShape, Variable
 
 _DUMMIES = "tpu_embedding_dummy_table_variables"
 DUMMY_NAME = "tpu_embedding_dummy_table_variable_{}"
@@ -22,7 +22,7 @@ DUMMY_NAME = "tpu_embedding_dummy_table_variable_{}"
 Shape = Sequence[int | None]
 
 
-def placeholder(shape: Shape, dtype: DType, name: str) -> Tensor:
+def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
     """Returns a tensor for the model to use before its source exists; see `tf_compat.rewire`."""
     return tf.identity(tf.placeholder(dtype, shape), name=name)
 

@@ -1,136 +1,230 @@
-"""Traces a model_fn once per emulated core, over shared variables, in one graph.
+"""Traces a model_fn once, and copies what it computes for every other emulated core.
 
-Core 0 creates the variables and later cores reuse them. Only core 0's train_op and UPDATE_OPS
-run: on a TPU every core applies the same summed gradients to its own copy, and updates moving
-averages in it by its part of the batch; core 0's copy is the one that is saved, and the only one
-of the emulation.
+Stock does so too: a TPU runs one computation on all of its cores. A model_fn may therefore keep
+variables and tensors in collections, lists or objects, and finds there only what this call put in.
+
+Variables, lookup tables and whatever else outlives a step belong to core 0, and only core 0 assigns
+to variables and runs UPDATE_OPS. On a TPU every core applies the same summed gradients to a copy of
+its own, and updates moving averages in it by its part of the batch; core 0's copy is the one that
+is saved, and the only one of the emulation.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.input.feeding import CoreLayout
+from estimator_bridge.runtime.program_types import Batch
 from estimator_bridge.runtime.step.activation_proxy import placeholder
 from estimator_bridge.runtime.step.ordered_sum import sum_in_order
 from tf2_engine import tf_compat
-from tf2_engine.types import Graph, Object, Tensor, TensorLike, Variable
+from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
-_SHARED_COLLECTIONS = (
-    tf.GraphKeys.GLOBAL_VARIABLES,
-    tf.GraphKeys.LOCAL_VARIABLES,
-    tf.GraphKeys.TRAINABLE_VARIABLES,
-    tf.GraphKeys.MODEL_VARIABLES,
-    tf.GraphKeys.MOVING_AVERAGE_VARIABLES,
-    # These must be started, whichever core made them.
-    tf.GraphKeys.TABLE_INITIALIZERS,
-    tf.GraphKeys.QUEUE_RUNNERS,
-    # Depends on variables alone, and is only added where the variable is created.
-    tf.GraphKeys.REGULARIZATION_LOSSES,
-)
+_DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
+# Ops that make handles for a single step; other handles are those of variables, tables and queues.
+_MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sum:
+    """A cross-replica sum: the term and the total of each core, and the groups of cores."""
+
+    terms: list[Tensor]
+    totals: list[Tensor]
+    groups: list[list[int]]
 
 
 class CoreTracer:
-    """Opens the scope in which each core is traced."""
+    """Traces the model on core 0, and then copies it for each other core.
 
-    def __init__(self, num_cores: int) -> None:
-        self._num_cores = num_cores
+    Args:
+        cores: how many cores there are, and the devices of each.
+        batches: features and labels of each core.
+    """
+
+    def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
+        self._cores = cores
         self._graph = tf.get_default_graph()
-        self._restore_keras_names = tf_compat.remember_keras_names(self._graph)
-        self._initial_collections = _collections(self._graph)
-        self._variables: list[tuple[str | None, Variable]] = []
-        # For each core its cross-replica sums: term, total, and the groups of cores.
-        self._sums: list[list[tuple[Tensor, Tensor, list[list[int]]]]] = []
+        self._structure, inputs = batches[0], [_leaves(batch) for batch in batches]
+        self._inputs = inputs if cores.count > 1 else []
+        self._sums: list[_Sum] = []
 
     @contextlib.contextmanager
-    def core(self, number: int) -> Iterator[None]:
-        """Opens the scope of core `number`; cores are traced in ascending order."""
-        after_first = number > 0
-        num_ops = len(self._graph.get_operations())
-        if after_first:
-            self._restore_keras_names()
-            collections_of_first = _collections(self._graph)
-            _set_collections(self._graph, self._initial_collections)
-        self._sums.append([])
-        # Entered anew for each core, the scope counts unnamed layers from where it did before.
-        with (
-            tf.variable_scope(tf.get_variable_scope(), reuse=True if after_first else None),
-            tf.variable_creator_scope(_variable_creator(number, self._variables)),
-            tf_compat.tpu_computation(self._num_cores, self._cross_replica_sum, number),
-        ):
-            yield
-        if after_first:
-            # Gradients wait for them where minimize is called as batch normalization asks for.
-            updates = self._graph.get_collection(tf.GraphKeys.UPDATE_OPS)
-            new_ops = self._graph.get_operations()[num_ops:]
-            tf_compat.stop_waiting(new_ops, {getattr(each, "op", each) for each in updates})
-            _set_collections(self._graph, collections_of_first)
+    def trace(self) -> Iterator[Batch]:
+        """Opens the scope in which the model_fn is called, and yields the batch for it."""
+        batch: Batch = self._structure
+        number: TensorLike = 0
+        with self._cores.on(0):
+            if self._inputs:
+                # Ragged tensors made anew have no cached tensors, of which a copy would not know.
+                batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
+                self._numbers = [tf.constant(core) for core in range(self._cores.count)]
+                number = self._numbers[0]
+                self._device = tf.DeviceSpec.from_string(number.op.device)
+            num_before = len(self._graph.get_operations())
+            with tf_compat.tpu_computation(self._cores.count, self._cross_replica_sum, number):
+                yield batch
+        self._traced = {op.name: op for op in self._graph.get_operations()[num_before:]}
+        updates = self._graph.get_collection(tf.GraphKeys.UPDATE_OPS)
+        self._updates = {getattr(update, "op", update).name for update in updates}
+
+    def copy(self, core: int, results: Nest) -> Nest:
+        """Returns the tensors of another core that correspond to `results` of core 0.
+
+        Leaves that are not tensors stay as they are. Cores are copied in ascending order.
+        """
+        pairs = zip(self._inputs[0], self._inputs[core], strict=True)
+        replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
+        replaced[self._numbers[0].name] = self._numbers[core]
+        leaves = tf.nest.flatten(results, expand_composites=True)
+        with self._cores.on(core):
+            for each in self._sums:
+                each.totals.append(_total_of(each.terms[0]))
+                replaced[each.totals[0].name] = each.totals[core]
+            tensors = [leaf for leaf in leaves if isinstance(leaf, tf.Tensor)]
+            terms = [each.terms[0] for each in self._sums]
+            copies = self._copies(core, replaced, [*terms, *tensors])
+        for each in self._sums:
+            each.terms.append(copies[each.terms[0].name])
+        leaves = [copies[leaf.name] if isinstance(leaf, tf.Tensor) else leaf for leaf in leaves]
+        return tf.nest.pack_sequence_as(results, leaves, expand_composites=True)
 
     @property
     def has_sums(self) -> bool:
         """Whether the cores sum something among them."""
-        return any(self._sums)
+        return bool(self._sums)
 
     def join(self) -> None:
-        """Connects the n-th cross-replica sums of all cores; CoresDiffer if a core lacks one."""
-        counts = [len(sums) for sums in self._sums]
-        if len(set(counts)) > 1:
-            raise errors.CoresDiffer(
-                f"The cores make different numbers of cross-replica sums: {counts}. The model_fn "
-                "must do the same on every core."
-            )
-        for sums in zip(*self._sums, strict=True):
-            for group in sums[0][2]:
-                total = sum_in_order([sums[core][0] for core in group])
+        """Makes each total the sum of the terms of its cores, once all cores are there."""
+        for each in self._sums:
+            for group in each.groups:
+                total = sum_in_order([each.terms[core] for core in group])
                 for core in group:
-                    tf_compat.rewire(sums[core][1], total)
+                    tf_compat.rewire(each.totals[core], total)
 
     def _cross_replica_sum(
         self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
     ) -> Tensor:
         """Replaces the CrossReplicaSum op: has its signature, as arguments are passed by name."""
         term = tf.identity(tf.convert_to_tensor(input), name=name)
-        if self._num_cores == 1:
+        if self._cores.count == 1:
             return term
+        if term.graph is not self._graph:
+            raise errors.InvalidInput(
+                f"A sum over {self._cores.count} cores is inside of a tf.function or of control "
+                "flow of TensorFlow 2, for instance a CrossShardOptimizer in a branch of tf.cond. "
+                "Move it outside, or call tf.compat.v1.disable_control_flow_v2() first."
+            )
         groups = tf.get_static_value(tf.convert_to_tensor(group_assignment))
-        total = placeholder(term.shape, term.dtype, "cross_replica_sum")
-        self._sums[-1].append((term, total, groups.tolist()))
+        total = _total_of(term)
+        self._sums.append(_Sum([term], [total], groups.tolist()))
         return total
 
+    def _copies(
+        self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        """Copies what `wanted` are computed from; returns the copies by the names of `wanted`.
 
-def _variable_creator(
-    number: int, created: list[tuple[str | None, Variable]]
-) -> Callable[..., Variable]:
-    """Returns a core's creator; later cores get core 0's variables, but those of `get_variable`."""
-    later = iter(created)
+        Copies read the tensors in `replaced` for those of core 0, and what belongs to all cores.
+        """
+        replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
+        ops: dict[str, Op] = {}
+        pending = [tensor.op for tensor in wanted]
+        while pending:
+            op = pending.pop()
+            if op.name in ops or op.name in replaced_ops or not self._is_of_core(op):
+                continue
+            ops[op.name] = op
+            pending += [tensor.op for tensor in op.inputs]
+            pending += [before for before in op.control_inputs if not self._is_update(before)]
 
-    def create(next_creator: Callable[..., Variable], **kwargs: Object) -> Variable:
-        name = kwargs.get("name")
-        if number == 0:
-            variable = next_creator(**kwargs)
-            created.append((name, variable))
-            return variable
-        # `get_variable` reuses its own without calling this, so they are passed over.
-        for name_on_first, variable in later:
-            if name_on_first == name:
-                return variable
-        raise errors.CoresDiffer(
-            f"Core {number} makes a variable {name!r} that core 0 did not make. The model_fn "
-            "must build the same variables on every core."
-        )
+        graph_def = tf.GraphDef(versions=self._graph.graph_def_versions)
+        graph_def.node.extend(self._node(op, core, ops) for op in ops.values())
+        read = {tensor.name: tensor for op in ops.values() for tensor in op.inputs}
+        around = {
+            name: replaced.get(name, tensor)
+            for name, tensor in read.items()
+            if tensor.op.name not in ops
+        }
+        copied = tf.import_graph_def(graph_def, around, list(ops), name=f"core_{core}")
+        copies = dict(zip(ops, copied, strict=True))
+        for name, op in ops.items():
+            for before in op.control_inputs:
+                # A branch or a loop cannot wait for another core's.
+                if before.name not in ops and not tf_compat.is_in_control_flow(before):
+                    tf_compat.run_after(copies[name], replaced_ops.get(before.name, before))
 
-    return create
+        def copy_of(tensor: Tensor) -> Tensor:
+            op = copies.get(tensor.op.name)
+            return (
+                replaced.get(tensor.name, tensor) if op is None else op.outputs[tensor.value_index]
+            )
+
+        return {tensor.name: copy_of(tensor) for tensor in wanted}
+
+    def _is_of_core(self, op: Op) -> bool:
+        """Returns whether each core has its own op: one that holds and assigns nothing."""
+        if op.name not in self._traced:
+            return False
+        if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
+            return op.type in _MAKE_HANDLES_OF_A_STEP
+        return tf_compat.is_in_control_flow(op) or not _assigns(op)
+
+    def _is_update(self, op: Op) -> bool:
+        return op.name in self._updates or _assigns(op)
+
+    def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
+        """Returns the definition of an op's copy, which names only ops that are copied with it.
+
+        The core's device, the names of its loops and its random numbers are its own.
+        """
+        node = op.node_def
+        inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
+        node.ClearField("input")
+        node.input.extend(inputs)
+        if "_class" in node.attr:
+            places = node.attr["_class"].list.s
+            places[:] = [place for place in places if place.decode().removeprefix("loc:@") in ops]
+        if "frame_name" in node.attr:
+            node.attr["frame_name"].s += f"/core_{core}".encode()
+        if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i += core << 40  # Far from the seeds that TensorFlow counts up.
+        device = tf.DeviceSpec.from_string(node.device)
+        of_core_0 = [
+            field
+            for field in _DEVICE_FIELDS
+            if getattr(device, field) == getattr(self._device, field)
+        ]
+        node.device = device.replace(**dict.fromkeys(of_core_0)).to_string()
+        return node
 
 
-def _collections(graph: Graph) -> dict[str, list[Object]]:
-    keys = graph.get_all_collection_keys()
-    return {key: list(graph.get_collection_ref(key)) for key in keys}
+def _leaves(batch: Batch) -> list[Object]:
+    """Returns the tensors of a batch, and None where it has None."""
+    leaves = tf.nest.flatten(batch, expand_composites=True)
+    return [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
 
 
-def _set_collections(graph: Graph, contents: dict[str, list[Object]]) -> None:
-    for key in graph.get_all_collection_keys():
-        if key not in _SHARED_COLLECTIONS and isinstance(key, str):
-            graph.get_collection_ref(key)[:] = contents.get(key, [])
+def _total_of(term: Tensor) -> Tensor:
+    """Returns a stand-in for the sum over cores of a term."""
+    return placeholder(term.shape, term.dtype, "cross_replica_sum")
+
+
+def _is_handle(tensor: Tensor) -> bool:
+    return tensor.dtype == tf.resource or _is_reference(tensor)
+
+
+def _is_reference(tensor: Tensor) -> bool:
+    return bool(tensor.dtype != tensor.dtype.base_dtype)
+
+
+def _assigns(op: Op) -> bool:
+    """Returns whether an op changes what a handle stands for, and returns nothing else."""
+    is_flow = op.type.startswith("Ref")  # RefSwitch and its like pass a variable on.
+    changes = any(_is_handle(tensor) for tensor in op.inputs)
+    return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)

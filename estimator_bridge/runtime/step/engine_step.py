@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 
@@ -33,7 +34,7 @@ from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.translation.translate import output_shapes, translate
 from tf2_engine import EngineSpec, TPUEmbedding, tf_compat
-from tf2_engine.types import Op, Session, Tensor, TensorLike
+from tf2_engine.types import Object, Op, Session, Tensor, TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ class EngineSettings:
 def build_engine_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
 ) -> ModelStep:
-    """Builds a step in the default graph; the model_fn is called once per core."""
+    """Builds a step in the default graph; the model_fn is called once, whatever the cores."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
@@ -86,7 +87,7 @@ def _build(
         specs = _trace(mode, batches, model_fn, settings.cores)
         return _step(mode, specs, hooks, broadcast=settings.cores.is_broadcast)
     embedding = _Embedding(mode, legacy, batches, settings)
-    specs = _trace(mode, embedding.batches, model_fn, settings.cores)
+    specs = _trace(mode, embedding.batches, model_fn, settings.cores, embedding.proxies)
     update = embedding.connect()
     step = _step(mode, specs, [*embedding.device.hooks, *hooks])
     if mode != ModeKeys.TRAIN:
@@ -139,13 +140,14 @@ class _Embedding:
             with settings.cores.on(0):
                 by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
-        self._proxies = []
+        self.proxies = []
         self.batches: list[Batch] = []
         for core, (part, (_, labels)) in enumerate(zip(self._inputs, batches, strict=True)):
             with settings.cores.on(core):
-                proxy = activation_proxy.ActivationProxy(shapes, dummies)
+                # The gradients of later cores are copies of core 0's.
+                proxy = activation_proxy.ActivationProxy(shapes, None if core else dummies)
                 self.batches.append(({**part.features, **proxy.features}, labels))
-            self._proxies.append(proxy)
+            self.proxies.append(proxy)
 
     def connect(self) -> Op:
         """Builds the engine around the traced model; returns the op that updates the tables."""
@@ -171,7 +173,7 @@ class _Embedding:
             self._training,
             [*rates, self._step, *([] if multiplier is None else [multiplier])],
         )
-        per_core = list(zip(self._proxies, activations, strict=True))
+        per_core = list(zip(self.proxies, activations, strict=True))
         for proxy, of_core in per_core:
             proxy.resolve(of_core)
         if not self._training:
@@ -255,20 +257,35 @@ def _dense_sizes(batch: Batch) -> set[int | None]:
     }
 
 
+# The fields of a spec that are read for every core; the functions among them are core 0's.
+_RESULTS_OF_CORES = ("loss", "predictions", "eval_metrics", "host_call")
+
+
 def _trace(
-    mode: str, batches: Sequence[Batch], model_fn: CallModel, cores: CoreLayout
+    mode: str,
+    batches: Sequence[Batch],
+    model_fn: CallModel,
+    cores: CoreLayout,
+    proxies: Sequence[activation_proxy.ActivationProxy] = (),
 ) -> list[ModelSpec]:
-    tracer = CoreTracer(cores.count)
-    specs = []
-    for number, (features, labels) in enumerate(batches):
-        with tracer.core(number), cores.on(number):
-            specs.append(model_fn(features, labels))
-        check_spec(mode, specs[-1])
-        if getattr(specs[-1], "training_chief_hooks", None):
-            raise errors.InvalidInput(
-                "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. "
-                "Give the hooks as `training_hooks`."
-            )
+    """Returns the spec of each core; the proxies get the gradients of its activations."""
+    tracer = CoreTracer(cores, batches)
+    with tracer.trace() as (features, labels):
+        spec = model_fn(features, labels)
+    check_spec(mode, spec)
+    if getattr(spec, "training_chief_hooks", None):
+        raise errors.InvalidInput(
+            "training_chief_hooks returned by EstimatorSpec is not supported in TPUEstimator. "
+            "Give the hooks as `training_hooks`."
+        )
+    specs: list[Object] = [spec]
+    results = {field: getattr(spec, field, None) for field in _RESULTS_OF_CORES}
+    gradients = proxies[0].gradients if proxies else {}
+    for core in range(1, cores.count):
+        of_core, gradients_of_core = tracer.copy(core, (results, gradients))
+        specs.append(types.SimpleNamespace(**of_core))
+        if proxies:
+            proxies[core].gradients = gradients_of_core
     tracer.join()
     # Stock cannot see sums in the graphs of TensorFlow 2's control flow, either.
     sees_sums = not tf.control_flow_v2_enabled()

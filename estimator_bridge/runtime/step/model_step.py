@@ -119,6 +119,7 @@ class EstimatorJob:
     checkpoint: str | None  # None leaves variables at their initial values
     strategy: Strategy | None
     client: Client
+    resource_step: bool | None = None  # of the global step; see `new_graph`
 
     def session_config(self) -> tf.ConfigProto:
         """Returns the session config of the RunConfig, or the default one."""
@@ -144,8 +145,12 @@ def new_graph(
     seed: int | None,
     device_fn: DeviceFunction | None = None,
     strategy: Strategy | None = None,
+    resource_step: bool | None = True,
 ) -> Iterator[Graph]:
     """Opens a graph, and the scope of a strategy in it, with its seed set and a global step.
+
+    With `resource_step` None the step is of the kind of the program's variables. In a program with
+    reference variables, what is fetched as the step is then its value after the training step.
 
     Raises OutOfOrder in a fork of a process that has opened one: it will be run in a session.
     """
@@ -164,7 +169,7 @@ def new_graph(
             dtype=tf.int64,
             initializer=tf.zeros_initializer(),
             trainable=False,
-            use_resource=True,
+            use_resource=resource_step,
             collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP],
         )
         yield graph

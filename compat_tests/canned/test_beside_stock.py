@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import pathlib
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import census, jobs
@@ -35,7 +37,41 @@ PROGRAMS = [
 ]
 
 
-def run(namespace: Any, version: int, program: tuple[str, str, str], folder: pathlib.Path) -> Any:
+MODES = ("train", "evaluate", "predict")
+OURS_ALONE = {
+    "train": re.compile(r"(\w*VariableOp|VarHandleOp|Const|group_deps)(_\d+)?"),
+    "evaluate": None,
+    "predict": None,
+}
+"""Ops without a name of their own: the bridge counts steps on the host, too."""
+STOCK_ALONE = re.compile(r"(Read|Identity|\w+_\d+)(/.*)?")
+"""Ops without a name of their own: in evaluations stock reads results of Keras metrics twice."""
+
+
+class Ops(tf.compat.v1.train.SessionRunHook):
+    """Keeps the names and types of the ops of a graph."""
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.found = {(op.name, op.type) for op in session.graph.get_operations()}
+
+
+def assert_same_ops(mode: str, ours: Ops, theirs: Ops) -> None:
+    """Raises AssertionError if a graph lacks an op of the other one that has a name."""
+    for here, there, known in (
+        (ours, theirs, OURS_ALONE[mode]),
+        (theirs, ours, STOCK_ALONE if mode == "evaluate" else None),
+    ):
+        alone = sorted(name for name, _ in here.found - there.found)
+        assert [name for name in alone if not (known and known.fullmatch(name))] == [], mode
+
+
+def run(
+    namespace: Any,
+    version: int,
+    program: tuple[str, str, str],
+    folder: pathlib.Path,
+    hook: Ops,
+) -> Any:
     """Trains for 200 steps, rich programs from a warm start; returns the estimator."""
     family, task, setting = program
     start = None
@@ -46,7 +82,7 @@ def run(namespace: Any, version: int, program: tuple[str, str, str], folder: pat
             first.model_dir, vars_to_warm_start=".*(hobbies|hiddenlayer_0|bias_weights).*"
         )
     job = census.make(namespace, version, *program, folder / "job", start)
-    return job.train(lambda: census.input_fn(task, setting), steps=200)
+    return job.train(lambda: census.input_fn(task, setting), steps=200, hooks=[hook])
 
 
 def exported(job: Any, namespace: Any, folder: pathlib.Path) -> dict[str, Any]:
@@ -59,11 +95,12 @@ def exported(job: Any, namespace: Any, folder: pathlib.Path) -> dict[str, Any]:
 def test_values_are_those_of_stock(
     version: int, family: str, task: str, setting: str, tmp_path: pathlib.Path
 ) -> None:
-    """Variables, metrics and predictions are stock's by 0.0, and so are all names."""
+    """Variables, metrics and predictions are stock's by 0.0, and all names are, of ops too."""
     namespaces = {"stock": stock.NAMESPACES[version], "ours": OURS[version]}
     program = (family, task, setting)
+    graphs = {side: {mode: Ops() for mode in MODES} for side in namespaces}
     estimators = {
-        side: run(namespace, version, program, tmp_path / side)
+        side: run(namespace, version, program, tmp_path / side, graphs[side]["train"])
         for side, namespace in namespaces.items()
     }
 
@@ -71,12 +108,16 @@ def test_values_are_those_of_stock(
     difference, name = jobs.largest_difference(saved["ours"], saved["stock"])
     assert difference == 0.0, name
     evaluated = {
-        side: job.evaluate(lambda: census.input_fn(task, setting, 1))
+        side: job.evaluate(
+            lambda: census.input_fn(task, setting, 1), hooks=[graphs[side]["evaluate"]]
+        )
         for side, job in estimators.items()
     }
     assert evaluated["ours"] == evaluated["stock"]
     predicted = {
-        side: list(job.predict(lambda: census.input_fn(task, setting, 1)))
+        side: list(
+            job.predict(lambda: census.input_fn(task, setting, 1), hooks=[graphs[side]["predict"]])
+        )
         for side, job in estimators.items()
     }
     for ours, theirs in zip(predicted["ours"], predicted["stock"], strict=True):
@@ -92,3 +133,5 @@ def test_values_are_those_of_stock(
         for side, job in estimators.items()
     }
     assert outputs["ours"] == outputs["stock"]
+    for mode in MODES:
+        assert_same_ops(mode, graphs["ours"][mode], graphs["stock"][mode])

@@ -427,3 +427,35 @@ def test_a_head_of_a_program_needs_a_spec() -> None:
     with tf.Graph().as_default():
         logits = tf.zeros([1])
         assert Whole().create_estimator_spec({}, "infer", logits).predictions is logits
+
+
+NAMES_IN_TRAINING = {
+    "Linear": ["linear/head/truediv", "linear/head/weighted_loss/Sum", "linear/head/labels"],
+    "DNN": [
+        "dnn/head/truediv",
+        "dnn/head/weighted_loss/Sum",
+        "dnn/head/predictions/probabilities",
+        "dnn/logits/BiasAdd",
+    ],
+    "DNNLinearCombined": ["head/truediv", "head/logistic_loss", "head/assert_range/Identity"],
+}
+"""Tensors that programs of TensorFlow 1 name in hooks; the names are those of stock 2.15.0."""
+
+
+@pytest.mark.parametrize("family", NAMES_IN_TRAINING)
+def test_hooks_find_the_tensors_of_classifiers_by_name(family: str, tmp_path: Any) -> None:
+    """A LoggingTensorHook of a classifier of TensorFlow 1 finds what stock names so."""
+    column = tf.feature_column.numeric_column("x")
+    network, linear = {"hidden_units": [2], "feature_columns": [column]}, [column]
+    combined = {f"dnn_{key}": value for key, value in network.items()}
+    options = {
+        "DNN": network,
+        "Linear": {"feature_columns": linear},
+        "DNNLinearCombined": {**combined, "linear_feature_columns": linear},
+    }[family]
+    job = getattr(estimator, f"{family}Classifier")(model_dir=str(tmp_path), **options)
+    hook = tf1.train.LoggingTensorHook(NAMES_IN_TRAINING[family], every_n_iter=1)
+    batch = {"x": [[1.0], [2.0]]}, [0, 1]
+    job.train(lambda: tf.data.Dataset.from_tensors(batch), steps=1, hooks=[hook])
+
+    assert job.get_variable_value("global_step") == 1

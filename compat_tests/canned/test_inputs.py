@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.conftest import HAS_STOCK
 from estimator_bridge import errors
+from estimator_bridge.canned.queues.row_queue import _array_of
 from estimator_bridge.estimator import inputs
 
 if HAS_STOCK:
@@ -67,6 +68,7 @@ class Series:
 
     def __init__(self, values: np.ndarray, index: np.ndarray) -> None:
         self.values, self.index = values, index
+        self.dtype = values.dtype
 
     def __mul__(self, factor: float) -> Series:
         return Series(self.values * factor, self.index)
@@ -238,3 +240,79 @@ def test_the_graph_has_as_many_ops_as_stocks(shuffle: bool) -> None:
             namespace.numpy_input_fn(X, Y, shuffle=shuffle)()
             counts.append([(op.name, op.type) for op in graph.get_operations()])
     assert counts[0] == counts[1]
+
+
+# The columns of a DataFrame in each dtype of pandas that TensorFlow can take, and the dtype fed.
+PANDAS_DTYPES = {
+    "str": (["a", "b"], "O"),
+    "object": (["a", "b"], "O"),
+    "string": (["a", "b"], "O"),
+    "Int8": ([1, 2], "i"),
+    "UInt16": ([1, 2], "u"),
+    "Int64": ([1, 2], "i"),
+    "Float32": ([1.0, None], "f"),
+    "boolean": ([True, False], "b"),
+    "category": (["a", "b"], "O"),
+    "Sparse[float]": ([0.0, 1.0], "f"),
+}
+
+
+@pytest.mark.parametrize("kind", PANDAS_DTYPES)
+def test_dtypes_of_pandas_are_fed(kind: str) -> None:
+    """Strings, categories and nullable numbers of pandas are fed as the values that they hold."""
+    pandas = pytest.importorskip("pandas")
+    values, fed = PANDAS_DTYPES[kind]
+    frame = pandas.DataFrame({"x": pandas.Series(values, ["r", "s"], dtype=kind)})
+    column = batches(inputs.pandas_input_fn(frame, shuffle=False))[0]["x"]
+
+    wanted = [each.encode() if isinstance(each, str) else each for each in values]
+    assert column.dtype.kind == fed
+    for one, other in zip(column, wanted, strict=True):
+        assert np.isnan(one) if other is None else one == other
+
+
+@pytest.mark.parametrize(
+    "values, kind, words",
+    [
+        ([1, None], "Int64", "column 'x' lacks 1 values.*fillna"),
+        (["a", None], "category", "column 'x' lacks 1 values.*fillna"),
+        (["2020", "2021"], "datetime64[ns]", "column 'x' of dtype datetime64.* neither numbers"),
+        (["a", None], "object", "column 'x' of dtype object .* neither numbers"),
+    ],
+)
+def test_columns_of_pandas_without_a_dtype_here_are_refused(
+    values: list[Any], kind: str, words: str
+) -> None:
+    """Missing values that are no floats, dates and other objects are refused by column."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": pandas.Series(values, dtype=kind)})
+    with pytest.raises(errors.InvalidInput, match=words):
+        batches(inputs.pandas_input_fn(frame, shuffle=False))
+
+
+class Extension:
+    """Values of a dtype that is pandas's own, as a Series of strings of pandas 3 has them."""
+
+    dtype = type("StringDtype", (), {"__str__": lambda self: "str"})()
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = self
+        self._values = values
+
+    def isna(self) -> np.ndarray:
+        """Returns which values are missing."""
+        return np.array([each is None for each in self._values])
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._values, dtype=object)
+
+
+@pytest.mark.parametrize("values, refused", [(["a", "b"], False), (["a", None], True)])
+def test_strings_of_pandas_3_are_arrays_of_objects(values: list[Any], refused: bool) -> None:
+    """A column whose values are no array of numpy becomes one; a missing string is refused."""
+    column = Extension(values)
+    if refused:
+        with pytest.raises(errors.InvalidInput, match="column 'x' lacks 1 values"):
+            _array_of(column, "x")
+    else:
+        assert _array_of(column, "x").tolist() == values

@@ -32,9 +32,10 @@ def _v1_model_fn(head: Object, optimizer: Object, weight_column: Object = None) 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         check_features(features)
         size = head.logits_dimension
+        batch, checks = _checked_batch(features, weight_column)
         with tf.variable_scope("baseline"):
             bias = tf.get_variable("bias", shape=[size], initializer=tf.zeros_initializer())
-            logits = _logits(bias, size, features, weight_column)
+            logits = _logits(bias, batch, size, checks)
 
         def train_op_fn(loss: Tensor) -> Op:
             v1_optimizer = optimizer_arguments.v1_optimizer(optimizer, _RATE)
@@ -54,9 +55,10 @@ def _keras_model_fn(
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         check_features(features)
         size = head.logits_dimension
+        batch, checks = _checked_batch(features, weight_column)
         with tf.name_scope("baseline"):
             bias = tf.Variable(tf.zeros([size]), name="bias", use_resource=True)
-            logits = _logits(bias, size, features, weight_column)
+            logits = _logits(bias, batch, size, checks)
         keras_optimizer = None
         if mode == ModeKeys.TRAIN:
             keras_optimizer = optimizer_arguments.counting_steps(
@@ -73,10 +75,10 @@ def _keras_model_fn(
     return model_fn
 
 
-def _logits(
-    bias: Variable, size: int, features: Mapping[str, Tensor], weight_column: Object
-) -> Tensor:
-    """Returns the bias for each example, [batch, size]; features must agree in their batch size."""
+def _checked_batch(
+    features: Mapping[str, Tensor], weight_column: Object
+) -> tuple[Tensor, list[Op]]:
+    """Returns the size of the batch, and checks that all features but the weights have it."""
     weight_key = _weight_key(weight_column)
     sizes = [tf.shape(value)[0] for key, value in features.items() if key != weight_key]
     if not sizes:
@@ -84,10 +86,14 @@ def _logits(
             f"The features are {sorted(features)}: one beside the weights is needed, from which "
             "the size of the batch is read."
         )
-    checks = [tf.debugging.assert_equal(sizes[0], other) for other in sizes[1:]]
+    return sizes[0], [tf.debugging.assert_equal(sizes[0], other) for other in sizes[1:]]
+
+
+def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
+    """Returns the bias for each example, [batch, size], once the checks have passed."""
     # The variable is not made behind the checks: its first value would wait for the input.
     with tf.control_dependencies(checks):
-        return tf.multiply(bias, tf.ones([sizes[0], size]))
+        return tf.multiply(bias, tf.ones([batch, size]))
 
 
 def _weight_key(weight_column: Object) -> str | None:

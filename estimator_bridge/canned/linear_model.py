@@ -15,6 +15,7 @@ from tf2_engine.types import Object, Tensor, Variable
 
 keras = tf_compat.keras2()
 Layer: Object = keras.layers.Layer
+Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
 """The scopes of the variables: in the one that is open, and of Keras, whose layers have names."""
@@ -122,6 +123,19 @@ class LinearLayer(Layer):
             return tf.nn.bias_add(without_bias, self.bias, name="weighted_sum")
 
 
+class _LinearModel(Model):
+    """A model around the layer, with the layer's name: it names and casts as stock's does."""
+
+    def __init__(self, layer: LinearLayer) -> None:
+        super().__init__(name=layer.name)
+        self._linear_layer = layer
+
+    @do_not_convert
+    def call(self, features: Mapping[str, Tensor]) -> Tensor:
+        """Returns the logits, [batch, units]."""
+        return self._linear_layer(features)
+
+
 def v1_linear(
     feature_columns: Sequence[Object],
     units: int,
@@ -162,13 +176,11 @@ def keras_linear(
 
 def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
     """Returns the result of a layer, and adds its summaries."""
-    # Stock's layer is in a model of the same name, which adds a scope to the names of ops.
-    with tf.name_scope(layer.name):
-        logits = layer(features)
+    logits = _LinearModel(layer)(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
     result = LinearResult(logits, weights, bias)
-    _add_summaries(result, layer.units)
+    _add_summaries(result, layer.units, is_keras=layer.name == KERAS_NAME)
     return result
 
 
@@ -187,18 +199,35 @@ def _parts(variables: Object) -> list[Variable]:
     return parts
 
 
-def _add_summaries(result: LinearResult, units: int) -> None:
+def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) -> None:
     """Adds summaries of the bias, and of how many weights are zero."""
     if units > 1:
-        tf.summary.histogram("bias", result.bias)
+        # Variables of Keras are whole: stock hands over the bias, elsewhere the list of its parts.
+        bias = result.bias[0] if is_keras else result.bias
+        tf.summary.histogram("bias", bias)
     else:
         tf.summary.scalar("bias", result.bias[0][0])
-    weights = [each for each in result.weights if each.shape.num_elements()]
-    sizes = [tf.size(each, out_type=tf.int64) for each in weights]
-    zeros = [
-        tf.nn.zero_fraction(each) * tf.cast(size, tf.float32)
-        for each, size in zip(weights, sizes, strict=True)
-    ]
-    if weights:
-        fraction = tf.add_n(zeros) / tf.cast(tf.add_n(sizes), tf.float32)
-        tf.summary.scalar("fraction_of_zero_weights", fraction)
+    if result.weights:
+        tf.summary.scalar("fraction_of_zero_weights", _fraction_of_zeros(result.weights))
+
+
+def _fraction_of_zeros(weights: Sequence[Variable]) -> Tensor:
+    """Returns the fraction of the weights that is zero, with the names of stock's ops."""
+    with tf.name_scope("zero_fraction"):
+        with tf.name_scope("total_size"):
+            sizes = [tf.size(each, out_type=tf.int64) for each in weights]
+            size = tf.add_n(sizes)
+        with tf.name_scope("total_zero"):
+            zeros = tf.add_n(list(map(_num_zeros, weights, sizes)))
+        with tf.name_scope("compute"):
+            fraction = zeros / tf.cast(size, tf.float32, name="float32_size")
+        return tf.identity(fraction, name="zero_fraction_or_nan")
+
+
+def _num_zeros(weights: Variable, size: Tensor) -> Tensor:
+    return tf.cond(
+        tf.equal(size, tf.constant(0, tf.int64)),
+        lambda: tf.constant(0.0),
+        lambda: tf.nn.zero_fraction(weights) * tf.cast(size, tf.float32),
+        name="zero_count",
+    )

@@ -114,6 +114,10 @@ from tf2_engine.tf_compat.sessions import set_global_step_read as set_global_ste
 from tf2_engine.tf_compat.sessions import summary_ops as summary_ops
 from tf2_engine.tf_compat.sessions import summary_writer_initializers as summary_writer_initializers
 from tf2_engine.tf_compat.tf1_names import clustering as clustering
+from tf2_engine.tf_compat.tf1_names import index_table_from_tensor as index_table_from_tensor
+from tf2_engine.tf_compat.tf1_names import (
+    index_to_string_table_from_tensor as index_to_string_table_from_tensor,
+)
 from tf2_engine.tf_compat.tf1_names import legacy_tpu_class as legacy_tpu_class
 from tf2_engine.tf_compat.tf1_names import names_of_tf1 as names_of_tf1
 from tf2_engine.tf_compat.tpu_systems import TPUExtended as TPUExtended

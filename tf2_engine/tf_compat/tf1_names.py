@@ -16,6 +16,7 @@ from tensorflow.python.framework import ops as _ops
 from tensorflow.python.ops import array_ops as _array_ops
 from tensorflow.python.ops import clustering_ops as _clustering_ops
 from tensorflow.python.ops import control_flow_ops as _control_flow_ops
+from tensorflow.python.ops import lookup_ops as _lookup_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 
 from tf2_engine.types import Object
@@ -32,6 +33,10 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
     (_variable_scope, "variable", tf.compat.v1.Variable),
 )
 """The names in private modules that the last tf_slim, and programs of its age, look for."""
+
+index_table_from_tensor: Object = _lookup_ops.index_table_from_tensor
+index_to_string_table_from_tensor: Object = _lookup_ops.index_to_string_table_from_tensor
+"""Tables of ids by name, and of names by id, with the ops and names of those of TensorFlow 1."""
 
 _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 

@@ -9,7 +9,6 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.class_predictions import class_makers, predictions_of
 from estimator_bridge.canned.heads.head import Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses
 from estimator_bridge.canned.heads.single_head import (
     CLASSIFY,
     REGRESS,
@@ -58,13 +57,14 @@ class BinaryClassHead(SingleHead):
         head_checks.check_list("label_vocabulary", label_vocabulary)
         super().__init__(1, weight_column, loss_reduction, loss_fn, name)
         self._thresholds = checked_thresholds(thresholds)
-        self._classes = LabelClasses(2, label_vocabulary)
+        self._classes = self._label_classes(2, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
         labels = head_checks.checked_labels(labels, logits, 1)
         if self._classes.vocabulary is not None:
             labels = self._classes.ids_of(labels)
-        return head_checks.checked_range(tf.cast(labels, tf.float32), 2)
+        labels = tf.cast(labels, tf.float32)
+        return head_checks.checked_range(labels, 2, scope=self._range_scope)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -85,47 +85,34 @@ class BinaryClassHead(SingleHead):
         return {CLASSIFY: classes, REGRESS: number(predictions[PredictionKeys.LOGISTIC])}
 
     def _metrics(self) -> Metrics:
-        means: Metrics = {
+        return {
             MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY),
             MetricKeys.PRECISION: keras.metrics.Precision(name=MetricKeys.PRECISION),
             MetricKeys.RECALL: keras.metrics.Recall(name=MetricKeys.RECALL),
             MetricKeys.PREDICTION_MEAN: keras.metrics.Mean(name=MetricKeys.PREDICTION_MEAN),
             MetricKeys.LABEL_MEAN: keras.metrics.Mean(name=MetricKeys.LABEL_MEAN),
-        }
-        baseline = _AccuracyBaseline(means[MetricKeys.LABEL_MEAN])
-        return {
-            **means,
-            MetricKeys.ACCURACY_BASELINE: baseline,
+            MetricKeys.ACCURACY_BASELINE: keras.metrics.Mean(name=MetricKeys.ACCURACY_BASELINE),
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
             **metrics_at(self._thresholds),
         }
 
-    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
-        predictions = self.predictions(logits, [PredictionKeys.CLASS_IDS, PredictionKeys.LOGISTIC])
-        chances = predictions[PredictionKeys.LOGISTIC]
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None:
+        key = PredictionKeys.LOGISTIC
+        chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
         self._update_all(metrics, of_ids, losses, predictions[PredictionKeys.CLASS_IDS])
         self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, chances, losses.weights)
         self._update_mean(metrics, MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
-        # It reads the mean of the labels; an Estimator takes metrics that have an update.
-        self._metric(metrics, MetricKeys.ACCURACY_BASELINE).add_update(tf.no_op())
-        spread = losses._replace(weights=tf_compat.broadcast_weights(losses.weights, chances))
-        self._update_all(metrics, (MetricKeys.AUC, MetricKeys.AUC_PR), spread, chances)
+        # The accuracy of always predicting the more frequent class, from the mean of the labels.
+        label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
+        baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
+        baseline.add_update(tf.no_op())  # An Estimator takes metrics that have an update.
+        baseline.total = tf.maximum(label_mean.total, label_mean.count - label_mean.total)
+        baseline.count = label_mean.count
+        for key in (MetricKeys.AUC, MetricKeys.AUC_PR):
+            spread = tf_compat.broadcast_weights(losses.weights, chances)
+            self._update_all(metrics, [key], losses._replace(weights=spread), chances)
         self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
-
-
-class _AccuracyBaseline(keras.metrics.Metric):
-    """The accuracy of always predicting the more frequent class, from the mean of the labels."""
-
-    def __init__(self, label_mean: Object) -> None:
-        super().__init__(name=MetricKeys.ACCURACY_BASELINE)
-        self._label_mean = label_mean
-
-    def update_state(self) -> None:
-        """Does nothing: the mean of the labels is updated by itself."""
-
-    def result(self) -> Tensor:
-        """Returns the share of the more frequent class."""
-        ones, count = self._label_mean.total, self._label_mean.count
-        return tf.div_no_nan(tf.maximum(ones, count - ones), count)

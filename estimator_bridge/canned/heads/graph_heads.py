@@ -7,98 +7,131 @@ than Keras does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_training
+from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.class_predictions import ALL_CLASSES
 from estimator_bridge.canned.heads.head import HeadCall, Predictions
+from estimator_bridge.canned.heads.label_classes import GraphLabelClasses
 from estimator_bridge.canned.heads.multi_class import MultiClassHead
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.heads.single_head import Losses, SingleHead
+from estimator_bridge.canned.heads.thresholds import threshold_keys
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
-from estimator_bridge.legacy.host_calls import HostCall
+from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from tf2_engine import tf_compat
-from tf2_engine.types import Object, Op, Tensor
+from tf2_engine.types import Nest, Object, Op, Tensor
 
-MetricOps = dict[str, tuple[Tensor, Op]]
+MetricOp = tuple[Tensor, Op]
+MetricOps = dict[str, MetricOp]
 """(value, update op) by name."""
 
 SUM = tf.losses.Reduction.SUM
 
 
 class GraphHead(SingleHead):
-    """The shared base of the heads of TensorFlow 1; mixed into a public head."""
+    """The shared base of the heads of TensorFlow 1; mixed into a public head.
+
+    Scopes and the order of ops are stock's, since programs name tensors: `head/weighted_loss/Sum`,
+    `head/predictions/probabilities`, `head/truediv`.
+    """
 
     _numeric_weights = False
     _reductions = tf.losses.Reduction.all()
+    _range_scope = "assert_range"
+    _label_classes = GraphLabelClasses
+
+    def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
+        call = HeadCall(*arguments, **by_name)
+        mode = call.mode
+        with tf.name_scope(self._name, "head"):
+            logits, predictions = self._checked_predictions(call.logits)
+            if mode == ModeKeys.PREDICT:
+                return self._predict_spec(predictions)
+            losses = self._losses(logits, call.labels, call.features)
+            batch_loss = loss = self._reduced(losses)
+            regularization = None
+            if call.regularization_losses:
+                regularization = tf.add_n(call.regularization_losses)
+                loss = tf.add_n([batch_loss, regularization])
+            if mode == ModeKeys.EVAL:
+
+                def metrics() -> MetricOps:
+                    return self._named_metrics(call.labels, losses, predictions, regularization)
+
+                return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=(metrics, {}))
+            train_op = _train_op(loss, call)
+            summaries = {MetricKeys.LOSS: loss}
+            if self._loss_reduction == SUM:
+                weight = tf.reduce_sum(losses.weights * tf.ones_like(losses.of_examples))
+                summaries[MetricKeys.LOSS_MEAN] = batch_loss / weight
+        if regularization is not None:
+            summaries[MetricKeys.LOSS_REGULARIZATION] = regularization
+        with tf.name_scope(""):
+            for key, value in summaries.items():
+                tf.summary.scalar(self._summary_key(key), value)
+        return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
+
+    def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
+        """Returns the logits, which are checked, and all predictions."""
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
+        with tf.name_scope(None, "predictions", (logits,)):
+            return logits, self._predictions(logits, None)
 
     def _reduced(self, losses: Losses) -> Tensor:
         return tf.losses.compute_weighted_loss(
             losses.of_examples, weights=losses.weights, reduction=self._loss_reduction
         )
 
-    def _eval_metrics(self, call: HeadCall, losses: Losses, predictions: Predictions) -> HostCall:
-        def metrics() -> MetricOps:
-            with tf.name_scope("metrics"):
-                mean_loss = tf.metrics.mean(losses.of_examples, weights=losses.weights)
-                return {
-                    MetricKeys.LOSS_MEAN: mean_loss,
-                    **self._metric_ops(call, losses, predictions),
-                }
+    def _named_metrics(
+        self,
+        labels: Nest,
+        losses: Losses,
+        predictions: Predictions,
+        regularization: Tensor | None,
+    ) -> MetricOps:
+        """Returns all metrics, with the name of the head; `labels` are those of the program."""
+        with tf.name_scope(None, "metrics"):
+            metrics = self._metric_ops(losses, predictions)
+            if regularization is not None:
+                key = MetricKeys.LOSS_REGULARIZATION
+                metrics[key] = tf.metrics.mean(regularization, name=key)
+        return {self._summary_key(key): metric for key, metric in metrics.items()}
 
-        return metrics, {}
-
-    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
-        """Returns the metrics but for the mean loss."""
+    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+        """Returns the metrics but for that of the regularization."""
         raise NotImplementedError
-
-    def _train_op(self, loss: Tensor, call: HeadCall) -> Op:
-        head_training.check_one_way_to_train(call)
-        if call.train_op_fn is not None:
-            train_op = call.train_op_fn(loss)
-        else:
-            train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
-        update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        return tf.group(train_op, *update_ops) if update_ops else train_op
-
-    def _add_summaries(
-        self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
-    ) -> None:
-        mean = None
-        if self._loss_reduction == SUM:
-            weight = tf.reduce_sum(losses.weights * tf.ones_like(losses.of_examples))
-            mean = loss / weight
-        with tf.name_scope(""):
-            tf.summary.scalar(MetricKeys.LOSS, loss)
-            if mean is not None:
-                tf.summary.scalar(MetricKeys.LOSS_MEAN, mean)
 
 
 class GraphBinaryClassHead(GraphHead, BinaryClassHead):
     """Two classes; see `BinaryClassHead`."""
 
-    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
-        labels, weights = losses.labels, losses.weights
-        ids, chances = predictions[PredictionKeys.CLASS_IDS], predictions[PredictionKeys.LOGISTIC]
-        label_mean = _spread_mean(labels, weights)
-        spread = tf_compat.broadcast_weights(weights, chances)
-        return {
-            MetricKeys.ACCURACY: tf.metrics.accuracy(labels, ids, weights),
-            MetricKeys.PRECISION: tf.metrics.precision(labels, ids, weights),
-            MetricKeys.RECALL: tf.metrics.recall(labels, ids, weights),
-            MetricKeys.PREDICTION_MEAN: _spread_mean(chances, weights),
-            MetricKeys.LABEL_MEAN: label_mean,
-            MetricKeys.ACCURACY_BASELINE: (
-                tf.maximum(label_mean[0], 1 - label_mean[0]),
-                tf.maximum(label_mean[1], 1 - label_mean[1]),
+    def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
+        with tf.name_scope(None, "predictions", (logits,)):
+            logits = head_checks.checked_logits(logits, self.logits_dimension)
+            return logits, self._predictions(logits, None)
+
+    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+        chances = predictions[PredictionKeys.LOGISTIC]
+        label_mean = _spread_mean(MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
+        metrics = {
+            MetricKeys.LOSS_MEAN: _mean_loss(losses),
+            **_class_metrics(_OF_BINARY_IDS, losses, predictions),
+            MetricKeys.PREDICTION_MEAN: _spread_mean(
+                MetricKeys.PREDICTION_MEAN, chances, losses.weights
             ),
-            MetricKeys.AUC: tf.metrics.auc(labels, chances, spread),
-            MetricKeys.AUC_PR: tf.metrics.auc(labels, chances, spread, curve="PR"),
+            MetricKeys.LABEL_MEAN: label_mean,
+            MetricKeys.ACCURACY_BASELINE: _accuracy_baseline(label_mean),
+            MetricKeys.AUC: _auc(MetricKeys.AUC, losses, chances),
+            MetricKeys.AUC_PR: _auc(MetricKeys.AUC_PR, losses, chances, curve="PR"),
         }
+        for threshold in self._thresholds:
+            metrics |= _metrics_at(threshold, losses, chances)
+        return metrics
 
 
 class GraphMultiClassHead(GraphHead, MultiClassHead):
@@ -107,21 +140,36 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
     _any_vocabulary = True  # As in stock, it may have another length than there are classes.
     _first_predictions = ALL_CLASSES
 
-    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
-        ids = predictions[PredictionKeys.CLASS_IDS]
-        return {MetricKeys.ACCURACY: tf.metrics.accuracy(losses.labels, ids, losses.weights)}
+    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+        accuracy = _class_metrics(_OF_IDS, losses, predictions)
+        return {MetricKeys.LOSS_MEAN: _mean_loss(losses), **accuracy}
 
 
 class GraphRegressionHead(GraphHead, RegressionHead):
     """Numbers; see `RegressionHead`."""
 
-    def _metric_ops(self, call: HeadCall, losses: Losses, predictions: Predictions) -> MetricOps:
-        values = predictions[PredictionKeys.PREDICTIONS]
-        return {
-            MetricKeys.PREDICTION_MEAN: _spread_mean(values, losses.weights),
+    def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
+        logits = head_checks.checked_logits(logits, self.logits_dimension)
+        return logits, self._predictions(logits, None)
+
+    def _named_metrics(
+        self,
+        labels: Nest,
+        losses: Losses,
+        predictions: Predictions,
+        regularization: Tensor | None,
+    ) -> MetricOps:
+        weights, key = losses.weights, MetricKeys.PREDICTION_MEAN
+        metrics = {
+            MetricKeys.LOSS_MEAN: tf.metrics.mean(losses.of_examples, weights=weights),
+            key: _spread_mean(key, predictions[PredictionKeys.PREDICTIONS], weights),
             # As stock has it: the labels as the program gave them, of any shape.
-            MetricKeys.LABEL_MEAN: tf.metrics.mean(call.labels, weights=losses.weights),
+            MetricKeys.LABEL_MEAN: tf.metrics.mean(labels, weights=weights),
         }
+        if regularization is not None:
+            key = MetricKeys.LOSS_REGULARIZATION
+            metrics[key] = tf.metrics.mean(regularization, name=key)
+        return {self._summary_key(key): metric for key, metric in metrics.items()}
 
 
 def graph_class_head(
@@ -145,7 +193,71 @@ def graph_class_head(
     return GraphBinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
 
 
-def _spread_mean(values: Tensor, weights: Tensor | float) -> tuple[Tensor, Op]:
+def _train_op(loss: Tensor, call: HeadCall) -> Op:
+    head_training.check_one_way_to_train(call)
+    if call.train_op_fn is not None:
+        train_op = call.train_op_fn(loss)
+    else:
+        train_op = call.optimizer.minimize(loss, global_step=tf.train.get_global_step())
+    update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    return tf.group(train_op, *update_ops) if update_ops else train_op
+
+
+_OF_IDS = {MetricKeys.ACCURACY: tf.metrics.accuracy}
+_OF_BINARY_IDS = {
+    **_OF_IDS,
+    MetricKeys.PRECISION: tf.metrics.precision,
+    MetricKeys.RECALL: tf.metrics.recall,
+}
+
+
+def _class_metrics(
+    makers: Mapping[str, Callable[..., MetricOp]], losses: Losses, predictions: Predictions
+) -> MetricOps:
+    """Returns metrics that compare the predicted class with the label."""
+    ids = predictions[PredictionKeys.CLASS_IDS]
+    return {key: make(losses.labels, ids, losses.weights, name=key) for key, make in makers.items()}
+
+
+def _mean_loss(losses: Losses) -> MetricOp:
+    key = MetricKeys.LOSS_MEAN
+    return tf.metrics.mean(losses.of_examples, weights=losses.weights, name=key)
+
+
+def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
     """Returns the mean of values, whose weights are spread over all values of an example."""
-    values = tf.cast(values, tf.float32)
-    return tf.metrics.mean(values, weights=tf_compat.broadcast_weights(weights, values))
+    with tf.name_scope(key) as scope:
+        values = tf.cast(values, tf.float32)
+        spread = tf_compat.broadcast_weights(weights, values)
+        return tf.metrics.mean(values, weights=spread, name=scope)
+
+
+def _accuracy_baseline(label_mean: MetricOp) -> MetricOp:
+    """Returns the accuracy of always predicting the more frequent class."""
+    value, update = label_mean
+    with tf.name_scope(None, MetricKeys.ACCURACY_BASELINE):
+        return (
+            tf.maximum(value, 1.0 - value, name="value"),
+            tf.maximum(update, 1 - update, name="update_op"),
+        )
+
+
+def _auc(key: str, losses: Losses, chances: Tensor, curve: str = "ROC") -> MetricOp:
+    with tf.name_scope(key) as scope:
+        spread = tf_compat.broadcast_weights(losses.weights, chances)
+        return tf.metrics.auc(losses.labels, chances, spread, curve=curve, name=scope)
+
+
+def _metrics_at(threshold: float, losses: Losses, chances: Tensor) -> MetricOps:
+    """Returns accuracy, precision and recall at a threshold."""
+    labels, weights = losses.labels, losses.weights
+    accuracy, *others = threshold_keys(threshold)
+    with tf.name_scope(accuracy) as scope:
+        is_above = tf.to_float(tf.greater_equal(chances, threshold))
+        metrics = {accuracy: tf.metrics.accuracy(labels, is_above, weights, name=scope)}
+    makers = (tf.metrics.precision_at_thresholds, tf.metrics.recall_at_thresholds)
+    for key, make in zip(others, makers, strict=True):
+        with tf.name_scope(key) as scope:
+            value, update = make(labels, chances, (threshold,), weights, name=scope)
+            metrics[key] = tf.squeeze(value), tf.squeeze(update)
+    return metrics

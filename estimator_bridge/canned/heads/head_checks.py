@@ -207,9 +207,11 @@ def checked_losses(
         return _behind(fits, losses)
 
 
-def checked_range(labels: Tensor, n_classes: int, message: str | None = None) -> Tensor:
+def checked_range(
+    labels: Tensor, n_classes: int, message: str | None = None, scope: str = "check_label_range"
+) -> Tensor:
     """Returns labels that are in [0, n_classes)."""
-    with tf.name_scope(None, "check_label_range", (labels,)):
+    with tf.name_scope(None, scope, (labels,)):
         if tf.executing_eagerly():
             if not tf.reduce_all(tf.less_equal(labels, n_classes - 1)):
                 raise errors.InvalidInput(message or f"Labels must be <= {n_classes} - 1.")

@@ -10,6 +10,12 @@ from estimator_bridge import errors
 from tf2_engine import tf_compat
 from tf2_engine.types import Object, Tensor
 
+_TABLES = {
+    "name": (tf_compat.index_table_from_tensor, "class_id_lookup"),
+    "id": (tf_compat.index_to_string_table_from_tensor, "class_string_lookup"),
+}
+"""What makes a table, and its name."""
+
 
 class LabelClasses:
     """Classes with ids from 0 up; without a vocabulary their names are their ids as strings.
@@ -42,7 +48,7 @@ class LabelClasses:
         """Returns all names for each example of the logits, [batch, classes] strings."""
         batch = tf.shape(logits)[0]
         if self.vocabulary:
-            names = tf.expand_dims(self.vocabulary, 0)
+            names = tf.convert_to_tensor([self.vocabulary])
         else:
             names = tf.strings.as_string(tf.expand_dims(tf.range(self.count), 0))
         return tf.tile(names, [batch, 1])
@@ -62,12 +68,19 @@ class LabelClasses:
                     "The labels are strings, but the head has no label_vocabulary. Give it the "
                     "names of the classes."
                 )
-            names = tf.constant(list(self.vocabulary), tf.string)
-            ids = tf.range(len(self.vocabulary), dtype=tf.int64)
-            columns, unknown = ((names, ids), -1) if key == "name" else ((ids, names), "UNK")
-            initializer = tf.lookup.KeyValueTensorInitializer(*columns)
-            tables[key] = tf.lookup.StaticHashTable(initializer, unknown)
+            make, name = _TABLES[key]
+            tables[key] = make(vocabulary_list=tuple(self.vocabulary), name=name)
         return tables[key]
+
+
+class GraphLabelClasses(LabelClasses):
+    """Classes whose names have the ops of the heads of TensorFlow 1."""
+
+    def all_names(self, logits: Tensor) -> Tensor:
+        """Returns all names for each example of the logits, [batch, classes] strings."""
+        batch = tf.shape(logits)[0]
+        names = self.vocabulary or tf.strings.as_string(tf.range(self.count))
+        return tf.tile(tf.expand_dims(names, 0), [batch, 1])
 
 
 def check_vocabulary(vocabulary: Object, n_classes: int) -> None:

@@ -11,7 +11,7 @@ from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.class_predictions import class_makers, predictions_of
 from estimator_bridge.canned.heads.head import Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
+from estimator_bridge.canned.heads.label_classes import check_vocabulary
 from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from tf2_engine.types import Nest, Object, Tensor
@@ -55,7 +55,7 @@ class MultiClassHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
-        self._classes = LabelClasses(n_classes, label_vocabulary)
+        self._classes = self._label_classes(n_classes, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
         labels = head_checks.checked_labels(labels, logits, 1)
@@ -71,7 +71,7 @@ class MultiClassHead(SingleHead):
                 f"Labels dtype should be integer. Instead got {labels.dtype}. Cast them, or give "
                 "a label_vocabulary."
             )
-        return head_checks.checked_range(labels, self.logits_dimension)
+        return head_checks.checked_range(labels, self.logits_dimension, scope=self._range_scope)
 
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
         losses = tf.losses.sparse_softmax_cross_entropy(
@@ -90,8 +90,10 @@ class MultiClassHead(SingleHead):
     def _metrics(self) -> Metrics:
         return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
 
-    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
-        ids = self.predictions(logits, [PredictionKeys.CLASS_IDS])[PredictionKeys.CLASS_IDS]
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None:
+        ids = predictions[PredictionKeys.CLASS_IDS]
         self._update_all(metrics, [MetricKeys.ACCURACY], losses, ids)
 
 

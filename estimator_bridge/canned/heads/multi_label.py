@@ -39,6 +39,8 @@ class MultiLabelHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
+    _compared_predictions = (PredictionKeys.PROBABILITIES,)
+
     def __init__(
         self,
         n_classes: int,
@@ -122,9 +124,10 @@ class MultiLabelHead(SingleHead):
             metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
         return metrics
 
-    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
-        key = PredictionKeys.PROBABILITIES
-        chances = self.predictions(logits, [key])[key]
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None:
+        chances = predictions[PredictionKeys.PROBABILITIES]
         keys = [MetricKeys.AUC, MetricKeys.AUC_PR, *threshold_keys(*self._thresholds)]
         self._update_all(metrics, keys, losses, chances)
         for id_, name in self._own_metrics.items():

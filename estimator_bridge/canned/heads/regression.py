@@ -79,12 +79,14 @@ class RegressionHead(SingleHead):
         keys = (MetricKeys.PREDICTION_MEAN, MetricKeys.LABEL_MEAN)
         return {key: keras.metrics.Mean(name=key) for key in keys}
 
-    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None:
         # As stock has it: the labels as the program gave them, of any shape.
         self._metric(metrics, MetricKeys.LABEL_MEAN).update_state(
             values=labels, sample_weight=losses.weights
         )
-        values = self.predictions(logits)[PredictionKeys.PREDICTIONS]
+        values = predictions[PredictionKeys.PREDICTIONS]
         self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, values, losses.weights)
 
 

@@ -10,11 +10,12 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.heads import head_checks, head_training
 from estimator_bridge.canned.heads.head import Features, Head, HeadCall, Metrics, Predictions
+from estimator_bridge.canned.heads.label_classes import LabelClasses
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
 from tf2_engine import tf_compat
-from tf2_engine.types import Nest, Object, Op, Tensor
+from tf2_engine.types import Nest, Object, Tensor
 
 LossFn = Callable[..., Tensor]
 
@@ -47,6 +48,9 @@ class SingleHead(Head):
 
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
+    _range_scope = "check_label_range"
+    _label_classes = LabelClasses
+    _compared_predictions: Sequence[str] | None = None  # by metrics; None is all
     _reductions: Sequence[str] = head_training.REDUCTIONS
 
     def __init__(
@@ -96,8 +100,12 @@ class SingleHead(Head):
         SUM_OVER_BATCH_SIZE the sum is divided by the number of the losses, not by the sum of the
         weights. Regularization losses are added.
         """
-        logits = head_checks.checked_logits(logits, self.logits_dimension)
-        return self._loss_of(logits, labels, features or {}, regularization_losses)[1]
+        with tf.name_scope("losses"):
+            logits = head_checks.checked_logits(logits, self.logits_dimension)
+            loss = self._reduced(self._losses(logits, labels, features or {}))
+            if regularization_losses is not None:
+                loss += tf.add_n(regularization_losses)
+        return loss
 
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
@@ -130,12 +138,14 @@ class SingleHead(Head):
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
         """Updates the metrics of `metrics` by a batch, and returns them."""
+        # Stock computes these anew, so that their ops are named `predictions/…` without the head.
+        predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})
         self._metric(eval_metrics, MetricKeys.LOSS_MEAN).update_state(
             values=losses.of_examples, sample_weight=losses.weights
         )
-        self._update(eval_metrics, logits, labels, losses)
+        self._update(eval_metrics, predictions, labels, losses)
         if regularization_losses is not None:
             self._metric(eval_metrics, MetricKeys.LOSS_REGULARIZATION).update_state(
                 values=tf.add_n(regularization_losses)
@@ -144,40 +154,24 @@ class SingleHead(Head):
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
         call = HeadCall(*arguments, **by_name)
-        mode = call.mode
+        mode, regularization_losses = call.mode, call.regularization_losses
         with tf.name_scope(self._name, "head"):
             predictions = self.predictions(call.logits)
             if mode == ModeKeys.PREDICT:
-                return TPUEstimatorSpec(
-                    mode, predictions, export_outputs=self._export_outputs(predictions)
-                )
-            logits = head_checks.checked_logits(call.logits, self.logits_dimension)
-            call = call._replace(logits=logits)
-            regularization_losses = call.regularization_losses
-            losses, loss = self._loss_of(logits, call.labels, call.features, regularization_losses)
+                return self._predict_spec(predictions)
+            loss = self.loss(call.labels, call.logits, call.features, mode, regularization_losses)
             if mode == ModeKeys.EVAL:
-                metrics = self._eval_metrics(call, losses, predictions)
+                metrics = self._eval_metrics(call)
                 return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
-            train_op = self._train_op(loss, call)
-        self._add_summaries(loss, losses, regularization_losses)
+            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
+        head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
-    def _loss_of(
-        self,
-        logits: Tensor,
-        labels: Nest,
-        features: Features,
-        regularization_losses: Sequence[Tensor] | None,
-    ) -> tuple[Losses, Tensor]:
-        """Returns the losses of a batch's examples, and that of the batch."""
-        with tf.name_scope("losses"):
-            losses = self._losses(logits, labels, features)
-            loss = self._reduced(losses)
-            if regularization_losses is not None:
-                loss += tf.add_n(regularization_losses)
-        return losses, loss
+    def _predict_spec(self, predictions: Predictions) -> TPUEstimatorSpec:
+        outputs = self._export_outputs(predictions)
+        return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
 
-    def _eval_metrics(self, call: HeadCall, losses: Losses, predictions: Predictions) -> HostCall:
+    def _eval_metrics(self, call: HeadCall) -> HostCall:
         """Returns the function that makes and updates metrics, and its tensors."""
         metrics = self.metrics(call.regularization_losses)
 
@@ -190,14 +184,6 @@ class SingleHead(Head):
         if tf.is_tensor(call.labels):
             tensors["labels"] = call.labels
         return update, tensors
-
-    def _train_op(self, loss: Tensor, call: HeadCall) -> Op:
-        return head_training.make_train_op(loss, self.loss_reduction, call)
-
-    def _add_summaries(
-        self, loss: Tensor, losses: Losses, regularization_losses: Sequence[Tensor] | None
-    ) -> None:
-        head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
 
     def _reduced(self, losses: Losses) -> Tensor:
         """Returns the loss of a batch from those of its examples."""
@@ -269,5 +255,7 @@ class SingleHead(Head):
         """Returns new metrics but for those of the losses."""
 
     @abc.abstractmethod
-    def _update(self, metrics: Metrics, logits: Tensor, labels: Nest, losses: Losses) -> None:
+    def _update(
+        self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
+    ) -> None:
         """Updates the metrics of `_metrics`; `labels` are those of the program."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge import errors
 from estimator_bridge.canned.queues.feeding_runner import FeedingRunner
 from tf2_engine import log
 from tf2_engine.types import Array, DType, Object, Tensor
@@ -41,13 +42,48 @@ def array_rows(columns: Sequence[Array]) -> Rows:
 
 def frame_rows(frame: Object) -> Rows:
     """Returns the rows of a pandas DataFrame of scalars; their numbers are those of its index."""
+    columns = [
+        np.asarray(frame.index.values),
+        *(_array_of(frame[name], name) for name in frame.columns),
+    ]
 
     def take(rows: list[int]) -> list[Array]:
-        part = frame.iloc[rows]
-        return [part.index.values, *(part[name].values for name in part.columns)]
+        return [column[rows] for column in columns]
 
-    dtypes = [tf.as_dtype(kind) for kind in (frame.index.dtype, *frame.dtypes)]
+    dtypes = [tf.as_dtype(column.dtype) for column in columns]
     return Rows(len(frame), dtypes, [()] * len(dtypes), take)
+
+
+def _array_of(column: Object, name: Object) -> Array:
+    """Returns the values of a column of pandas as an array with a dtype that TensorFlow has.
+
+    pandas has dtypes of its own: strings, categories, numbers that may be missing, Arrow's.
+
+    Raises:
+        InvalidInput: TensorFlow has no such values, or one is missing that is no float.
+    """
+    values = column.values
+    if not isinstance(values, np.ndarray):
+        kind: Object = getattr(column.dtype, "categories", column)
+        kind = getattr(kind.dtype, "numpy_dtype", kind.dtype)
+        code = getattr(kind, "kind", "O")
+        missing = int(column.isna().sum())
+        if missing and code != "f":
+            raise errors.InvalidInput(
+                f"The column {name!r} lacks {missing} values; TensorFlow has no missing value for "
+                f"the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
+            )
+        # A float that is missing is NaN then.
+        options = {"na_value": np.nan} if missing else {}
+        is_number = isinstance(kind, np.dtype) and code in "biuf"
+        values = column.to_numpy(kind, **options) if is_number else np.asarray(column)
+    is_text = values.dtype == object and all(isinstance(each, (str, bytes)) for each in values)
+    if values.dtype.kind not in "biufcSU" and not is_text:
+        raise errors.InvalidInput(
+            f"The column {name!r} of dtype {column.dtype} has values that are neither numbers nor "
+            "strings. Convert them: astype('int64'), or astype(str)."
+        )
+    return values
 
 
 class _RowFeed:

@@ -159,8 +159,10 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "call_logit_fn dnn_logit_fn_builder linear_logit_fn_builder",
         f"{_V1}.estimator": "DNNEstimator DNNLinearCombinedEstimator LinearEstimator add_metrics "
         "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
-        "multi_head=MultiHead multi_label_head=MultiLabelHead",
+        "logistic_regression_head=LogisticRegressionHead multi_head=MultiHead "
+        "multi_label_head=MultiLabelHead",
         ".extended_optimizers:": "clip_gradients_by_norm",
+        "estimator_bridge.canned.heads.contrib_heads:": "poisson_regression_head regression_head",
     },
     "distribute": {
         ".distribute:": "MirroredStrategy",

@@ -538,6 +538,39 @@ def test_evaluations_and_predictions_run_only_what_they_return(tmp_path: pathlib
     assert int(another.train(input_fn, steps=1).step.numpy()) == 4
 
 
+def seeded_layers(net: tf.Tensor) -> tf.Tensor:
+    """Makes layers and variables of which two each have a seed."""
+    shared = v1.random_normal_initializer(seed=5)
+    for name in ("first", "second"):
+        net = v1.layers.dense(net, 2, kernel_initializer=shared, name=f"{name}_shared")
+        own = v1.glorot_uniform_initializer(seed=7)
+        net = v1.layers.dense(net, 2, kernel_initializer=own, name=f"{name}_own")
+        of_keras = v1.keras.initializers.he_normal(seed=4)
+        net = v1.keras.layers.Dense(2, kernel_initializer=of_keras, name=f"{name}_keras")(net)
+        start = v1.truncated_normal_initializer(seed=3)
+        net = net @ v1.get_variable(f"{name}_variable", [2, 2], initializer=start)
+    return net
+
+
+def test_initial_values_of_one_seed_are_those_of_a_graph(tmp_path: pathlib.Path) -> None:
+    """Variables that share a seed start alike, and as in the session of a legacy program."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        loss = tf.reduce_mean(seeded_layers(features["word"]))
+        optimizer = v1.train.GradientDescentOptimizer(0.0)
+        return training.ModelSpec(mode, loss=loss, train_op=training.minimize(optimizer, loss))
+
+    started = trained(tmp_path, model_fn, 1)[0]
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(1)
+        seeded_layers(tf.ones([BATCH, 2]))
+        session.run(v1.global_variables_initializer())
+        expected = {each.op.name: session.run(each) for each in v1.global_variables()}
+    assert len(expected) == 14
+    for name, value in expected.items():
+        np.testing.assert_array_equal(started[name], value, err_msg=name)
+
+
 class Running(v1.train.SessionRunHook):  # type: ignore[misc]
     """Asks for an op by its name."""
 

@@ -195,6 +195,8 @@ class ModelVariables:
             is_local = v1.GraphKeys.LOCAL_VARIABLES in (settings.get("collections") or ())
             known = self.local if is_local else self._holding(name)
             if name not in known:
+                # Initial values of one seed are alike, as those of the ops of a graph.
+                tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
                 if not is_local:

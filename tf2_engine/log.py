@@ -46,6 +46,18 @@ class PlainLogger:
             logger.log(level, "%s", plain_text.plain(text), stacklevel=3)
 
 
+def _drop_repeating_handlers(logger: logging.Logger) -> None:
+    """Drops handlers of a logger that write to a stream to which the root logger writes too.
+
+    TensorFlow adds its handler only if the root logger has none. The first message of absl, with
+    TensorFlow 2.21 at the first checkpoint, gives the root logger one later.
+    """
+    streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
+    for handler in [*logger.handlers] if logger.propagate else ():
+        if (stream := getattr(handler, "stream", None)) is not None and stream in streams:
+            logger.removeHandler(handler)
+
+
 class _TensorFlowLogger(PlainLogger):
     """The logger of TensorFlow, which gets its level and its handler when it is asked for."""
 
@@ -53,6 +65,7 @@ class _TensorFlowLogger(PlainLogger):
         import tensorflow as tf
 
         logger: logging.Logger = tf.get_logger()
+        _drop_repeating_handlers(logger)
         return logger
 
     def fact(self, message: str, *values: object) -> None:

@@ -146,6 +146,38 @@ def test_a_package_in_place_is_migrated_once_and_undone(folder: pathlib.Path, fo
     assert not (folder.parent / "job.undo").exists()
 
 
+@pytest.mark.parametrize(
+    ("form", "current", "given", "new"),
+    [
+        pytest.param("tf2", "job", ".", "job", marks=pytest.mark.full),
+        pytest.param("keras", "job", ".", "job", marks=pytest.mark.full),
+        *(("bridge", "job", ".", "job"), ("bridge", "job/below", "..", "job")),
+        *(("bridge", ".", "job/", "job"), ("bridge", ".", "job/below/..", "job")),
+        ("bridge", ".", "link", "link"),
+    ],
+)
+def test_a_folder_is_migrated_by_each_of_its_paths(
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    current: str,
+    given: str,
+    new: str,
+) -> None:
+    """The new folder is beside the one that the path leads to, and named after it."""
+    (folder / "below").mkdir()
+    (folder.parent / "link").symlink_to("job")
+    monkeypatch.chdir(folder.parent / current)
+    command = ["migrate", "--form", form]
+    assert main.main([*command, "--check", given]) == 0
+    assert main.main([*command, given]) == 0
+    assert main.main([*command, "--output", str(folder.parent / "other"), given]) == 0
+    assert {each.name for each in folder.parent.iterdir()} == {
+        *("job", "link", "other", f"{new}_{form}")
+    }
+    assert set(contents(folder.parent / f"{new}_{form}")) == set(MODULES) | {"link.txt"}
+
+
 def test_a_changed_file_is_not_undone(
     folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.migrate import Rewritten, adopt, migrate
 from estimator_bridge.migrate.forms import LISTED
-from estimator_bridge.migrate.tf2 import tf2_rules
+from estimator_bridge.migrate.tf2 import tf2_rules, unread_flags
 from tf2_engine import training
 
 PROGRAM = '''\
@@ -581,3 +581,18 @@ def test_the_command_writes_the_tf2_form(
     path.write_text("import tensorflow as tf\n")
     assert main.main(["migrate", "--form", "tf2", "--force", str(path)]) == 2
     assert "makes no TPUEstimator" in capsys.readouterr().err
+
+
+def test_flags_that_nothing_reads_any_more_are_named() -> None:
+    """A flag that only the old program reads stays, with a comment; others have none."""
+    flags = (
+        'parser.add_argument("-u", "--use-tpu", dest="tpu")\n'
+        'parser.add_argument("--cores")\nflags.DEFINE_integer("shards", 2, "")\n'
+        'flags.DEFINE_integer("unread", 2, "")\n'
+    )
+    new, lines = unread_flags.remarked(
+        f"{flags}f(args.tpu, args.cores, FLAGS.shards)\n", f"{flags}f(args.cores)\n"
+    )
+    assert [each.old for each in lines] == ["--shards", "--tpu"]
+    assert new.count("# estimator-bridge: nothing reads --") == 2
+    assert len(new.splitlines()) == 7

@@ -484,6 +484,137 @@ def test_evaluations_of_other_checkpoints_change_no_training(tmp_path: pathlib.P
     assert int(trainer.step.numpy()) == 6
 
 
+def writing_model(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+    """Has everything that writes variables in every mode; only a training returns it."""
+    counter = v1.get_variable("counter", [], initializer=v1.zeros_initializer(), trainable=False)
+    v1.assign_add(counter, 1.0)
+    net = v1.layers.batch_normalization(features["word"], training=True, name="norm")
+    positive = tf.reduce_mean(net) > -1.0
+    v1.cond(positive, lambda: v1.assign_add(counter, 2.0), lambda: v1.assign(counter, 3.0))
+    net = v1.layers.dense(net + features["word"], 2, name="dense")
+    v1.metrics.mean(net)
+    net = v1.layers.dense(net, 1, name="out")
+    labels = tf.ones_like(net) if labels is None else labels
+    loss = v1.losses.mean_squared_error(labels, net)
+    momentum, adam = v1.train.MomentumOptimizer(RATE, 0.9), v1.train.AdamOptimizer(RATE)
+    trained = [each for each in v1.trainable_variables() if "dense" in each.name]
+    others = [each for each in v1.trainable_variables() if "dense" not in each.name]
+    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+        pairs = training.compute_gradients(adam, loss, others)
+        ops = [training.minimize(momentum, loss, None, trained), adam.apply_gradients(pairs)]
+    ops.append(training.ExponentialMovingAverage(0.9).apply(trained))
+    ops.append(v1.assign_add(v1.train.get_global_step(), 1))
+    by_input = v1.gradients(loss, features["word"])[0]
+    counters = tf.fill([BATCH], counter)
+    metrics = (lambda counters: {"counter": v1.metrics.mean(counters)}, [counters])
+    return training.ModelSpec(
+        mode,
+        {"net": net, "by_input": by_input, "counter": counters},
+        loss,
+        tf.group(*ops),
+        metrics,
+    )
+
+
+def test_evaluations_and_predictions_run_only_what_they_return(tmp_path: pathlib.Path) -> None:
+    """A train_op, updates and assignments that a model_fn makes in every mode change nothing."""
+    trainer = make(writing_model, tmp_path)
+    trainer.train(input_fn, max_steps=3)
+    expected = values(trainer)
+    assert expected["counter"] == 9.0  # of each step an assign_add of 1 and one of 2
+    assert {"norm/moving_mean", "dense/kernel/Momentum", "out/kernel/Adam"} <= set(expected)
+    assert "mean/total" not in expected  # a local variable
+    first = trainer.evaluate(input_fn, steps=3)
+    predicted = next(trainer.predict(input_fn))
+    assert first["counter"] == predicted["counter"] == 9.0
+    assert np.any(predicted["by_input"])
+    assert trainer.evaluate(input_fn, steps=3) == first
+    for name, value in values(trainer).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+    # Where the evaluation creates the variables.
+    another = make(writing_model, tmp_path)
+    assert another.evaluate(input_fn, steps=3) == first
+    assert int(another.train(input_fn, steps=1).step.numpy()) == 4
+
+
+def seeded_layers(net: tf.Tensor) -> tf.Tensor:
+    """Makes layers and variables of which two each have a seed."""
+    shared = v1.random_normal_initializer(seed=5)
+    for name in ("first", "second"):
+        net = v1.layers.dense(net, 2, kernel_initializer=shared, name=f"{name}_shared")
+        own = v1.glorot_uniform_initializer(seed=7)
+        net = v1.layers.dense(net, 2, kernel_initializer=own, name=f"{name}_own")
+        of_keras = v1.keras.initializers.he_normal(seed=4)
+        net = v1.keras.layers.Dense(2, kernel_initializer=of_keras, name=f"{name}_keras")(net)
+        start = v1.truncated_normal_initializer(seed=3)
+        net = net @ v1.get_variable(f"{name}_variable", [2, 2], initializer=start)
+    return net
+
+
+def test_initial_values_of_one_seed_are_those_of_a_graph(tmp_path: pathlib.Path) -> None:
+    """Variables that share a seed start alike, and as in the session of a legacy program."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        loss = tf.reduce_mean(seeded_layers(features["word"]))
+        optimizer = v1.train.GradientDescentOptimizer(0.0)
+        return training.ModelSpec(mode, loss=loss, train_op=training.minimize(optimizer, loss))
+
+    started = trained(tmp_path, model_fn, 1)[0]
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.set_random_seed(1)
+        seeded_layers(tf.ones([BATCH, 2]))
+        session.run(v1.global_variables_initializer())
+        expected = {each.op.name: session.run(each) for each in v1.global_variables()}
+    assert len(expected) == 14
+    for name, value in expected.items():
+        np.testing.assert_array_equal(started[name], value, err_msg=name)
+
+
+class Running(v1.train.SessionRunHook):  # type: ignore[misc]
+    """Asks for an op by its name."""
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the op alone."""
+        return v1.train.SessionRunArgs("bump")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Checks that there is no value, as of a session."""
+        assert run_values.results is None
+
+
+def test_what_evaluations_change_ends_with_them(tmp_path: pathlib.Path) -> None:
+    """Assignments that a result waits for, or a hook asks for, last as long as one evaluation."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        settings = {"initializer": v1.zeros_initializer(), "trainable": False}
+        waited_for = v1.get_variable("waited_for", [], **settings)
+        of_hook = v1.get_variable("of_hook", [], **settings)
+        local = v1.get_local_variable("local", [], initializer=v1.ones_initializer())
+        tf.group(of_hook.assign_add(1.0), name="bump")
+        net = v1.layers.dense(features["word"], 1)
+        with tf.control_dependencies([waited_for.assign_add(1.0), local.assign_add(1.0)]):
+            counted = tf.stack([waited_for.read_value(), of_hook, local.read_value()])
+        loss = tf.reduce_mean(net) + 0.0 * tf.reduce_sum(counted)
+        metrics = (lambda each: {"last": v1.metrics.mean(each)}, [counted])
+        predictions = {"counted": tf.broadcast_to(counted, [BATCH, 3])}
+        train_op = minimized(loss)
+        return training.ModelSpec(mode, predictions, loss, train_op, metrics)
+
+    trainer = make(model_fn, tmp_path)
+    trainer.train(input_fn, max_steps=2)
+    expected = values(trainer)
+    assert (expected["waited_for"], expected["of_hook"]) == (2.0, 2.0)
+    for _ in range(2):
+        # The counters of two steps of training, and of the steps so far; local ones start at 1.
+        seen = [each["counted"] for each in trainer.predict(input_fn)][::BATCH]
+        np.testing.assert_array_equal([each[::2] for each in seen[:3]], [[3, 2], [4, 3], [5, 4]])
+        assert {each[1] for each in seen} == {2.0}
+        trainer.evaluate(input_fn, steps=3, hooks=[Running()])
+        for name, value in values(trainer).items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
 class Exporter:
     """Keeps what it is called with."""
 

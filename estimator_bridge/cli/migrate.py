@@ -172,4 +172,5 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
             "migrate: --check-run and --verify run what is written; --diff and --check write "
             "nothing."
         )
-    return path
+    # `.` and `..` have no name that one for the new folder could be made of.
+    return path.resolve() if path.name in ("", "..") else path

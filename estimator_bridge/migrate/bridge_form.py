@@ -219,9 +219,9 @@ class _Replacer(cst.CSTTransformer):
         keeps = self._takes["keep-quirks"]
         if not any(map(is_spec, names)) or "quirks" in named or not keeps:
             return updated_node
-        line = self._program.line(original_node)
-        self.lines.append(Line(line, "added", "", quirks.ARGUMENT, quirks.KEPT, "keep-quirks"))
-        (argument,) = cst.ensure_type(cst.parse_expression(f"f({quirks.ARGUMENT})"), cst.Call).args
+        line, new = self._program.line(original_node), self._program.in_its_quotes(quirks.ARGUMENT)
+        self.lines.append(Line(line, "added", "", new, quirks.KEPT, "keep-quirks"))
+        (argument,) = cst.ensure_type(cst.parse_expression(f"f({new})"), cst.Call).args
         *before, last = updated_node.args or [argument]
         if not updated_node.args:
             return updated_node.with_changes(args=[argument])

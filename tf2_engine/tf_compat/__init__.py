@@ -47,6 +47,7 @@ from tf2_engine.tf_compat.graph_ops import name_scope_now as name_scope_now
 from tf2_engine.tf_compat.graph_ops import num_kernels as num_kernels
 from tf2_engine.tf_compat.graph_ops import ops_in_python as ops_in_python
 from tf2_engine.tf_compat.graph_ops import replace_input as replace_input
+from tf2_engine.tf_compat.graph_ops import restart_random_ops as restart_random_ops
 from tf2_engine.tf_compat.graph_ops import rewire as rewire
 from tf2_engine.tf_compat.graph_ops import run_after as run_after
 from tf2_engine.tf_compat.graph_ops import set_attributes as set_attributes

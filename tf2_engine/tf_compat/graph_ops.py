@@ -24,6 +24,11 @@ def eagerly() -> Iterator[None]:
         yield
 
 
+def restart_random_ops() -> None:
+    """Makes ops that run eagerly and have a seed begin with it again, as new ops of a graph do."""
+    _eager_context.context().clear_kernel_cache()
+
+
 def rewire(stand_in: Tensor, source: Tensor) -> None:
     """Makes `source` the input of the Identity op that made `stand_in`, before any session runs.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 
 import tensorflow as tf
@@ -151,23 +152,37 @@ class Checkpoints:
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"
 
     @contextlib.contextmanager
-    def renamed(self, saver: Saver | None) -> Iterator[None]:
-        """Gives variables, in the context, the values that a saver restores from other names."""
-        others = []
+    def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
+        """Gives variables the values that a session of an evaluation or of predictions begins with.
+
+        A saver may restore variables from other names, and local variables start anew. Afterwards
+        all have their own values again, as what such a session changes ends with it.
+
+        Args:
+            changes: whether the steps may change variables.
+        """
+        store, starts = self._store, []
         for name, variable in (saver.renamed if saver and self.at else {}).items():
             variable_name = variable.name.partition(":")[0]
-            if name != variable_name and variable_name in self._store.variables:
-                others.append((name, self._store.variables[variable_name]))
-        before = [variable.numpy() for _, variable in others]
-        if others:
+            if name != variable_name and variable_name in store.variables:
+                starts.append((store.variables[variable_name], names.key_of_variable(name)))
+        touched = [*store.local.values(), *(variable for variable, _ in starts)]
+        if changes:
+            touched = [self._step, *store.variables.values(), *store.local.values()]
+        before = [variable.numpy() for variable in touched]
+        store.start_local()
+        if starts:
             reader = tf.train.load_checkpoint(self.at)
-            for name, variable in others:
-                variable.assign(reader.get_tensor(names.key_of_variable(name)))
+            for variable, key in starts:
+                variable.assign(reader.get_tensor(key))
+        at = self.at
         try:
             yield
         finally:
-            for (_, variable), value in zip(others, before, strict=True):
-                variable.assign(value)
+            # A generator of predictions may end after more training, or with the process.
+            if self.at == at and not sys.is_finalizing():
+                for variable, value in zip(touched, before, strict=True):
+                    variable.assign(value)
 
     def _start_warm(self, settings: str | WarmStartSettings) -> None:
         """Initializes variables and tables whose legacy name matches from another model."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.types import Nest, Object, Tensor, Variable
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -61,6 +61,7 @@ class HookRunner:
         self._hooks_of_call = list(hooks)
         self._hooks: list[Object] = []
         self._fetched: list[dict[int, int]] = []
+        self._ops: list[Op] = []
         self._step = step
         self._context = v1.train.SessionRunContext(v1.train.SessionRunArgs(None), _Session(step))
         self._check(self._hooks_of_call)
@@ -74,7 +75,7 @@ class HookRunner:
         """Begins the hooks, while a step is traced; returns the tensors that each asks for."""
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *(of_model or ())]
-        self._fetched = []
+        self._fetched, self._ops = [], []
         outputs = []
         with v1.name_scope(None):
             step_read = tf.identity(self._step, name="global_step")
@@ -85,8 +86,25 @@ class HookRunner:
                 hook.begin()
                 tensors = tf.nest.flatten(_fetches(hook.before_run(self._context)))
             self._fetched.append({id(each): place for place, each in enumerate(tensors)})
-            outputs.append([_computed(each) for each in tensors])
+            outputs.append([self._computed(each) for each in tensors])
         return outputs
+
+    def with_ops(self, results: Nest) -> Nest:
+        """Returns tensors of which each waits for the ops that hooks ask for."""
+        if not self._ops:
+            return results
+        with tf.control_dependencies(self._ops):
+            return tf.nest.map_structure(tf.identity, results, expand_composites=True)
+
+    def _computed(self, fetch: Object) -> Tensor | None:
+        """Returns the output of a step that a hook asks for; None for an op, which it keeps."""
+        if isinstance(fetch, str):
+            fetch = v1.get_default_graph().as_graph_element(fetch)
+        if isinstance(fetch, tf.Operation):
+            self._ops.append(fetch)
+            return None
+        tensor: Tensor | None = None if fetch is None else tf.identity(fetch)
+        return tensor
 
     def start(self) -> None:
         """Tells the hooks that variables have their values."""
@@ -154,13 +172,3 @@ def _fetches(asked: Object) -> Nest:
     if asked.feed_dict:
         raise errors.InvalidInput("A hook feeds tensors, and a step of TensorFlow 2 has no feeds.")
     return asked.fetches
-
-
-def _computed(fetch: Object) -> Tensor | None:
-    """Returns the output of a step that a hook asks for."""
-    if isinstance(fetch, str):
-        fetch = v1.get_default_graph().as_graph_element(fetch)
-    if fetch is None or isinstance(fetch, tf.Operation):
-        return None
-    tensor: Tensor = tf.identity(fetch)
-    return tensor

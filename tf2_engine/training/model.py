@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
 from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec, RunConfig
 from tf2_engine.training.trainer_tables import Embedding
-from tf2_engine.types import Dataset, Nest, Object, Tensor
+from tf2_engine.types import Dataset, Nest, Object, Op, Tensor, Variable
 
 Batch = dict[str, Nest]
 
@@ -38,6 +38,7 @@ class Model:
         step: the global step.
         store: the variables.
         saver: of the latest result of the model_fn; None if it has none.
+        changes: by mode, whether a step to evaluate or to predict may change variables.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Model:
         self._tables = {key: features[at].table for key, at in engine_spec.structure.items()}
         self.store = ModelVariables()
         self.saver: Saver | None = None
+        self.changes: dict[str, bool] = {}
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
@@ -161,35 +163,53 @@ class Model:
             log.warning(text, dense)
         return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
-    def call(self, mode: str, batch: Batch) -> ModelSpec:
+    def call(self, mode: str, batch: Batch, outputs_of: Callable[[ModelSpec], Nest]) -> Nest:
         """Calls the model_fn with the batch of a replica; to train, also updates the tables.
+
+        To evaluate and to predict, only ops run that the outputs need, as in a session: a train_op
+        that the model_fn makes in every mode, for instance, does not train then.
+
+        Args:
+            outputs_of: returns the outputs of a step for the result of the model_fn.
 
         Raises:
             InvalidInput: in training, no loss trains variables, or several train one table.
         """
+        trains = mode == ModeKeys.TRAIN
         weights = {key: batch["weights"].get(key) for key in batch["ids"]}
         activations, update = self.engine.differentiable_lookup(
-            batch["ids"], weights, training=mode == ModeKeys.TRAIN, name=mode
+            batch["ids"], weights, training=trains, name=mode
         )
         features = {**batch["rest"], **tpu_columns.as_features(activations, batch["lengths"])}
-        arguments = self.arguments(mode, features=features, labels=batch.get("labels"))
+        data = {"features": features, "labels": batch.get("labels")}
         self._traced_step = tf.identity(self.step)
-        of_tables = self._dummies if mode == ModeKeys.TRAIN else {}
-        with (
-            differentiation.recorded(of_tables) as differentiated,
-            _seeded(self.config.tf_random_seed),
-        ):
-            spec = self.store.call(
-                lambda: self._call_model(arguments), self.step, list(of_tables.values())
-            )
-        if mode == ModeKeys.TRAIN:
-            gradients = differentiated.gradients(activations, self._tables)
-            if self.embedding.gradient_multiplier is not None:
-                factor = self.embedding.gradient_multiplier()
-                gradients = {key: each * factor for key, each in gradients.items()}
-            update(gradients)
+        if trains:
+            spec = self._train(data, activations, update)
+            outputs = outputs_of(spec)
+        else:
+            outputs, changes = _fetched(lambda inputs: outputs_of(self._result(mode, inputs)), data)
+            self.changes[mode] = changes
         self._traced_step = None
+        return outputs
+
+    def _train(
+        self, data: Nest, activations: Mapping[str, Tensor], update: Callable[[Nest], Op]
+    ) -> ModelSpec:
+        """Calls the model_fn to train; updates the tables by the gradients of its losses."""
+        with differentiation.recorded(self._dummies) as differentiated:
+            spec = self._result(ModeKeys.TRAIN, data, list(self._dummies.values()))
+        gradients = differentiated.gradients(activations, self._tables)
+        if self.embedding.gradient_multiplier is not None:
+            factor = self.embedding.gradient_multiplier()
+            gradients = {key: each * factor for key, each in gradients.items()}
+        update(gradients)
         return spec
+
+    def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
+        """Returns the result of the model_fn, which creates or reuses its variables."""
+        arguments = self.arguments(mode, **data)
+        with _seeded(self.config.tf_random_seed):
+            return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
 
     def _call_model(self, arguments: dict[str, Object]) -> ModelSpec:
         spec: ModelSpec = call(self.model_fn, arguments)
@@ -200,6 +220,40 @@ class Model:
     def _read_step(self) -> Tensor:
         """Returns the step, as it is when a traced step begins: a model_fn may count it."""
         return self.step if self._traced_step is None else self._traced_step
+
+
+def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool]:
+    """Returns the outputs of a function of tensors; no op runs that they do not need.
+
+    In a tf.function every op that has an effect runs, whether its result is used or not.
+
+    Returns:
+        The outputs, and whether variables may change where they are computed.
+    """
+
+    def compute() -> Nest:
+        # A model_fn may take gradients of its features, and does not get them of captured tensors.
+        copies = tf.nest.map_structure(
+            lambda each: None if each is None else tf.identity(each), inputs
+        )
+        return function(copies)
+
+    traced = tf.compat.v1.wrap_function(compute, [])
+    pruned = traced.prune([], traced.outputs)
+    changes = any(
+        op.op_def.is_stateful and op.type not in _READING for op in pruned.graph.get_operations()
+    )
+    results = iter(pruned())
+    outputs = tf.nest.map_structure(
+        lambda each: None if each is None else next(results),
+        traced.structured_outputs,
+        expand_composites=True,
+    )
+    return outputs, changes
+
+
+_READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
+"""Ops that have a state, and do not change it."""
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat, tpu_columns
 from tf2_engine.training import dummies
-from tf2_engine.types import Object, Tensor, Variable
+from tf2_engine.types import Array, Object, Tensor, Variable
 
 v1 = tf.compat.v1
 
@@ -66,10 +66,21 @@ def _scope_class() -> type[tf.Module]:
             """Calls a function in the scope."""
             # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
             v1.keras.backend.reset_uids()
-            with v1.variable_scope(v1.get_variable_scope()), tpu_columns.reading_activations():
+            scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
+            with scope, tpu_columns.reading_activations():
                 return function()
 
     return TF1Scope
+
+
+def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
+    """Tells creators of the collections of a variable, which the scope keeps to itself."""
+
+    def create(make: Callable[..., Variable], **others: Object) -> Variable:
+        return make(**{**others, "collections": settings.get("collections")})
+
+    with tf.variable_creator_scope(create):
+        return getter(*args, **settings)
 
 
 class ModelVariables:
@@ -78,12 +89,15 @@ class ModelVariables:
     Attributes:
         variables: by legacy name.
         of_dummies: what optimizers keep for the dummies of tables, by name; in no checkpoint.
+        local: those of the collection of local variables, such as metrics have; in no checkpoint.
         averaged: the name of the variable of each average that is among them.
     """
 
     def __init__(self) -> None:
         self.variables: dict[str, Variable] = {}
         self.of_dummies: dict[str, Variable] = {}
+        self.local: dict[str, Variable] = {}
+        self._local_starts: dict[str, Array] = {}
         self.averaged: dict[str, str] = {}
         self._counts: collections.Counter[str] = collections.Counter()
         self._scope = _scope_class()("tf1_scope")
@@ -110,9 +124,11 @@ class ModelVariables:
         of_all[:] = [*self.variables.values(), step]
 
         def added(variable: Variable) -> None:
-            of_all.insert(-1, variable)
-            if variable.trainable:
-                of_training.append(variable)
+            # A graph that adds what is created in it has done so.
+            if all(each is not variable for each in of_all):
+                of_all.insert(-1, variable)
+                if variable.trainable:
+                    of_training.append(variable)
 
         _here.models.append(self)
         try:
@@ -139,6 +155,11 @@ class ModelVariables:
             if known is self.variables:
                 self.averaged[name] = variable.name.partition(":")[0]
         return known[name]
+
+    def start_local(self) -> None:
+        """Gives local variables their initial values, as each session of a legacy program does."""
+        for name, variable in self.local.items():
+            variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
         """Returns the dict that a variable of a name belongs to."""
@@ -171,11 +192,15 @@ class ModelVariables:
 
         def create_once(create: Callable[..., Variable], **settings: Object) -> Variable:
             name = self._numbered(settings["name"], outside)
-            known = self._holding(name)
+            is_local = v1.GraphKeys.LOCAL_VARIABLES in (settings.get("collections") or ())
+            known = self.local if is_local else self._holding(name)
             if name not in known:
+                # Initial values of one seed are alike, as those of the ops of a graph.
+                tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
-                added(known[name])
+                if not is_local:
+                    added(known[name])
             return known[name]
 
         with tf.variable_creator_scope(create_once):

@@ -218,6 +218,7 @@ class Trainer:
         steps = TrainerSteps(self._arrivals, self._checkpoints)
         with interruptions.held_back(steps):
             batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, hooks)
+            self._model.store.start_local()
             self._checkpoints.keep(self._model.saver)
             loop = Loop(self, steps, self._checkpoints, self._hooks, callbacks, listeners)
             loop.run(self._specs[ModeKeys.TRAIN], run_step, batches, max_steps)
@@ -351,7 +352,10 @@ class Trainer:
         runner.start()
         num_batches = 0
         start = self._checkpoints.at or "the variables as they are"
-        with self._checkpoints.renamed(self._model.saver), TrainerReading(mode, start) as reading:
+        session = self._checkpoints.as_in_session(
+            self._model.saver, changes=self._model.changes[mode]
+        )
+        with session, TrainerReading(mode, start) as reading:
             while (steps is None or num_batches < steps) and not runner.stopped:
                 asked = runner.before()
                 try:
@@ -396,7 +400,10 @@ class Trainer:
 
     def _step_on_replica(self, mode: str, batch: Batch) -> dict[str, Nest]:
         """Runs a step on the batch of a replica; returns its results and those of hooks."""
-        spec = self._model.call(mode, batch)
+        return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
+
+    def _outputs(self, mode: str, batch: Batch, spec: ModelSpec) -> dict[str, Nest]:
+        """Returns the outputs of a step, those that hooks ask for among them."""
         self._specs[mode] = spec
         outputs = {"hooks": self._hooks.trace(_hooks_of(spec))}
         if mode == ModeKeys.PREDICT:
@@ -404,10 +411,10 @@ class Trainer:
             named = predictions if isinstance(predictions, dict) else {"output": predictions}
             if short_batches.PRESENT in batch:
                 named = {**named, short_batches.PRESENT: batch[short_batches.PRESENT]}
-            return {**outputs, "result": named}
+            return {**outputs, "result": self._hooks.with_ops(named)}
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])
-            return {**outputs, "result": (spec.loss, values)}
+            return {**outputs, "result": self._hooks.with_ops((spec.loss, values))}
         _, host_arguments = spec.host_call or (None, [])
         # A TPU computes no strings; there the legacy program writes no summaries either.
         merged = None if self._model.on_tpu else v1.summary.merge_all()

@@ -26,8 +26,8 @@ class ModelSpec(NamedTuple):
     Attributes:
         predictions: a tensor or a dict of tensors [batch, ...]; needed to predict.
         loss: scalar; needed to train and to evaluate.
-        train_op: has run when a step ends, whether it is given or not: in TensorFlow 2 the ops of
-            a function run in the order of the program.
+        train_op: has run when a step of training ends, whether it is given or not: in TensorFlow 2
+            the ops of a function run in the order of the program. It never runs otherwise.
         eval_metrics: a function that returns metrics of `tf.compat.v1.metrics` by name, and its
             arguments, [batch, ...] each, as a list or a dict.
         export_outputs: by signature, as `tf.compat.v1.estimator.export` has them.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import metadata
+from libcst import matchers, metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
@@ -128,6 +128,11 @@ class ParsedProgram:
     def parent(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
         """Returns the node that a node is a direct part of; None for the module."""
         return self._parents.get(node)
+
+    def in_its_quotes(self, code: str) -> str:
+        """Returns code that has `'` around its strings with `"`, if more strings here have that."""
+        quotes = [each.quote for each in matchers.findall(self.module, matchers.SimpleString())]
+        return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:
         """Returns the innermost node of some kinds that contains a node, or is it; or None."""

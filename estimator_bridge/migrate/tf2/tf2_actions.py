@@ -110,8 +110,9 @@ class Tf2Actions:
         """Has a spec keep the numbers of stock."""
         named = set(map(keyword_of, call.args))
         if call.args and "quirks" not in named and self._tf2_edits.takes_other("keep-quirks"):
-            self._edits.insert(self._edits.span(call.args[-1])[1], f", {quirks.ARGUMENT}")
-            self._tf2_edits.say(call, "added", "", quirks.ARGUMENT, "keep-quirks", quirks.KEPT)
+            new = self._program.in_its_quotes(quirks.ARGUMENT)
+            self._edits.insert(self._edits.span(call.args[-1])[1], f", {new}")
+            self._tf2_edits.say(call, "added", "", new, "keep-quirks", quirks.KEPT)
 
     # Names.
 
@@ -246,8 +247,24 @@ class Tf2Actions:
 
 
 def _rebinds(statement: cst.CSTNode, call: cst.Call, wrapped: cst.CSTNode) -> bool:
-    """Returns whether a statement assigns a call with a name to that name."""
+    """Returns whether a statement only assigns names to themselves, wrapped in calls as one is."""
     assign = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    if not isinstance(assign, cst.Assign) or assign.value is not call:
+    if not isinstance(assign, cst.Assign) or not isinstance(wrapped, cst.Name):
         return False
-    return isinstance(wrapped, cst.Name) and code_of(assign.targets[0].target) == wrapped.value
+    if len(assign.targets) != 1 or len(statement.body) != 1:
+        return False
+    targets, values = (_parts(each) for each in (assign.targets[0].target, assign.value))
+    function = code_of(call.func)
+    unwrapped = [
+        each.args[0].value
+        if isinstance(each, cst.Call) and each.args and code_of(each.func) == function
+        else each
+        for each in values
+    ]
+    return call in values and [*map(code_of, targets)] == [*map(code_of, unwrapped)]
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """Returns the parts of a tuple, or the only one of another expression."""
+    is_tuple = isinstance(node, cst.Tuple)
+    return [each.value for each in node.elements] if is_tuple else [node]

@@ -17,7 +17,7 @@ from estimator_bridge.migrate.syntax.edits import Edits
 from estimator_bridge.migrate.syntax.import_statements import ImportStatement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
-from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules
+from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules, unread_flags
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
 from estimator_bridge.migrate.tf2.tf2_rules import Action, NameRule
@@ -74,6 +74,9 @@ def migrate(
             f"{name}: the new program would not be valid Python: {error}. Put each import and each "
             "statement on a line of its own, imports at the top."
         ) from error
+    if modules is ALONE:  # Another module may read what one defines.
+        new, of_flags = unread_flags.remarked(source, new)
+        lines = sorted([*lines, *of_flags], key=lambda line: line.line)
     return Rewritten(new, tuple(lines), trains)
 
 
@@ -139,7 +142,7 @@ class _RuleVisitor(cst.CSTVisitor):
         if matchers.matches(node, _OP_NAME) and self._tf2_edits.takes_other("variable-op-name"):
             # Variables of TensorFlow 2 have no op.
             edits = self._tf2_edits.edits
-            new = ".name.split(':')[0]"
+            new = self._program.in_its_quotes(".name.split(':')[0]")
             edits.replace(edits.span(node.value.value)[1], edits.span(node)[1], new)
             self._tf2_edits.say(node, "name", code_of(node), new, "variable-op-name")
         rule = _rule_of_method(node)
@@ -204,7 +207,7 @@ class _RuleVisitor(cst.CSTVisitor):
         """Removes the assignment of a module of stock: its names are replaced where it is used."""
         reason = f"{code_of(node)} is left out: its names are imported where they are used"
         statement = self._program.statement_of(node)
-        self._tf2_edits.removal.remove_harmless(statement, reason, "other-stock")
+        self._tf2_edits.removal.remove_harmless(statement, reason, "import-stock")
 
     def _check_module(self, node: cst.CSTNode, full: str) -> None:
         """Refuses a module with names that have rules, if it is passed around."""

@@ -393,7 +393,8 @@ def id_of(full: str, rule: NameRule) -> str:
 def leaves_no_comment(rule_id: str) -> bool:
     """Returns whether code that a rule leaves out is in the report alone, and not in a comment."""
     rule = listed().get(rule_id)
-    return rule is not None and rule.action in (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
+    dropped = (Action.DROP, Action.DROP_ARGUMENT, Action.UNWRAP)
+    return rule_id == "import-stock" or (rule is not None and rule.action in dropped)
 
 
 def argument_rule(name: str) -> str:

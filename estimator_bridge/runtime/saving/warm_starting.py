@@ -76,7 +76,7 @@ def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
         chosen = [variable for pattern in chosen for variable in _matching(pattern, known)]
     kept = {v.ref(): v for v in chosen if not v.op.name.startswith(_DUMMY)}
     vocabularies = {
-        name: _with_known_shape(info, [v for v in known if _PART.sub("", v.op.name) == name])
+        name: _with_known_shape(info, [v for v in known if tf_compat.checkpoint_key(v) == name])
         for name, info in vocabularies.items()
     }
     tf.train.warm_start(path, list(kept.values()), vocabularies, renamed)

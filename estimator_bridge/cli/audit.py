@@ -9,7 +9,6 @@ Several of them may be given at once.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -47,8 +46,6 @@ def execute(options: argparse.Namespace) -> None:
     """Prints the findings."""
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: give a script, --spec or --model_dir.")
-    if options.script and not os.path.isfile(options.script):
-        raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
     if options.sample and not (options.run and options.target):
@@ -81,6 +78,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
             of_run = audit.audit_run(
                 *(options.script, options.arguments, options.hosts, target, options.tf1),
                 tell=output.tell,
+                is_module=options.is_module,
             )
         yield of_run
     spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None

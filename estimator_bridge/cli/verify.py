@@ -13,7 +13,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from estimator_bridge import errors
 from estimator_bridge.cli import output, program_arguments, verify_watch
+from estimator_bridge.run.script import program_of
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "--against": (
         "PROGRAM",
-        "side B runs this program, with the same arguments: such as the output of `migrate`",
+        "side B runs this program, with -m a module too, with the same arguments: such as the "
+        "output of `migrate`",
     ),
     "--against-checkpoint": (
         "CHECKPOINT",
@@ -89,7 +92,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
-    from estimator_bridge import errors
     from estimator_bridge.verify.findings import Status
 
     refusals = _refusals(options), verify_watch.refusals(options), _unwritable(options)
@@ -109,9 +111,11 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _refusals(options: argparse.Namespace) -> Iterator[str]:
-    for program in (options.script, options.against):
-        if program is not None and not os.path.isfile(program):
-            yield f"there is no program {program!r}."
+    for program in filter(None, (options.script, options.against)):
+        try:
+            program_of(program, options.is_module)
+        except errors.InvalidInput as error:
+            yield str(error)
     if options.against and options.against_checkpoint:
         yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
     for option in ("--against", "--against-checkpoint"):
@@ -148,9 +152,10 @@ def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verify.record.recording import A, B
 
     script_b = options.against or options.script
+    how_to_run = options.tf1, options.is_module
     programs = {
-        A: SideProgram(options.a, options.script, options.python_a, options.tf1),
-        B: SideProgram(options.b, script_b, options.python_b, options.tf1),
+        A: SideProgram(options.a, options.script, options.python_a, *how_to_run),
+        B: SideProgram(options.b, script_b, options.python_b, *how_to_run),
     }
     progress = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     record = ProcessRecorder(programs, options.arguments, options.steps, options.every, progress)
@@ -163,7 +168,9 @@ def _compare(options: argparse.Namespace) -> int:
         checkpoint=options.against_checkpoint,
         pythons={role: program.python for role, program in programs.items()},
     )
-    about = provenance(options.script, script_b)
+    about = provenance(
+        *(program_of(each, options.is_module).file for each in (options.script, script_b))
+    )
     with _Place(options.keep) as place:
         result = procedure.side_by_side(record, place.directory, how, progress)
         result.about = about

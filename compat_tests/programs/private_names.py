@@ -254,8 +254,7 @@ def filters(folder):
 def others():
     """Yields what the smaller names did."""
     for kind in (prediction_keys.PredictionKeys, metric_keys.MetricKeys):
-        names = json.loads(sys.argv[3])[kind.__name__] if len(sys.argv) > 3 else dir(kind)
-        yield kind.__name__, {n: getattr(kind, n) for n in names if n.isupper()}
+        yield kind.__name__, {n: getattr(kind, n) for n in dir(kind) if n.isupper()}
     for name in ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"):
         made = optimizers.get_optimizer_instance(name, learning_rate=0.5)
         made_v2 = optimizers.get_optimizer_instance_v2(name)

@@ -48,7 +48,7 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
-_COORDINATOR = "tensorflow.python.distribute.estimator_training"
+COORDINATOR = "tensorflow.python.distribute.estimator_training"
 _EXPORT = "export.export export.export_lib"
 _HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
@@ -185,7 +185,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook fn_args"),
     ("legacy.private_names", None, "util", "tf_keras tf_keras_v1 tf_keras_v2"),
     ("legacy.private_names", None, "estimator_export", "estimator_export"),
-    ("legacy.private_names", None, _COORDINATOR, "should_run_distribute_coordinator"),
+    ("legacy.private_names", None, COORDINATOR, "should_run_distribute_coordinator"),
     ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
     ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
     ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
@@ -297,7 +297,7 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 """Modules, the name in them of what looks for a TPU, and what makes a stand-in of it."""
 
-KEPT = (_COORDINATOR, _TPU_EMBEDDING)
+KEPT = (COORDINATOR, _TPU_EMBEDDING)
 """Modules of TensorFlow whose other names stay: only those that the bridge has are replaced."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"

@@ -33,7 +33,9 @@ _FILES = {
     "package/jobs/__init__.py": "",
     "package/jobs/other.py": "NAME = __name__\n",
     "package/jobs/train.py": _SHOW + _RELATIVE,
-    "spaces/train.py": _SHOW,  # a namespace package has no __init__.py
+    # Namespace packages have no __init__.py: alone, and in a package.
+    "spaces/train.py": _SHOW,
+    "package/spaces/train.py": _SHOW,
     "ends.py": "import sys\nsys.exit(int(sys.argv[1]))\n",
     "ends_with_text.py": "import sys\nsys.exit('why it ends')\n",
     "fails.py": "raise ValueError('the cause')\n",
@@ -80,6 +82,7 @@ def _python(home: pathlib.Path, *words: str) -> Any:
         ("-m", "package.__main__"),
         ("-m", "package.jobs.train", "-m", "--s=1", "--tf1"),
         ("-m", "spaces.train"),
+        ("-m", "package.spaces.train"),
     ],
     ids=" ".join,
 )

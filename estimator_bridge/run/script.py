@@ -8,7 +8,7 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -62,7 +62,14 @@ def program_of(name: str, is_module: bool = False) -> Program:
     raise errors.InvalidInput(f"there is no program {name!r}.")
 
 
-def spec_of_module(name: str) -> ModuleSpec | None:
+class Found(NamedTuple):
+    """Where Python finds a module; `folders` are those of a package, empty for another module."""
+
+    file: str | None
+    folders: Sequence[str] = ()
+
+
+def find_module(name: str) -> Found | None:
     """Returns where Python finds a module, from the current folder on; None if nowhere.
 
     It does not import the packages that the module is in: these may need the bridge.
@@ -72,31 +79,31 @@ def spec_of_module(name: str) -> ModuleSpec | None:
         spec = PathFinder.find_spec(top, [os.getcwd(), *sys.path]) or find_spec(top)
     except ValueError:  # a name that is no module's, such as "" or "__main__"
         return None
-    path = top
     for each in below:
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        path = f"{path}.{each}"
-        spec = PathFinder.find_spec(path, spec.submodule_search_locations)
-    return spec
+        # By its last name alone: for a whole name Python asks the package, which it has imported.
+        folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
+        spec = PathFinder.find_spec(each, folders) if folders and each else None
+    if spec is None:
+        return None
+    return Found(spec.origin, [*(spec.submodule_search_locations or ())])
 
 
 def _module(name: str) -> Program:
-    spec, package = spec_of_module(name), name.rpartition(".")[0]
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec, package = spec_of_module(f"{name}.__main__"), name
-        if spec is None:
+    found, package = find_module(name), name.rpartition(".")[0]
+    if found is not None and found.folders:
+        found, package = find_module(f"{name}.__main__"), name
+        if found is None:
             raise errors.InvalidInput(
                 f"-m: the package {name!r} has no {_MAIN} to run. Name the module of it that is "
                 f"the program, such as {name}.train."
             )
-    if spec is None or spec.origin is None:
+    if found is None or found.file is None:
         way_out = f"Leave out {name[-3:]}: -m" if name.endswith(".py") else "It"
         raise errors.InvalidInput(
             f"-m: there is no module {name!r}. {way_out} takes the name by which the program is "
             f"imported from {os.getcwd()} or PYTHONPATH."
         )
-    return Program(name, spec.origin, os.getcwd(), is_module=True, package=package)
+    return Program(name, found.file, os.getcwd(), is_module=True, package=package)
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ _LACKING: Mapping[str, str] = {
         export_estimator_savedmodel generate_broadcast_enqueue_ops_fn
         generate_per_core_enqueue_ops_fn_for_host generate_per_host_enqueue_ops_fn_for_host
         generate_per_host_v2_enqueue_ops_fn_for_host inference_on_tpu""",
-    "tpu.util": "MultiHostDatasetInitializerHook",
+    "tpu.util": "IterationsPerLoopCounter MultiHostDatasetInitializerHook",
     "training": """_NewCheckpointListenerForEvaluate _StopAtSecsHook _is_google_env
         _validate_exporters _validate_hooks _validate_input_fn _validate_saving_listeners""",
     "util": "DistributedIteratorInitializerHook _DatasetInitializerHook",

@@ -265,8 +265,18 @@ INPUT_HOOK = "CheckpointInputPipelineHook"
 INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
 """The modules that have `INPUT_HOOK`; newer versions of TensorFlow lack it."""
 
+_STACKING = ("parallel_stack", "stack", "unstack")
 _CONVERSION = "register_tensor_conversion_function"
-MOVED = (("tensorflow.python.framework.ops", _CONVERSION, f"tensorflow:{_CONVERSION}"),)
+MOVED = (
+    ("tensorflow.python.framework.ops", _CONVERSION, f"tensorflow:{_CONVERSION}"),
+    *(("tensorflow.python.ops.array_ops", each, f"tensorflow:{each}") for each in _STACKING),
+    ("tensorflow.python.util.nest", "is_sequence", "tensorflow:nest.is_nested"),
+    (
+        "tensorflow.python.util.tf_export",
+        "estimator_export",
+        "estimator_bridge.legacy.private_names:estimator_export",
+    ),
+)
 """Names that TensorFlow has elsewhere today: the private module of before, and the new place."""
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)

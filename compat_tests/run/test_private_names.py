@@ -115,6 +115,11 @@ def test_names_that_tensorflow_has_moved_are_where_they_were(installed: None) ->
 
     ops.register_tensor_conversion_function(Three, lambda *_, **__: tf.constant(3.0))
     assert float(tf.convert_to_tensor(Three())) == 3.0
+    tracking = importlib.import_module("tensorflow.python.training.tracking")
+    assert isinstance(tracking.graph_view.ObjectGraphView, type)
+    nest = importlib.import_module("tensorflow.python.util.nest")
+    assert nest.is_sequence([1])
+    assert not nest.is_sequence(1)
     util = importlib.import_module(f"{LIBRARY}.util")
     assert util.tf_keras_v1.layers.Dense is tf.compat.v1.keras.layers.Dense
     coordinator = importlib.import_module(stock_names.COORDINATOR)

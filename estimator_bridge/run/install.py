@@ -169,6 +169,12 @@ def _install_moved_names() -> None:
         if not hasattr(module, name):
             _change(module, name, load(home))
             _installed.append(Installed(f"{path}.{name}", home, replaced=False))
+    for path, names in stock_names.MOVED_MODULES.items():
+        if _importable(path) is None:
+            parent, _, name = path.rpartition(".")
+            moved = AliasModule(path, names, is_package=True)
+            _change(sys.modules, path, moved)
+            _change(importlib.import_module(parent), name, moved)
 
 
 def _install_stand_ins() -> None:

@@ -279,6 +279,13 @@ MOVED = (
 )
 """Names that TensorFlow has elsewhere today: the private module of before, and the new place."""
 
+MOVED_MODULES: Mapping[str, Names] = {
+    "tensorflow.python.training.tracking": {
+        "graph_view": "tensorflow.python.checkpoint.graph_view",
+    },
+}
+"""The same for modules as a whole."""
+
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
 

@@ -1,4 +1,4 @@
-"""Libraries that are built on tf.estimator train under `run`, on a TensorFlow without estimators."""
+"""Libraries that are built on tf.estimator train under `run` where TensorFlow has no estimators."""
 
 from __future__ import annotations
 

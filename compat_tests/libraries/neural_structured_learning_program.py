@@ -30,5 +30,6 @@ estimator.train(input_fn, steps=60)
 after = estimator.evaluate(input_fn, steps=1)
 better = after["accuracy"] == 1.0 and after["loss"] < before["loss"]
 json.dump(
-    {"before": float(before["loss"]), "after": float(after["loss"]), "better": better}, sys.stdout
+    {"before": float(before["loss"]), "after": float(after["loss"]), "better": bool(better)},
+    sys.stdout,
 )

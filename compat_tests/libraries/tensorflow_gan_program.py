@@ -51,4 +51,4 @@ estimator.train(input_fn, steps=30)
 after = mean()
 metrics = sorted(estimator.evaluate(input_fn, steps=1))
 better = abs(after - 3) < abs(before - 3) and "generator_loss" in metrics
-json.dump({"before": before, "after": after, "better": better}, sys.stdout)
+json.dump({"before": before, "after": after, "better": bool(better)}, sys.stdout)

@@ -21,14 +21,16 @@ SPEC = hub.create_module_spec(module_fn)
 
 def input_fn():
     """Returns two points of y = 3 x."""
-    return v1.data.Dataset.from_tensors(([[1.0], [2.0]], [[3.0], [6.0]])).repeat()
+    return v1.data.Dataset.from_tensors(({"x": [[1.0], [2.0]]}, [[3.0], [6.0]])).repeat()
 
 
 def model_fn(features, labels, mode):
     """A module whose variables are trained."""
     module = hub.Module(SPEC, trainable=True, name="line")
     hub.register_module_for_export(module, "line")
-    predictions = module(features)
+    predictions = module(features["x"])
+    if mode == v1.estimator.ModeKeys.PREDICT:
+        return v1.estimator.EstimatorSpec(mode, predictions)
     loss = v1.losses.mean_squared_error(labels, predictions)
     step = v1.train.get_global_step()
     train_op = v1.train.GradientDescentOptimizer(0.05).minimize(loss, step)
@@ -38,7 +40,7 @@ def model_fn(features, labels, mode):
 def serving_fn():
     """Takes x."""
     x = v1.placeholder(tf.float32, [None, 1])
-    return v1.estimator.export.ServingInputReceiver(x, x)
+    return v1.estimator.export.ServingInputReceiver({"x": x}, {"x": x})
 
 
 estimator = v1.estimator.Estimator(model_fn, sys.argv[1])
@@ -52,5 +54,6 @@ with tf.Graph().as_default(), v1.Session() as session:
     exported = float(session.run(y)[0][0])
 better = after["loss"] < before["loss"] and abs(exported - 3) < 0.5
 json.dump(
-    {"before": float(before["loss"]), "after": float(after["loss"]), "better": better}, sys.stdout
+    {"before": float(before["loss"]), "after": float(after["loss"]), "better": bool(better)},
+    sys.stdout,
 )

@@ -42,5 +42,6 @@ after = estimator.train(input_fn, steps=40).evaluate(input_fn, steps=1)
 scores = next(estimator.predict(input_fn)).tolist()
 better = after["ndcg"] > before["ndcg"] and scores.index(max(scores)) == 1
 json.dump(
-    {"before": float(before["loss"]), "after": float(after["loss"]), "better": better}, sys.stdout
+    {"before": float(before["loss"]), "after": float(after["loss"]), "better": bool(better)},
+    sys.stdout,
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import output
-from estimator_bridge.run.script import Program, program_of
+from estimator_bridge.run.script import StartedProgram, program_of
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -176,7 +176,9 @@ def _tried(
     return _verified(new_program, program, form, arguments) if options.verify else 0
 
 
-def _verified(new: Program, old: Program, form: Form, arguments: Sequence[str]) -> int:
+def _verified(
+    new: StartedProgram, old: StartedProgram, form: Form, arguments: Sequence[str]
+) -> int:
     """Compares the programs with `verify`; returns its status, and says if the new one goes."""
     from estimator_bridge.cli import verify
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from estimator_bridge import errors
 from estimator_bridge.cli import program_arguments
 from estimator_bridge.cli.output import tell
-from estimator_bridge.run.script import Program, program_of, run_program
+from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
 """Those of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
@@ -120,7 +120,9 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _run(program: Program, arguments: Sequence[str], view: AbstractContextManager[bool]) -> int:
+def _run(
+    program: StartedProgram, arguments: Sequence[str], view: AbstractContextManager[bool]
+) -> int:
     """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr.
 
     Args:

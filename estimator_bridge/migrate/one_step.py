@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 from estimator_bridge import errors
-from estimator_bridge.run.script import Program, program_of, run_program
+from estimator_bridge.run.script import StartedProgram, program_of, run_program
 from tf2_engine import declared
 from tf2_engine.types import Object
 
@@ -29,7 +29,7 @@ _LINES = 20
 _NO_TRAINING = 3  # the exit status of a program that did not train
 
 
-def check(program: Program, arguments: Sequence[str]) -> None:
+def check(program: StartedProgram, arguments: Sequence[str]) -> None:
     """Runs a program in a process of its own.
 
     Raises:

@@ -17,7 +17,7 @@ from estimator_bridge import errors
 _MAIN = "__main__.py"
 
 
-class Program(NamedTuple):
+class StartedProgram(NamedTuple):
     """A program as Python would start it.
 
     Attributes:
@@ -34,7 +34,7 @@ class Program(NamedTuple):
     is_module: bool = False
     package: str = ""
 
-    def beside(self, file: str) -> Program:
+    def beside(self, file: str) -> StartedProgram:
         """Returns the program of another file in the same folder, which is started alike."""
         if not self.is_module:
             return program_of(file)
@@ -42,7 +42,7 @@ class Program(NamedTuple):
         return self._replace(name=name, file=file)
 
 
-def program_of(name: str, is_module: bool = False) -> Program:
+def program_of(name: str, is_module: bool = False) -> StartedProgram:
     """Returns the program of a name; imports nothing.
 
     Raises InvalidInput if there is none, or if it is a package or a folder that cannot be run.
@@ -50,10 +50,10 @@ def program_of(name: str, is_module: bool = False) -> Program:
     if is_module:
         return _module(name)
     if os.path.isfile(name):
-        return Program(name, name, os.path.dirname(os.path.realpath(name)))
+        return StartedProgram(name, name, os.path.dirname(os.path.realpath(name)))
     main = os.path.join(name, _MAIN)
     if os.path.isfile(main):
-        return Program(name, main, os.path.abspath(name))
+        return StartedProgram(name, main, os.path.abspath(name))
     if os.path.isdir(name):
         raise errors.InvalidInput(
             f"the folder {name!r} has no {_MAIN} to run. Name a program in it, or run a module of "
@@ -63,7 +63,7 @@ def program_of(name: str, is_module: bool = False) -> Program:
 
 
 class Found(NamedTuple):
-    """Where Python finds a module; `folders` are those of a package, empty for another module."""
+    """The place of a module; `folders` are those of a package, empty for another module."""
 
     file: str | None
     folders: Sequence[str] = ()
@@ -88,7 +88,7 @@ def find_module(name: str) -> Found | None:
     return Found(spec.origin, [*(spec.submodule_search_locations or ())])
 
 
-def _module(name: str) -> Program:
+def _module(name: str) -> StartedProgram:
     found, package = find_module(name), name.rpartition(".")[0]
     if found is not None and found.folders:
         found, package = find_module(f"{name}.__main__"), name
@@ -103,10 +103,10 @@ def _module(name: str) -> Program:
             f"-m: there is no module {name!r}. {way_out} takes the name by which the program is "
             f"imported from {os.getcwd()} or PYTHONPATH."
         )
-    return Program(name, found.file, os.getcwd(), is_module=True, package=package)
+    return StartedProgram(name, found.file, os.getcwd(), is_module=True, package=package)
 
 
-def run_program(program: Program, arguments: Sequence[str]) -> None:
+def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
     """Runs a program in this process, as `python program arguments` or `python -m` would."""
     # As Python has it: this folder first, to import what lies there.
     sys.path.insert(0, program.folder)

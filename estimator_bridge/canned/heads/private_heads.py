@@ -81,7 +81,7 @@ class _Head:
 
 
 class _PrivateHead(GraphHead):
-    """What stock's private heads have beside those of canned models, which have no names."""
+    """The shared base of the private heads, which have names, unlike those of canned models."""
 
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest

@@ -49,7 +49,7 @@ def train_and_evaluate(
 
 
 class _EvalStatus:
-    """What became of an evaluation."""
+    """The outcomes of an evaluation."""
 
     EVALUATED = "evaluated"
     MISSING_CHECKPOINT = "missing checkpoint"
@@ -57,7 +57,7 @@ class _EvalStatus:
 
 
 class _EvalResult(NamedTuple):
-    """What an evaluator did when it looked for a checkpoint."""
+    """The result of an evaluator that looked for a checkpoint."""
 
     status: str
     metrics: _Metrics | None = None
@@ -77,7 +77,7 @@ class _ContinuousEvalListener:
 
 
 class _TrainingExecutor:
-    """What `train_and_evaluate` runs; libraries build their own with hooks and a listener.
+    """The run of `train_and_evaluate`; libraries build their own with hooks and a listener.
 
     Args:
         train_hooks: of the training, beside those of `train_spec`.

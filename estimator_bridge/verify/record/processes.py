@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
-from estimator_bridge.run.script import Program, run_program
+from estimator_bridge.run.script import StartedProgram, run_program
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
@@ -258,7 +258,7 @@ def _described(error: Exception) -> str:
     return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 
-def _run_program(recorder: Recorder, program: Program, arguments: list[str]) -> None:
+def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
     """Runs a program; it may fail once its training is recorded, which the recording says."""
     try:
         run_program(program, arguments)

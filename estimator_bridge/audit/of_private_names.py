@@ -73,7 +73,7 @@ def _paths(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
 
 
 def _outcome(path: str) -> str | None:
-    """Says what the use of a full path leads to; None if the bridge has it, or it is not stock's."""
+    """Says what becomes of a full path; None if the bridge has it, or if it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

@@ -229,6 +229,19 @@ verify-power: $(TF_ENVS)  ## seeded faults that verify finds, honest sides that 
 	    --other $(abspath $(ENVS))/tf221/bin/python $(ARGS)
 	$(ENVS)/tf221/bin/python -m compat_tests.verify.power $(ARGS)
 
+# --- Libraries that need estimators -------------------------------------------------------
+# Most of them ask for a TensorFlow that still had estimators: they are installed without that.
+
+$(ENVS)/libraries/.ready: constraints/tf221.txt constraints/libraries.txt setup.cfg setup.py compat_tests/setup.cfg
+	$(new_env)
+	@$(PIP) install -qq -c $< -e '.[slim,test]' -e ./compat_tests
+	@$(PIP) install -qq --no-deps -r constraints/libraries.txt
+	@touch $@
+
+.PHONY: libraries
+libraries: $(ENVS)/libraries/.ready  ## programs of libraries that are built on tf.estimator: docs/libraries.md
+	$(ENVS)/libraries/bin/python -m pytest $(ARGS) compat_tests/libraries
+
 # --- The example --------------------------------------------------------------------------
 
 MOVIELENS := examples/movielens
@@ -293,6 +306,6 @@ $(PEERS:%=$(ENVS)/%/.ready) $(GPU:%=$(ENVS)/%/.ready): $(ENVS)/%/.ready: constra
 
 .PHONY: clean
 clean:  ## remove the environments, caches and builds
-	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/tf222 $(ENVS)/next $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser build dist *.egg-info
+	rm -rf $(ENVS)/tf215 $(ENVS)/tf221 $(ENVS)/tf222 $(ENVS)/next $(ENVS)/lint $(PEERS:%=$(ENVS)/%) $(GPU:%=$(ENVS)/%) $(ENVS)/browser $(ENVS)/libraries build dist *.egg-info
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks compat_tests estimator_bridge tf2_engine examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

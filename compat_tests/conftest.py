@@ -77,6 +77,8 @@ LEFT_OUT = {
     * (not HAS_SPARSE_CORES),
     "of keras_rs, for TensorFlow 2.21 and Python 3.11 or newer": ("sparsecore/test_keras_rs.py",)
     * (not HAS_KERAS_RS),
+    "of libraries, in the environment that `make libraries` makes": ("libraries/test_libraries.py",)
+    * (importlib.util.find_spec("tensorflow_ranking") is None),
     "of documents and examples, which are in the repository alone": (
         *("project/test_api_reference.py", "project/test_docs.py", "project/test_habits.py"),
         "run/test_examples.py",

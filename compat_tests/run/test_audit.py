@@ -282,6 +282,56 @@ def test_a_missing_or_broken_subject_is_an_error(
     assert words in capsys.readouterr().err
 
 
+PRIVATE = """
+from tensorflow_estimator.python.estimator import training, util
+from tensorflow_estimator.python.estimator.canned import dnn as d, timeseries, head
+from tensorflow_estimator.python.estimator.canned.head import _Head
+import tensorflow.python.estimator.export.export_lib
+import tensorflow_estimator.python.estimator.tools.analytics as a
+from tensorflow.python.tpu import tpu_embedding, tpu_feed
+import tensorflow as tf
+
+training._TrainingExecutor, util.fn_args, _Head
+d._dnn_model_fn(1)
+head._Nothing
+tpu_embedding.anything, tf.estimator.Estimator
+tensorflow.python.estimator.export.export_lib.get_temp_export_dir
+"""
+
+
+def test_private_names_that_the_bridge_lacks_are_listed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Of a script, a folder and a package: missing modules and names, and what fails at use."""
+    lacking = [
+        "line 3: the bridge has no module tensorflow_estimator.python.estimator.canned.timeseries",
+        "line 6: the bridge has no module tensorflow_estimator.python.estimator.tools",
+        "line 11: the bridge lacks stock's tensorflow_estimator.python.estimator.canned.dnn."
+        "_dnn_model_fn: it can be imported, and fails where it is used",
+        "line 12: the bridge has no name tensorflow_estimator.python.estimator.canned.head."
+        "_Nothing",
+    ]
+    (tmp_path / "library/below").mkdir(parents=True)
+    (tmp_path / "library/__init__.py").write_text("")
+    (tmp_path / "library/below/names.py").write_text(PRIVATE)
+    (tmp_path / "library/old.py").write_text("print 'Python 2'\n")
+    monkeypatch.chdir(tmp_path)
+
+    of_script = audit.audit_script("library/below/names.py").remarks
+    of_folder = audit.audit_folder("library").remarks
+    assert [each.partition(": what")[0] for each in of_script if "line" in each][:4] == lacking
+    assert len([each for each in of_script if "the bridge" in each]) == 5
+    assert [each for each in of_folder if "names.py" in each] == [
+        f"below/names.py, {each}" for each in of_script if "the bridge" in each
+    ]
+    assert any("old.py is no Python 3" in each for each in of_folder)
+    for words in (["library"], ["-m", "library"]):
+        assert main.main(["audit", *words]) == 0
+        assert "_dnn_model_fn: it can be imported" in capsys.readouterr().out
+    assert main.main(["audit", "-m", "library.below.names"]) == 0
+    assert "canned.head._Nothing" in capsys.readouterr().out
+
+
 def test_help_does_not_import_tensorflow() -> None:
     """`audit --help` and an audit of a source are quick: no TensorFlow is loaded."""
     code = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
+    from estimator_bridge.audit.of_private_names import audit_folder as audit_folder
     from estimator_bridge.audit.of_script import audit_script as audit_script
     from estimator_bridge.audit.of_sparse_cores import Target as Target
     from estimator_bridge.audit.of_tables import audit_model_dir as audit_model_dir

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
+from estimator_bridge.audit import of_private_names
 from estimator_bridge.audit.canned_calls import canned_notes
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
@@ -58,6 +59,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         remarks.insert(0, "canned models have no tables of a TPU: `inspect` lists their variables")
     else:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
+    remarks += of_private_names.remarks_of(tree)
     on_target = None if target is None else SparseCoreAudit(target, effects_of(notes))
     # Whether it migrates takes TensorFlow, to know its names: seconds.
     has_estimator = _makes_estimators(tree)

@@ -77,6 +77,7 @@ def audit_run(
     target: Target | None = None,
     tf1: bool | None = None,
     tell: Callable[[str], object] = lambda sentence: None,
+    is_module: bool = False,
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
@@ -85,12 +86,12 @@ def audit_run(
     of TensorFlow 1 the process is without what TensorFlow 2 changed.
 
     Args:
-        tf1, tell: as those of an `AuditedProgram`.
+        tf1, tell, is_module: as those of an `AuditedProgram`.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator.
     """
-    program = AuditedProgram(script, arguments, tf1, tell)
+    program = AuditedProgram(script, arguments, tf1, tell, is_module)
     calls = ("__init__", "train") if target is not None and target.sample else ("__init__",)
     reached = program.arguments_of(*calls)
     settings = reached["__init__"]

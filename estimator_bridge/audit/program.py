@@ -13,7 +13,7 @@ from unittest import mock
 
 from estimator_bridge import errors
 from estimator_bridge.run import install
-from estimator_bridge.run.script import run_script
+from estimator_bridge.run.script import program_of, run_program
 from estimator_bridge.run.tf1 import running
 from tf2_engine.types import Object
 
@@ -31,12 +31,14 @@ class AuditedProgram(NamedTuple):
         arguments: its own, from the command line.
         tf1: whether the program sees TensorFlow 1; None finds out from its source.
         tell: called with a sentence if that was found, or if it would have been needed.
+        is_module: whether `script` is the name of a module, as for `python -m`.
     """
 
     script: str
     arguments: Sequence[str]
     tf1: bool | None
     tell: Callable[[str], object]
+    is_module: bool = False
 
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
         """Runs the program once, up to the first call of the last of some methods of TPUEstimator.
@@ -46,6 +48,7 @@ class AuditedProgram(NamedTuple):
         the program ends without the last one.
         """
         argv, path = sys.argv, list(sys.path)
+        program = program_of(self.script, self.is_module)
         install.install(replace=True)
         from estimator_bridge.runtime.estimator.tpu_estimator import TPUEstimator
 
@@ -59,8 +62,9 @@ class AuditedProgram(NamedTuple):
                         TPUEstimator, method, first_calls, stop=method == methods[-1]
                     )
                     stack.enter_context(watching)
-                stack.enter_context(running.as_needed(self.script, self.tf1, self.tell))
-                run_script(self.script, self.arguments)
+                view = running.as_needed(program.file, self.tf1, self.tell, folder=program.folder)
+                stack.enter_context(view)
+                run_program(program, self.arguments)
         except _Reached:
             return first_calls
         except SystemExit as ended:

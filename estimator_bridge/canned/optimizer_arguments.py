@@ -18,7 +18,7 @@ _CLASSES = {
 }
 
 
-def v1_optimizer(optimizer: Object, learning_rate: float) -> tf.train.Optimizer:
+def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
     """Returns an optimizer of `tf.compat.v1.train`.
 
     Args:
@@ -30,6 +30,10 @@ def v1_optimizer(optimizer: Object, learning_rate: float) -> tf.train.Optimizer:
     """
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])
+        if not learning_rate:
+            raise errors.InvalidInput(
+                f"learning_rate must be specified when opt is string. Give one for {optimizer!r}."
+            )
         return v1_class(learning_rate=learning_rate)
     optimizer = optimizer() if callable(optimizer) else optimizer
     if not isinstance(optimizer, tf.train.Optimizer):
@@ -68,6 +72,16 @@ def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Ob
             f"{optimizer}. Estimators of TensorFlow 2 take those of tf.keras.optimizers.legacy."
         )
     return optimizer
+
+
+def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
+    """Returns an optimizer as `v1_optimizer` does; programs import it by this name."""
+    return v1_optimizer(opt, learning_rate)
+
+
+def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
+    """Returns an optimizer as `keras_optimizer` does; programs import it by this name."""
+    return keras_optimizer(opt, learning_rate or None)
 
 
 def counting_steps(optimizer: Object) -> Object:

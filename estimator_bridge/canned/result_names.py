@@ -16,6 +16,15 @@ class PredictionKeys:
     ALL_CLASS_IDS: Final = "all_class_ids"
     ALL_CLASSES: Final = "all_classes"
     PREDICTIONS: Final = "predictions"
+    TOP_K: Final = "top_k"
+
+
+PROBABILITY_MEAN: Final = "probability_mean"
+"""The name of a metric that there is for each class alone."""
+
+AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
+OF_CLASS: Final = "{}/{}"
+"""The forms of names of metrics at a threshold, and for a class."""
 
 
 class MetricKeys:
@@ -32,6 +41,16 @@ class MetricKeys:
     AUC_PR: Final = "auc_precision_recall"
     LABEL_MEAN: Final = "label/mean"
     PREDICTION_MEAN: Final = "prediction/mean"
-    AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
-    PROBABILITY_MEAN: Final = "probability_mean"
-    OF_CLASS: Final = "{}/{}"
+    ACCURACY_AT_THRESHOLD: Final = "accuracy/positive_threshold_%g"
+    PRECISION_AT_THRESHOLD: Final = "precision/positive_threshold_%g"
+    RECALL_AT_THRESHOLD: Final = "recall/positive_threshold_%g"
+    PRECISION_AT_RECALL: Final = "precision_at_recall_%g"
+    RECALL_AT_PRECISION: Final = "recall_at_precision_%g"
+    SENSITIVITY_AT_SPECIFICITY: Final = "sensitivity_at_specificity_%g"
+    SPECIFICITY_AT_SENSITIVITY: Final = "specificity_at_sensitivity_%g"
+    PROBABILITY_MEAN_AT_CLASS: Final = "probability_mean/class%d"
+    AUC_AT_CLASS: Final = "auc/class%d"
+    AUC_PR_AT_CLASS: Final = "auc_precision_recall/class%d"
+    PROBABILITY_MEAN_AT_NAME: Final = "probability_mean/%s"
+    AUC_AT_NAME: Final = "auc/%s"
+    AUC_PR_AT_NAME: Final = "auc_precision_recall/%s"

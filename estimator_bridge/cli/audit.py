@@ -4,6 +4,9 @@ A script is read, not run: the report names lines. With --run it runs as far as 
 TPUEstimator (flags, data and files included, training not), which tells what is computed, and the
 rows and bytes of every table. A spec is imported, and of a model_dir the latest checkpoint is read.
 Several of them may be given at once.
+
+All sources of a folder, and with -m those of a package, are looked through for private names of
+stock that the bridge lacks: of a library, for instance.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import checkpoint_arguments, output, program_arguments
+from estimator_bridge.run import script
 
 if TYPE_CHECKING:
     from estimator_bridge.audit import Audit
@@ -39,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--batch_size", type=program_arguments.positive, metavar="N", help=size)
     sample = "with --run and --target: what N batches of the program's data need of SparseCores"
     add("--sample", type=int, default=0, metavar="N", help=sample)
-    add("script", nargs="?", help="the program")
+    add("script", nargs="?", help="the program, or a folder: that of a library, for instance")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, for --run")
 
 
@@ -47,8 +51,6 @@ def execute(options: argparse.Namespace) -> None:
     """Prints the findings."""
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: name a program to audit, or give --spec or --model_dir.")
-    if options.script and not os.path.isfile(options.script):
-        raise errors.InvalidInput(f"audit: there is no program {options.script!r}.")
     if options.run and not options.script:
         raise errors.InvalidInput("audit: --run needs a script.")
     if options.sample and not (options.run and options.target):
@@ -69,19 +71,24 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
         target = audit.Target(options.target, options.cores, options.batch_size, options.sample)
     # With --run the run says more about the target than the source.
     of_source = None if options.run else target
-    if options.script:
+    folder = _folder(options)
+    if folder is not None:
+        yield audit.audit_folder(folder)
+    file = _file(options, folder)
+    if file is not None:
         try:
-            with progress_line.working(f"reading {options.script}", expected=5.0):
-                of_script = audit.audit_script(options.script, of_source)
+            with progress_line.working(f"reading {file}", expected=5.0):
+                of_script = audit.audit_script(file, of_source)
         except (SyntaxError, ValueError) as error:
-            raise errors.not_python(options.script, error) from error
+            raise errors.not_python(file, error) from error
         yield of_script
     if options.run:
         running = progress_line.working(f"running {options.script}", expected=10.0)
-        with program_arguments.failures_of(options.script), running:
+        with program_arguments.failures_of(file or options.script), running:
             of_run = audit.audit_run(
                 *(options.script, options.arguments, options.hosts, target, options.tf1),
                 tell=output.tell,
+                is_module=options.is_module,
             )
         yield of_run
     spec = checkpoint_arguments.load(options.spec, options.tf1) if options.spec else None
@@ -89,6 +96,22 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
         yield audit.audit_spec(spec, options.spec, options.hosts, target)
     if options.model_dir:
         yield audit.audit_model_dir(options.model_dir, spec, options.hosts)
+
+
+def _folder(options: argparse.Namespace) -> str | None:
+    """Returns the folder whose sources are looked through, that of a package with -m; or None."""
+    if not options.script or not options.is_module:
+        return options.script if os.path.isdir(options.script or "") else None
+    found = script.find_module(options.script)
+    return found.folders[0] if found is not None and found.folders else None
+
+
+def _file(options: argparse.Namespace, folder: str | None) -> str | None:
+    """Returns the file of the program; None without one, and for a folder that is no program."""
+    is_library = folder is not None and not os.path.isfile(os.path.join(folder, "__main__.py"))
+    if not options.script or (is_library and not options.run):
+        return None
+    return script.program_of(options.script, options.is_module).file
 
 
 def _numbers(text: str) -> tuple[int, ...]:

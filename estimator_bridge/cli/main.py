@@ -50,7 +50,10 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             continue
         name, description = each.name.replace("_", "-"), module.__doc__ or ""
         summary = description.partition("\n")[0]
-        by_name[name] = commands.add_parser(name, help=summary, description=description)
+        # What comes after a program is its own, and not an option of ours that begins so.
+        by_name[name] = commands.add_parser(
+            name, help=summary, description=description, allow_abbrev=False
+        )
         module.configure(by_name[name])
         by_name[name].set_defaults(execute=module.execute)
     return parser, by_name

@@ -29,7 +29,8 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
-from estimator_bridge.cli import migrate_files, output
+from estimator_bridge.cli import migrate_files, output, program_arguments
+from estimator_bridge.run.script import program_of
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -86,6 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what only TensorFlow 1 has)"
     )
     parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
+    program_arguments.add_module(parser)
     parser.add_argument("script", nargs="?", help="the program, or a folder")
     arguments = "the program's own arguments, for --check-run and --verify"
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=arguments)
@@ -159,8 +161,8 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
     if options.script is None:
         raise errors.InvalidInput("migrate: name the program, or the folder, to migrate.")
     path = pathlib.Path(options.script)
-    if not path.is_file() and not path.is_dir():
-        raise errors.InvalidInput(f"migrate: there is no program {options.script!r}.")
+    if options.is_module or not path.is_dir():
+        path = pathlib.Path(program_of(options.script, options.is_module).file)
     runs = options.check_run or options.verify
     if options.arguments and not runs:
         raise errors.InvalidInput(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import output
+from estimator_bridge.run.script import StartedProgram, program_of
 
 if TYPE_CHECKING:
     from estimator_bridge.migrate.forms import Form
@@ -45,7 +46,9 @@ def write(
             (source,) = sources
             content = results[source.name].source.encode(source.encoding)
             outputs = [undo.Output(target, content, path)]
-            new, old = target.with_name(f".{target.stem}.new.py"), path
+            # One that is run by its name as a module needs such a name.
+            hidden = f"_{target.stem}_new.py" if options.is_module else f".{target.stem}.new.py"
+            new, old = target.with_name(hidden), path
         try:
             if not is_folder:
                 new.write_bytes(outputs[0].content)
@@ -123,7 +126,9 @@ def _main_of(
     options: argparse.Namespace,
 ) -> tuple[pathlib.Path, pathlib.Path]:
     """Returns the new and the old program of a folder that is run to try it."""
-    programs = [each.name for each in sources if _RUN.search(each.text)]
+    programs = [
+        each.name for each in sources if each.name == "__main__.py" or _RUN.search(each.text)
+    ]
     if options.main is not None:
         programs = [options.main]
     if (options.check_run or options.verify) and len(programs) != 1:
@@ -154,21 +159,33 @@ def _tried(
     """
     undefined = [f"--undefok={','.join(flags)}"] if flags and options.arguments else []
     arguments = [*options.arguments, *undefined]
+    if not options.check_run and not options.verify:
+        return 0
+    program = program_of(options.script if options.is_module else str(old), options.is_module)
+    if options.is_module and new.parent != old.resolve().parent:
+        raise errors.InvalidInput(
+            f"migrate: -m runs the new program as a module of {program.package or 'its folder'}, "
+            f"which {new.parent} is not. Give an --output in {old.parent}."
+        )
+    new_program = program.beside(str(new))
     if options.check_run:
         from estimator_bridge.migrate import one_step
 
         with progress_line.working("making one step of each training", expected=20.0):
-            one_step.check(new, arguments)
-    return _verified(new, old, form, arguments) if options.verify else 0
+            one_step.check(new_program, arguments)
+    return _verified(new_program, program, form, arguments) if options.verify else 0
 
 
-def _verified(new: pathlib.Path, old: pathlib.Path, form: Form, arguments: Sequence[str]) -> int:
+def _verified(
+    new: StartedProgram, old: StartedProgram, form: Form, arguments: Sequence[str]
+) -> int:
     """Compares the programs with `verify`; returns its status, and says if the new one goes."""
     from estimator_bridge.cli import verify
 
     parser = argparse.ArgumentParser(prog="estimator-bridge verify")
     verify.configure(parser)
-    command = ["--a", form.verified_against, "--against", str(new), str(old), *arguments]
+    how = ["-m"] if old.is_module else []
+    command = ["--a", form.verified_against, *how, "--against", new.name, old.name, *arguments]
     status = verify.execute(parser.parse_args(command))
     if status:
         output.tell(

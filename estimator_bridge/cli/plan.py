@@ -8,12 +8,12 @@ batches of its training. Sizes of tables are exact; bytes and times are a model'
 from __future__ import annotations
 
 import argparse
-import os
 import pathlib
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
 from estimator_bridge.cli import checkpoint_arguments, output, program_arguments, run
+from estimator_bridge.run.script import program_of
 
 if TYPE_CHECKING:
     from estimator_bridge.planner.coefficients import Coefficients
@@ -135,8 +135,8 @@ def _check(options: argparse.Namespace) -> None:
         raise errors.InvalidInput(
             f"plan: --spec {options.spec} and the program {options.script!r}: give one of them."
         )
-    if options.script and not os.path.isfile(options.script):
-        raise errors.InvalidInput(f"plan: there is no program {options.script!r}.")
+    if options.script:
+        program_of(options.script, options.is_module)  # raises if there is none
     if options.spec and not options.batch_size:
         raise errors.InvalidInput("plan: --spec needs --batch_size, the samples of a global batch.")
     if options.spec and options.sample:
@@ -155,7 +155,8 @@ def _job(options: argparse.Namespace, assumed: Assumed) -> PlannedJob:
             cores=options.cores or options.workers,
             assumed=assumed,
         )
-    program = AuditedProgram(options.script, options.arguments, options.tf1, output.tell)
+    how = options.tf1, output.tell, options.is_module
+    program = AuditedProgram(options.script, options.arguments, *how)
     running = progress_line.working(f"running {options.script}", expected=10.0)
     with program_arguments.failures_of(options.script), running:
         return of_program.job_of_program(

@@ -20,13 +20,20 @@ _TF1 = (
 
 
 def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> None:
-    """Adds `--tf1`, which is True, False, or None: the program's source tells.
+    """Adds `--tf1`, which is True, False, or None: the program's source tells; and `-m`.
 
     Args:
         subject: what sees TensorFlow 1, for the help.
     """
     action = argparse.BooleanOptionalAction
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
+    add_module(parser)
+
+
+def add_module(parser: argparse.ArgumentParser) -> None:
+    """Adds `-m`, before the name of a program."""
+    module = "the program is a module, named as for `python -m`"
+    parser.add_argument("-m", action="store_true", dest="is_module", help=module)
 
 
 def positive(text: str) -> int:
@@ -59,15 +66,17 @@ def failures_of(path: str) -> Iterator[None]:
         raise errors.InvalidInput(f"{where or path}: {program_lines.described(error)}") from error
 
 
-def tell_failure(path: str) -> None:
+def tell_failure() -> None:
     """Prints the traceback of the error that is handled as Python would, without our own frames."""
     kind, error, trace = sys.exc_info()
     of_program = trace
-    while of_program is not None and not _is_in(of_program, path):
+    while of_program is not None and not _is_of_program(of_program):
         of_program = of_program.tb_next
     lines = traceback.format_exception(kind, error, of_program)
     output.note(*"".join(lines).splitlines())
 
 
-def _is_in(trace: TracebackType, path: str) -> bool:
-    return os.path.abspath(trace.tb_frame.f_code.co_filename) == os.path.abspath(path)
+def _is_of_program(trace: TracebackType) -> bool:
+    """Returns whether a frame is neither of the bridge nor of what Python runs a program with."""
+    name = trace.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] not in ("contextlib", "estimator_bridge", "importlib", "runpy")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from estimator_bridge import errors
 from estimator_bridge.cli import program_arguments
 from estimator_bridge.cli.output import tell
-from estimator_bridge.run.script import run_script
+from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
 """Those of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
@@ -79,14 +78,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--input_hosts", type=program_arguments.positive, metavar="N", help=hosts)
     add("--show-names", action="store_true", help="list every name that leads to the bridge")
-    add("script", help="the program")
+    add("script", help="the program, or a folder with a __main__.py")
     add("arguments", nargs=argparse.REMAINDER, help="the program's own arguments, as they are")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
-    if not os.path.isfile(options.script):
-        raise errors.InvalidInput(f"there is no program {options.script!r}.")
+    program = program_of(options.script, options.is_module)
     _check(options)
     # TensorFlow is imported from here on only: `--help` must be quick.
     from estimator_bridge.run import install, keras_choice
@@ -107,8 +105,8 @@ def execute(options: argparse.Namespace) -> int:
                 tell(f"  {name} -> {leads_to}{' (was there, is replaced)' if replaced else ''}")
         log.say_facts(tell)
         stack.callback(log.say_facts, None)
-        view = running.as_needed(options.script, options.tf1, tell)
-        return _run(options.script, options.arguments, view)
+        view = running.as_needed(program.file, options.tf1, tell, folder=program.folder)
+        return _run(program, options.arguments, view)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -127,7 +125,9 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[bool]) -> int:
+def _run(
+    program: StartedProgram, arguments: Sequence[str], view: AbstractContextManager[bool]
+) -> int:
     """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr.
 
     Args:
@@ -135,13 +135,13 @@ def _run(script: str, arguments: Sequence[str], view: AbstractContextManager[boo
     """
     try:
         with view:
-            run_script(script, arguments)
+            run_program(program, arguments)
     except errors.EngineError as error:
-        program_arguments.tell_failure(script)
+        program_arguments.tell_failure()
         tell(error)
         return 1
     except Exception as error:
-        program_arguments.tell_failure(script)
+        program_arguments.tell_failure()
         if "not registered 'Tf2Engine" in str(error):
             tell(_OPS_ARE_UNKNOWN)
         return 1

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from estimator_bridge.cli import failures, output, program_arguments, verify_checks, verify_watch
+from estimator_bridge.run.script import program_of
 from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import SIDES
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 _OPTIONS = {
     "--against": (
         "PROGRAM",
-        "side B runs this program, with the same arguments: such as the output of `migrate`",
+        "side B runs this program, with -m a module too, with the same arguments: such as the "
+        "output of `migrate`",
     ),
     "--against-checkpoint": (
         "CHECKPOINT",
@@ -117,9 +119,10 @@ def _compare(options: argparse.Namespace) -> int:
     from estimator_bridge.verify.record.recording import A, B
 
     script_b = options.against or options.script
+    how_to_run = options.tf1, options.is_module
     programs = {
-        A: SideProgram(options.a, options.script, options.python_a, options.tf1),
-        B: SideProgram(options.b, script_b, options.python_b, options.tf1),
+        A: SideProgram(options.a, options.script, options.python_a, *how_to_run),
+        B: SideProgram(options.b, script_b, options.python_b, *how_to_run),
     }
     progress = ProgressLine(
         lambda phase, done, total: f"{phase}: step {done} of {total}" if total > 1 else phase
@@ -135,7 +138,9 @@ def _compare(options: argparse.Namespace) -> int:
         pythons={role: program.python for role, program in programs.items()},
         search=options.search,
     )
-    about = provenance(options.script, script_b)
+    about = provenance(
+        *(program_of(each, options.is_module).file for each in (options.script, script_b))
+    )
     with _Place(options.keep) as place:
         result = procedure.side_by_side(record, place.directory, how, progress)
         result.about = about

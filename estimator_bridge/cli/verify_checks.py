@@ -9,7 +9,9 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
+from estimator_bridge import errors
 from estimator_bridge.cli import output
+from estimator_bridge.run.script import program_of
 from estimator_bridge.verify.sides import SIDES
 
 _PROBE = """
@@ -23,9 +25,7 @@ _SECONDS = 120
 
 def refusals(options: argparse.Namespace) -> Iterator[str]:
     """Yields why `verify` cannot do what its options say."""
-    for option, program in (("", options.script), ("--against ", options.against)):
-        if program is not None and not os.path.isfile(program):
-            yield f"{option}{program}: there is no such program."
+    yield from _of_programs(options)
     if options.against and options.against_checkpoint:
         yield "side B is either a program (--against) or a checkpoint (--against-checkpoint)."
     for option in ("--against", "--against-checkpoint"):
@@ -38,6 +38,15 @@ def refusals(options: argparse.Namespace) -> Iterator[str]:
         if reason:
             yield f"--{option} {getattr(options, option)}: it cannot be written: {reason}."
     yield from _of_interpreters(options)
+
+
+def _of_programs(options: argparse.Namespace) -> Iterator[str]:
+    for option, program in (("", options.script), ("--against ", options.against)):
+        try:
+            if program is not None:
+                program_of(program, options.is_module)
+        except errors.InvalidInput as error:
+            yield f"{option}{error}"
 
 
 def _of_numbers(options: argparse.Namespace) -> Iterator[str]:

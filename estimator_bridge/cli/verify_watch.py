@@ -35,7 +35,8 @@ def watch(options: argparse.Namespace) -> int:
     from estimator_bridge.verify.record.recording import A, B
     from estimator_bridge.verify.watch.watched_job import WatchedJob
 
-    program = SideProgram(options.b, options.script, options.python_b, options.tf1)
+    how_to_run = options.tf1, options.is_module
+    program = SideProgram(options.b, options.script, options.python_b, *how_to_run)
     line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()

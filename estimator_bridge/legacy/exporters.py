@@ -65,7 +65,7 @@ class _SavedModelExporter(Exporter):
         serving_input_receiver_fn: Callable[[], Object] | None,
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
-        exports_to_keep: int | None = 5,
+        exports_to_keep: int | None = None,
     ) -> None:
         kept = requirements.optional(_POSITIVE_NUMBER)
         requirements.check(type(self).__name__, "exports_to_keep", exports_to_keep, kept)
@@ -119,6 +119,16 @@ class LatestExporter(_SavedModelExporter):
         InvalidSpec: `exports_to_keep` is not positive.
     """
 
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Object],
+        assets_extra: Mapping[str, str] | None = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
 
 class FinalExporter(_SavedModelExporter):
     """Exports once, when training is over."""
@@ -130,7 +140,7 @@ class FinalExporter(_SavedModelExporter):
         assets_extra: Mapping[str, str] | None = None,
         as_text: bool = False,
     ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, None)
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
     def _is_wanted(
         self, estimator: Object, export_path: str, eval_result: Metrics, is_final: bool

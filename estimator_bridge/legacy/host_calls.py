@@ -90,7 +90,9 @@ def _read_before_counting(tensors: Nest) -> Nest:
     """
     graph = tf.compat.v1.get_default_graph()
     variable = tf.compat.v1.train.get_global_step(graph)
-    updates = [] if variable is None else list(_updates(graph, variable.op))
+    # A step that was made eagerly belongs to no graph.
+    is_here = getattr(variable, "graph", None) is graph
+    updates = list(_updates(graph, variable.op)) if is_here else []
     if not updates:
         return tensors
 

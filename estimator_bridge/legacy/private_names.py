@@ -15,6 +15,10 @@ from estimator_bridge.legacy.requirements import argument_names
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Session
 
+tf_keras: Final = tf.keras
+tf_keras_v1: Final = tf.compat.v1.keras
+tf_keras_v2: Final = tf.compat.v2.keras
+
 LOSS_METRIC_KEY: Final = "loss"
 AVERAGE_LOSS_METRIC_KEY: Final = "average_loss"
 
@@ -74,6 +78,21 @@ def check_positive_integer(value: Object, name: str) -> None:
         raise errors.WrongType(f"{name} must be int, got {type(value).__name__} {value!r}.")
     if value <= 0:
         raise errors.InvalidInput(f"{name} must be positive, got {value}.")
+
+
+def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
+    """Returns the names of the arguments that a function still takes."""
+    return argument_names(fn)
+
+
+def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
+    """Returns a decorator without effect: stock's adds names to the API of TensorFlow."""
+    return lambda symbol: symbol
+
+
+def should_run_distribute_coordinator(config: Object) -> bool:
+    """Returns False: estimators here run no coordinator of tf.distribute."""
+    return False
 
 
 def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:

@@ -1,6 +1,6 @@
 """Runs a program of TensorFlow 2 with one step of each training: `migrate --check-run`.
 
-    python -m estimator_bridge.migrate.one_step PROGRAM.py ARGUMENTS...
+    python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
 Each `Trainer`, and each `TableModel` of the Keras form, gets a new, empty directory. A training
 makes one step, an evaluation takes one batch, predictions end with the first batch.
@@ -12,13 +12,13 @@ import functools
 import inspect
 import os
 import pathlib
-import runpy
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 from estimator_bridge import errors
+from estimator_bridge.run.script import StartedProgram, program_of, run_program
 from tf2_engine import declared
 from tf2_engine.types import Object
 
@@ -29,24 +29,25 @@ _LINES = 20
 _NO_TRAINING = 3  # the exit status of a program that did not train
 
 
-def check(program: pathlib.Path, arguments: Sequence[str]) -> None:
+def check(program: StartedProgram, arguments: Sequence[str]) -> None:
     """Runs a program in a process of its own.
 
     Raises:
         Untranslatable: it fails, or does not train.
     """
-    command = [sys.executable, "-m", "estimator_bridge.migrate.one_step", str(program), *arguments]
+    name = [*(["-m"] if program.is_module else []), program.name]
+    command = [sys.executable, "-m", "estimator_bridge.migrate.one_step", *name, *arguments]
     here = str(pathlib.Path(__file__).parents[2])
     paths = [here, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     ran = subprocess.run(command, capture_output=True, text=True, env=environment)
     if ran.returncode == _NO_TRAINING:
         raise errors.Untranslatable(
-            f"--check-run: {program.name} did not train with the arguments {[*arguments]}. Give "
-            "those with which it does, behind the program."
+            f"--check-run: {os.path.basename(program.name)} did not train with the arguments "
+            f"{[*arguments]}. Give those with which it does, behind the program."
         )
     if ran.returncode:
-        raise errors.Untranslatable(_failure(program.name, ran))
+        raise errors.Untranslatable(_failure(os.path.basename(program.name), ran))
 
 
 def _failure(name: str, ran: subprocess.CompletedProcess[str]) -> str:
@@ -65,9 +66,10 @@ def _failure(name: str, ran: subprocess.CompletedProcess[str]) -> str:
 
 def main() -> None:
     """Runs the program that the arguments name."""
-    program, *arguments = sys.argv[1:]
-    sys.argv = [program, *arguments]
-    home = pathlib.Path(program).resolve().parent
+    is_module = sys.argv[1] == "-m"
+    name, *arguments = sys.argv[1 + is_module :]
+    program = program_of(name, is_module)
+    home = pathlib.Path(program.file).resolve().parent
     # As started by its path; and by the name of its package, which is here in a folder of its own.
     sys.path[:0] = [str(home), str(_above_package(home))]
     trained: list[object] = []
@@ -76,7 +78,7 @@ def main() -> None:
         declared.recorded(lambda kind: _limit(kind, folder, trained)),
     ):
         try:
-            runpy.run_path(program, run_name="__main__")
+            run_program(program, arguments)
         except SystemExit as end:
             if end.code:
                 raise

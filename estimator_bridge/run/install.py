@@ -58,6 +58,7 @@ def install(replace: bool = False) -> list[str]:
     if replace or not has_stock():
         _install_namespaces()
         _install_modules(replace)
+        _install_moved_names()
     _install_attributes(replace)
     if replace:
         _install_stand_ins()
@@ -159,6 +160,21 @@ def _install_attributes(replace: bool) -> None:
     for path, name in names:
         if replace or not hasattr(public_module(path), name):
             _change_name(path, name, homes[name], load(homes[name]))
+
+
+def _install_moved_names() -> None:
+    """Sets names that private modules of TensorFlow had before, where there are none."""
+    for path, name, home in stock_names.MOVED:
+        module = importlib.import_module(path)
+        if not hasattr(module, name):
+            _change(module, name, load(home))
+            _installed.append(Installed(f"{path}.{name}", home, replaced=False))
+    for path, names in stock_names.MOVED_MODULES.items():
+        if _importable(path) is None:
+            parent, _, name = path.rpartition(".")
+            moved = AliasModule(path, names, is_package=True)
+            _change(sys.modules, path, moved)
+            _change(importlib.import_module(parent), name, moved)
 
 
 def _install_stand_ins() -> None:

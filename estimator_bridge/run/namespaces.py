@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import NoReturn
 
 from estimator_bridge import errors
+from estimator_bridge.run import lacking_names
 from estimator_bridge.run.keras_choice import use_legacy_keras
 from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names
 from estimator_bridge.run.unsupported import (
@@ -98,23 +100,43 @@ class AliasModule(ModuleType):
     def __getattr__(self, name: str) -> Object:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if name not in self._names:
-            if hasattr(self._stock, name):
-                return getattr(self._stock, name)
-            reason = {**REASONS_OF_MODULES, **REASONS_IN_MODULES}.get(name)
-            way_out = f" {reason[0].upper()}{reason[1:]}." if reason else ""
-            raise refusal(
-                f"`{self.__name__}.{name}` is not supported: the bridge takes the place of stock's "
-                f"module, with {', '.join(self._names) or 'nothing but its submodules'}.{way_out} "
-                "See `estimator_bridge.install.installed()` for all names that there are.",
-                name,
-            )
-        value = load(self._names[name])
+        if name in lacking_names.names_of(self.__name__):
+            value: Object = _Lacking(name, (), {"_refusal": self._refusal_of(name)})
+        elif name in self._names:
+            value = load(self._names[name])
+        elif hasattr(self._stock, name):
+            return getattr(self._stock, name)
+        else:
+            raise refusal(self._refusal_of(name), name)
         setattr(self, name, value)
         return value
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
+
+    def _refusal_of(self, name: str) -> str:
+        reason = {**REASONS_OF_MODULES, **REASONS_IN_MODULES}.get(name)
+        way_out = f" {reason[0].upper()}{reason[1:]}." if reason else ""
+        return (
+            f"`{self.__name__}.{name}` is not supported: the bridge takes the place of stock's "
+            f"module, with {', '.join(self._names) or 'nothing but its submodules'}.{way_out} "
+            "See `estimator_bridge.install.installed()` for all names that there are."
+        )
+
+
+class _Lacking(type):
+    """The class of what stands for a function or class of stock that the bridge lacks.
+
+    Programs may import it and derive from it; a call, or an attribute, raises Unsupported.
+    """
+
+    _refusal: str
+
+    def __call__(cls, *args: Object, **settings: Object) -> NoReturn:
+        raise errors.Unsupported(cls._refusal)
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        raise errors.Unsupported(f"{cls.__name__}.{name}: {cls._refusal}")
 
 
 class LeftOutModules:

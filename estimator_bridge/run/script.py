@@ -1,4 +1,4 @@
-"""Runs a program as if it were started by itself."""
+"""Finds a program by its name, and runs it as if it were started by itself."""
 
 from __future__ import annotations
 
@@ -8,14 +8,114 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from estimator_bridge import errors
+
+_MAIN = "__main__.py"
 
 
-def run_script(script: str, arguments: Sequence[str]) -> None:
-    """Runs a script in this process, as `python script.py arguments` would."""
-    sys.argv = [script, *arguments]
-    # As `python script.py` has it: the program's folder first, to import what lies beside it.
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
-    runpy.run_path(script, run_name="__main__")
+class StartedProgram(NamedTuple):
+    """A program as Python would start it.
+
+    Attributes:
+        name: a script, a folder with a `__main__.py`, or the full name of a module.
+        file: the source of what runs.
+        folder: the first folder in which it looks for what it imports.
+        is_module: whether it is started as `python -m name` would.
+        package: the full name of the package that a module is in.
+    """
+
+    name: str
+    file: str
+    folder: str
+    is_module: bool = False
+    package: str = ""
+
+    def beside(self, file: str) -> StartedProgram:
+        """Returns the program of another file in the same folder, which is started alike."""
+        if not self.is_module:
+            return program_of(file)
+        name = ".".join(filter(None, [self.package, pathlib.Path(file).stem]))
+        return self._replace(name=name, file=file)
+
+
+def program_of(name: str, is_module: bool = False) -> StartedProgram:
+    """Returns the program of a name; imports nothing.
+
+    Raises InvalidInput if there is none, or if it is a package or a folder that cannot be run.
+    """
+    if is_module:
+        return _module(name)
+    if os.path.isfile(name):
+        return StartedProgram(name, name, os.path.dirname(os.path.realpath(name)))
+    main = os.path.join(name, _MAIN)
+    if os.path.isfile(main):
+        return StartedProgram(name, main, os.path.abspath(name))
+    if os.path.isdir(name):
+        raise errors.InvalidInput(
+            f"the folder {name!r} has no {_MAIN} to run. Name a program in it, or run a module of "
+            "it with -m."
+        )
+    raise errors.InvalidInput(f"there is no program {name!r}.")
+
+
+class Found(NamedTuple):
+    """The place of a module; `folders` are those of a package, empty for another module."""
+
+    file: str | None
+    folders: Sequence[str] = ()
+
+
+def find_module(name: str) -> Found | None:
+    """Returns where Python finds a module, from the current folder on; None if nowhere.
+
+    It does not import the packages that the module is in: these may need the bridge.
+    """
+    top, *below = name.split(".")
+    try:
+        spec = PathFinder.find_spec(top, [os.getcwd(), *sys.path]) or find_spec(top)
+    except ValueError:  # a name that is no module's, such as "" or "__main__"
+        return None
+    for each in below:
+        # By its last name alone: for a whole name Python asks the package, which it has imported.
+        folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
+        spec = PathFinder.find_spec(each, folders) if folders and each else None
+    if spec is None:
+        return None
+    return Found(spec.origin, [*(spec.submodule_search_locations or ())])
+
+
+def _module(name: str) -> StartedProgram:
+    found, package = find_module(name), name.rpartition(".")[0]
+    if found is not None and found.folders:
+        found, package = find_module(f"{name}.__main__"), name
+        if found is None:
+            raise errors.InvalidInput(
+                f"-m: the package {name!r} has no {_MAIN} to run. Name the module of it that is "
+                f"the program, such as {name}.train."
+            )
+    if found is None or found.file is None:
+        way_out = f"Leave out {name[-3:]}: -m" if name.endswith(".py") else "It"
+        raise errors.InvalidInput(
+            f"-m: there is no module {name!r}. {way_out} takes the name by which the program is "
+            f"imported from {os.getcwd()} or PYTHONPATH."
+        )
+    return StartedProgram(name, found.file, os.getcwd(), is_module=True, package=package)
+
+
+def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
+    """Runs a program in this process, as `python program arguments` or `python -m` would."""
+    # As Python has it: this folder first, to import what lies there.
+    sys.path.insert(0, program.folder)
+    if program.is_module:
+        sys.argv = ["-m", *arguments]  # while its packages are imported
+        runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [program.name, *arguments]
+        runpy.run_path(program.name, run_name="__main__")
 
 
 def imports_bridge(script: str) -> bool:

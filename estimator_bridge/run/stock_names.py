@@ -48,6 +48,7 @@ def namespace_module(below: str) -> str:
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
+COORDINATOR = "tensorflow.python.distribute.estimator_training"
 _EXPORT = "export.export export.export_lib"
 _HOOKS = "hooks.hooks"
 _OUTPUT = "export.export_lib export.export_output"
@@ -56,6 +57,7 @@ _TPU_CONTEXT = "tpu.tpu_context tensorflow.python.tpu.tpu_context"
 _TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
 _OF_EMBEDDINGS = "tpu.tpu_estimator tpu._tpu_estimator_embedding"
 _TPU_ESTIMATOR = "tpu.tpu_estimator tensorflow.python.tpu.tpu_estimator"
+_PARSING = "canned.parsing_utils estimator_lib"
 _REGRESSION = "head.regression_head"
 _TRAIN = "tensorflow:compat.v1.train"
 
@@ -76,6 +78,14 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
         for namespace, version in (("", ""), (None, "V2"))
     ),
     ("canned.dnn", "experimental", "canned.dnn", "dnn_logit_fn_builder"),
+    ("canned.heads.private_heads", None, "canned.head", "LossSpec _Head _regression_head"),
+    *(
+        ("canned.heads.private_heads", None, "canned.head", name)
+        for name in (
+            "_binary_logistic_head_with_sigmoid_cross_entropy_loss",
+            "_multi_class_head_with_softmax_cross_entropy_loss",
+        )
+    ),
     ("canned.heads.binary_class", "", "head.binary_class_head", "BinaryClassHead"),
     ("canned.heads.head", "", "head.base_head", "Head"),
     ("canned.heads.multi_class", "", "head.multi_class_head", "MultiClassHead"),
@@ -89,6 +99,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("canned.linear", "experimental", "canned.linear", "linear_logit_fn_builder"),
     ("canned.logit_functions", "experimental", "model_fn", "call_logit_fn"),
     ("canned.metric_adding", "", "extenders", "add_metrics"),
+    ("canned.optimizer_arguments", None, "canned.optimizers", "get_optimizer_instance"),
+    ("canned.optimizer_arguments", None, "canned.optimizers", "get_optimizer_instance_v2"),
+    ("canned.result_names", None, "canned.metric_keys", "MetricKeys"),
+    ("canned.result_names", None, "canned.prediction_keys", "PredictionKeys"),
     ("canned.queues.numpy_input", "inputs", "inputs.inputs inputs.numpy_io", "numpy_input_fn"),
     ("canned.queues.pandas_input", "inputs", "inputs.inputs inputs.pandas_io", "pandas_input_fn"),
     ("canned.rnn", "experimental", "canned.rnn", "RNNClassifier RNNEstimator"),
@@ -99,14 +113,32 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("runtime.estimator.base_estimator", "", "estimator estimator_lib", "Estimator"),
     ("runtime.estimator.estimator_v2", None, "estimator", "EstimatorV2"),
     ("runtime.loop.train_and_evaluate", "", "estimator_lib training", "train_and_evaluate"),
+    (
+        "runtime.loop.train_and_evaluate",
+        None,
+        "training",
+        "_ContinuousEvalListener _EvalResult _EvalStatus _TrainingExecutor _assert_eval_spec",
+    ),
+    (
+        "runtime.estimator.estimator_arguments",
+        None,
+        "estimator",
+        "maybe_overwrite_model_dir_and_session_config",
+    ),
     ("legacy.base_run_config", "", "estimator_lib run_config", "RunConfig"),
     ("legacy.cluster", None, "run_config", "TaskType"),
     ("legacy.estimator_spec", "", "estimator_lib model_fn", "EstimatorSpec"),
     ("legacy.estimator_spec", "", "estimator_lib mode_keys model_fn", "ModeKeys"),
+    ("legacy.export_filters", None, "gc", "Path _get_paths _largest_export_versions _negation"),
+    ("legacy.export_filters", None, "gc", "_mod_export_version _one_of_every_n_export_versions"),
+    ("legacy.export_filters", None, "gc", "_union"),
     ("legacy.exporters", "", "exporter", "BestExporter"),
+    ("legacy.exporters", None, "exporter", "_SavedModelExporter"),
     ("legacy.exporters", "", "estimator_lib exporter", "Exporter FinalExporter LatestExporter"),
-    ("legacy.parsing_specs", "", "estimator_lib", "classifier_parse_example_spec"),
-    ("legacy.parsing_specs", "", "estimator_lib", "regressor_parse_example_spec"),
+    ("legacy.parsing_specs", "", _PARSING, "classifier_parse_example_spec"),
+    ("legacy.parsing_specs", "", _PARSING, "regressor_parse_example_spec"),
+    ("legacy.parsing_specs", None, "canned.parsing_utils", "classifier_parse_example_spec_v2"),
+    ("legacy.parsing_specs", None, "canned.parsing_utils", "regressor_parse_example_spec_v2"),
     ("legacy.train_and_eval_specs", "", "estimator_lib training", "EvalSpec TrainSpec"),
     ("legacy.warm_start", "", "estimator estimator_lib", "WarmStartSettings"),
     # TensorFlow still has these; the estimator namespace was only another name for them.
@@ -150,7 +182,10 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
         "build_supervised_input_receiver_fn_from_input_fn",
     ),
     ("legacy.private_names", None, "export.export_lib", "EXPORT_TAG_MAP"),
-    ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook"),
+    ("legacy.private_names", None, "util", "MultiHostDatasetInitializerHook fn_args"),
+    ("legacy.private_names", None, "util", "tf_keras tf_keras_v1 tf_keras_v2"),
+    ("legacy.private_names", None, "estimator_export", "estimator_export"),
+    ("legacy.private_names", None, COORDINATOR, "should_run_distribute_coordinator"),
     ("legacy.private_names", None, "util", "parse_input_fn_result parse_iterator_result"),
     ("legacy.private_names", None, "estimator", "_load_global_step_from_checkpoint_dir"),
     ("legacy.spec", "tpu.experimental", _OF_EMBEDDINGS, "EmbeddingConfigSpec"),
@@ -230,6 +265,27 @@ INPUT_HOOK = "CheckpointInputPipelineHook"
 INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
 """The modules that have `INPUT_HOOK`; newer versions of TensorFlow lack it."""
 
+_STACKING = ("parallel_stack", "stack", "unstack")
+_CONVERSION = "register_tensor_conversion_function"
+MOVED = (
+    ("tensorflow.python.framework.ops", _CONVERSION, f"tensorflow:{_CONVERSION}"),
+    *(("tensorflow.python.ops.array_ops", each, f"tensorflow:{each}") for each in _STACKING),
+    ("tensorflow.python.util.nest", "is_sequence", "tensorflow:nest.is_nested"),
+    (
+        "tensorflow.python.util.tf_export",
+        "estimator_export",
+        "estimator_bridge.legacy.private_names:estimator_export",
+    ),
+)
+"""Names that TensorFlow has elsewhere today: the private module of before, and the new place."""
+
+MOVED_MODULES: Mapping[str, Names] = {
+    "tensorflow.python.training.tracking": {
+        "graph_view": "tensorflow.python.checkpoint.graph_view",
+    },
+}
+"""The same for modules as a whole."""
+
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
 
@@ -258,15 +314,22 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 """Modules, the name in them of what looks for a TPU, and what makes a stand-in of it."""
 
-KEPT = (_TPU_EMBEDDING,)
+KEPT = (COORDINATOR, _TPU_EMBEDDING)
 """Modules of TensorFlow whose other names stay: only those that the bridge has are replaced."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
 _OLD_LIBRARY = "tensorflow.python.estimator"
+LIBRARIES = (_LIBRARY, _OLD_LIBRARY)
+"""The packages that have stock's private modules: today's, and TensorFlow's own of before."""
+
+_OLD_CANNED = ("head", "metric_keys", "optimizers", "parsing_utils", "prediction_keys")
 # The modules of the library that were there when it was a part of TensorFlow.
 _OLD_MODULES = {
+    *(f"canned.{name}" for name in _OLD_CANNED),
+    *_FAMILIES.values(),
     *("estimator", "estimator_lib", "export.export", "export.export_lib", "export.export_output"),
-    *("exporter", "model_fn", "run_config", "training"),
+    *("exporter", "gc", "model_fn", "run_config", "training", "util"),
+    *("inputs.inputs", "inputs.numpy_io", "inputs.pandas_io"),
 }
 
 

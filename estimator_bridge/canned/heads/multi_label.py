@@ -17,10 +17,15 @@ from estimator_bridge.canned.heads.thresholds import (
     metrics_at,
     threshold_keys,
 )
-from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
+from estimator_bridge.canned.result_names import (
+    OF_CLASS,
+    PROBABILITY_MEAN,
+    MetricKeys,
+    PredictionKeys,
+)
 from tf2_engine.types import Nest, Object, SparseTensor, Tensor
 
-_OF_CLASS = (MetricKeys.PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
+_OF_CLASS = (PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
 
 
 class MultiLabelHead(SingleHead):
@@ -118,7 +123,7 @@ class MultiLabelHead(SingleHead):
             **metrics_at(self._thresholds),
         }
         for name in self._own_metrics.values():
-            mean, auc, auc_pr = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
+            mean, auc, auc_pr = (OF_CLASS.format(key, name) for key in _OF_CLASS)
             metrics[mean] = keras.metrics.Mean(name=mean)
             metrics[auc] = keras.metrics.AUC(name=auc)
             metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
@@ -133,7 +138,7 @@ class MultiLabelHead(SingleHead):
         for id_, name in self._own_metrics.items():
             of_class = chances[..., id_ : id_ + 1]
             own_losses = losses._replace(labels=losses.labels[..., id_ : id_ + 1])
-            mean, *areas = (MetricKeys.OF_CLASS.format(key, name) for key in _OF_CLASS)
+            mean, *areas = (OF_CLASS.format(key, name) for key in _OF_CLASS)
             self._update_mean(metrics, mean, of_class, losses.weights)
             self._update_all(metrics, areas, own_losses, of_class)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads.head import Metrics
-from estimator_bridge.canned.result_names import MetricKeys
+from estimator_bridge.canned.result_names import AT_THRESHOLD, MetricKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
@@ -28,7 +28,7 @@ def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
 def threshold_keys(*thresholds: float) -> list[str]:
     """Returns the names of accuracy, precision and recall at each threshold."""
     keys = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
-    return [MetricKeys.AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
+    return [AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
 
 def metrics_at(thresholds: Iterable[float]) -> Metrics:

@@ -23,19 +23,23 @@ from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, Model
 from estimator_bridge.runtime.saving import checkpoint_state, warm_starting
 from estimator_bridge.runtime.saving.saved_model_writer import ReceiverFn, write_saved_model
 from estimator_bridge.runtime.step import clients
-from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
+from estimator_bridge.runtime.step.model_step import (
+    EstimatorJob,
+    ModelStep,
+    default_session_config,
+)
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
 from estimator_bridge.runtime.worker_end import ChiefHasEnded, WorkerEnd
 from tf2_engine import log, small_types
 from tf2_engine.arguments import typed
-from tf2_engine.types import Array, Nest, Object
+from tf2_engine.types import Array, Graph, Nest, Object, Variable
 
 _Self = TypeVar("_Self", bound="Estimator")
 
 PathLike = str | os.PathLike[str]
 
-_OVERRIDABLE = ("latest_checkpoint", "model_fn")
+_OVERRIDABLE = ("latest_checkpoint", "model_fn", "_model_dir", "_session_config")
 
 
 @typed
@@ -67,7 +71,9 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        _check_members(type(self))
+        # As stock does it: a program that has replaced the method, even by a static one, may
+        # override what it likes.
+        type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
         self._config = config
@@ -89,6 +95,36 @@ class Estimator:
     def model_dir(self) -> str:
         """Where checkpoints and events go."""
         return str(self._config.model_dir)
+
+    @property
+    def _model_dir(self) -> str:
+        """The `model_dir`; libraries read it, and may assign another one."""
+        return self.model_dir
+
+    @_model_dir.setter
+    def _model_dir(self, path: PathLike) -> None:
+        self._assign(model_dir=os.fspath(path))
+
+    @property
+    def _session_config(self) -> tf.ConfigProto:
+        """The ConfigProto of sessions; libraries read it, and may assign another one."""
+        return self._config.session_config or default_session_config()
+
+    @_session_config.setter
+    def _session_config(self, config: tf.ConfigProto) -> None:
+        self._assign(session_config=config)
+
+    def _assign(self, **values: Object) -> None:
+        """Sets values of the config; what is set before `__init__` has no effect, as in stock."""
+        if "_config" in vars(self):
+            self._config = self._config.replace(**values)
+
+    def _assert_members_are_not_overridden(self) -> None:
+        _check_members(type(self))
+
+    def _create_and_assert_global_step(self, graph: Graph) -> Variable:
+        """Creates the global step of a graph, for libraries that build graphs of their own."""
+        return tf.train.create_global_step(graph)
 
     @property
     def config(self) -> RunConfig:

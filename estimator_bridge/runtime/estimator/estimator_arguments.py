@@ -15,6 +15,7 @@ from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import argument_names
 from estimator_bridge.runtime.program_types import InputFn, ModelFn
+from estimator_bridge.runtime.step.model_step import default_session_config
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
@@ -49,6 +50,16 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
         path = tempfile.mkdtemp()
         log.info("No model_dir is given; checkpoints go to the temporary folder %s.", path)
     return config.replace(model_dir=os.fspath(path))
+
+
+def maybe_overwrite_model_dir_and_session_config(
+    config: RunConfig | None, model_dir: str | os.PathLike[str] | None
+) -> RunConfig:
+    """Returns the config as an estimator reads it, with a `session_config`; libraries call it."""
+    config = read_config(config, model_dir)
+    if config.session_config is None:
+        config = config.replace(session_config=default_session_config())
+    return config
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -12,6 +14,7 @@ from estimator_bridge.legacy import exporters
 from estimator_bridge.legacy import train_and_eval_specs as specs
 from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.requirements import check_estimator
+from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.settings import render
 from estimator_bridge.settings.row import EXPORT
 from tf2_engine import log
@@ -44,15 +47,97 @@ def train_and_evaluate(
             stock's.
         NoNewCheckpoint: a checkpoint was due to be evaluated, but none was written.
     """
+    _assert_eval_spec(eval_spec)
+    return _TrainingExecutor(estimator, train_spec, eval_spec).run()
+
+
+class _EvalStatus:
+    """The outcomes of an evaluation."""
+
+    EVALUATED = "evaluated"
+    MISSING_CHECKPOINT = "missing checkpoint"
+    NO_NEW_CHECKPOINT = "no new checkpoint"
+
+
+class _EvalResult(NamedTuple):
+    """The result of an evaluator that looked for a checkpoint."""
+
+    status: str
+    metrics: _Metrics | None = None
+    checkpoint_path: str | None = None
+
+
+class _ContinuousEvalListener:
+    """Is asked by the evaluator of a cluster, which ends when an answer is False."""
+
+    def before_eval(self) -> bool:
+        """Returns whether to look for a checkpoint."""
+        return True
+
+    def after_eval(self, eval_result: _EvalResult) -> bool:
+        """Returns whether to go on after an evaluation, or after there was none."""
+        return True
+
+
+class _TrainingExecutor:
+    """The run of `train_and_evaluate`; libraries build their own with hooks and a listener.
+
+    Args:
+        train_hooks: of the training, beside those of `train_spec`.
+        continuous_eval_listener: of the evaluator of a cluster.
+    """
+
+    def __init__(
+        self,
+        estimator: Object,
+        train_spec: specs.TrainSpec,
+        eval_spec: specs.EvalSpec,
+        train_hooks: Sequence[Hook] | None = None,
+        continuous_eval_listener: _ContinuousEvalListener | None = None,
+    ) -> None:
+        check_estimator("train_and_evaluate", estimator)
+        if not specs.is_train_spec(train_spec):
+            raise errors.WrongType(
+                f"`train_spec` must have type `tf.estimator.TrainSpec`, got {train_spec!r}."
+            )
+        if eval_spec:
+            _assert_eval_spec(eval_spec)
+        listener = continuous_eval_listener or _ContinuousEvalListener()
+        if not isinstance(listener, _ContinuousEvalListener):
+            raise errors.WrongType(
+                "`continuous_eval_listener` must have type `_ContinuousEvalListener`, got "
+                f"{listener!r}."
+            )
+        self._estimator, self._listener = estimator, listener
+        self._train_spec, self._eval_spec = train_spec, eval_spec
+        self._train_hooks = [*(train_hooks or ())]
+
+    @property
+    def estimator(self) -> Object:
+        """The estimator."""
+        return self._estimator
+
+    def run(self) -> _Results | None:
+        """Does what `train_and_evaluate` does, and returns what it returns."""
+        _assert_eval_spec(self._eval_spec)
+        hooks = [*self._train_spec.hooks, *self._train_hooks]
+        return _run(self._estimator, self._train_spec, self._eval_spec, hooks, self._listener)
+
+
+def _assert_eval_spec(eval_spec: Object) -> None:
     if not specs.is_eval_spec(eval_spec):
         raise errors.WrongType(
             f"`eval_spec` must have type `tf.estimator.EvalSpec`, got {eval_spec!r}."
         )
-    check_estimator("train_and_evaluate", estimator)
-    if not specs.is_train_spec(train_spec):
-        raise errors.WrongType(
-            f"`train_spec` must have type `tf.estimator.TrainSpec`, got {train_spec!r}."
-        )
+
+
+def _run(
+    estimator: Object,
+    train_spec: specs.TrainSpec,
+    eval_spec: specs.EvalSpec,
+    hooks: list[Hook],
+    continuous_eval_listener: _ContinuousEvalListener,
+) -> _Results | None:
     config = estimator.config
     in_cluster = config.num_ps_replicas > 0 or config.num_worker_replicas > 1
     if in_cluster and not hasattr(estimator, "_serve_if_told"):
@@ -63,7 +148,7 @@ def train_and_evaluate(
         )
     evaluator = _Evaluator(estimator, eval_spec, train_spec.max_steps)
     if config.task_type == TaskType.EVALUATOR:
-        evaluator.evaluate_while_others_train()
+        evaluator.evaluate_while_others_train(continuous_eval_listener)
         return None
     listener = _EvaluationListener(evaluator, eval_spec.throttle_secs)
     is_alone = not config.cluster_spec
@@ -75,7 +160,7 @@ def train_and_evaluate(
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
-        hooks=list(train_spec.hooks),
+        hooks=hooks,
         saving_listeners=listeners,
     )
     return listener.results if evaluates else None
@@ -160,12 +245,14 @@ class _Evaluator:
         ]
         return metrics, exports
 
-    def evaluate_while_others_train(self) -> None:
+    def evaluate_while_others_train(self, listener: _ContinuousEvalListener) -> None:
         """Evaluates each checkpoint until one has the last step; forever if that is not known."""
         _sleep(self._spec.start_delay_secs)
-        while True:
+        while listener.before_eval():
             start = time.monotonic()
             results = self.evaluate_and_export()
+            if not listener.after_eval(self._result_for_listeners(results)):
+                return
             if results is not None and self._is_final(results[0]):
                 return
             if results is None:
@@ -188,6 +275,13 @@ class _Evaluator:
                     max_steps=self._max_steps,
                 )
                 log.warning("%s", line)
+
+    def _result_for_listeners(self, results: tuple[_Metrics, list[Object]] | None) -> _EvalResult:
+        if results is not None:
+            return _EvalResult(_EvalStatus.EVALUATED, results[0], self._evaluated)
+        if self._evaluated is None:
+            return _EvalResult(_EvalStatus.MISSING_CHECKPOINT)
+        return _EvalResult(_EvalStatus.NO_NEW_CHECKPOINT)
 
     def _is_final(self, metrics: _Metrics) -> bool:
         return self._is_last(metrics[tf.GraphKeys.GLOBAL_STEP])

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.progress_line import Progress
+from estimator_bridge.run.script import StartedProgram, run_program
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import PERTURBED, Recording, RecordingRequest
 from estimator_bridge.verify.sides import SIDES, opened, side_of
@@ -46,13 +47,16 @@ _NUM_QUERIED_BATCHES = 3
 class SideProgram:
     """A side by its name, the program that it runs, and the interpreter.
 
-    `tf1` is whether the program sees TensorFlow 1; None finds out from its source.
+    Attributes:
+        tf1: whether the program sees TensorFlow 1; None finds out from its source.
+        is_module: whether `script` is the name of a module, as for `python -m`.
     """
 
     side: str
     script: str
     python: str
     tf1: bool | None = None
+    is_module: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +91,7 @@ class ProcessRecorder:
             "side": program.side,
             "script": program.script,
             "tf1": program.tf1,
+            "is_module": program.is_module,
             "arguments": list(self.arguments),
             "steps": self.steps,
             "every": self.every,
@@ -219,21 +224,23 @@ def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder
 
     side = side_of(job["side"])
-    if not side.stock and script.imports_bridge(job["script"]):
+    started = script.program_of(job["script"], job["is_module"])
+    if not side.stock and script.imports_bridge(started.file):
         # It imports the names that it wants, and sets its own quirks.
         side = dataclasses.replace(side, quirks=None)
     elif not side.stock:
         install.install(replace=True)
         spec.set_default_quirks(side.quirks or "stock")
-    program = pathlib.Path(job["script"])
+    program = pathlib.Path(started.file)
     # The hash tells versions apart.
     name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
     request = RecordingRequest(**job["request"])
     steps, every = job["steps"], job["every"]
-    with opened(side) as kind, running.as_needed(job["script"], job["tf1"], print) as is_tf1:
+    view = running.as_needed(started.file, job["tf1"], print, folder=started.folder)
+    with opened(side) as kind, view as is_tf1:
         recorder = Recorder(request, side, steps=steps, every=every, program=name, is_tf1=is_tf1)
         with recorder.attached(kind), Tf2Recorder(recorder).attached():
-            _run_script(recorder, job["script"], job["arguments"])
+            _run_program(recorder, started, job["arguments"])
     if not recorder.steps_done and recorder.has_trained:
         raise errors.InvalidInput(
             f"{program.name} trained, and its global step stayed where it was, so that there are "
@@ -262,12 +269,10 @@ def _described(error: Exception) -> str:
     return " ".join(filter(None, [described, running.remedy_for(error)]))
 
 
-def _run_script(recorder: Recorder, path: str, arguments: list[str]) -> None:
+def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
     """Runs a program; it may fail once its training is recorded, which the recording says."""
-    from estimator_bridge.run import script
-
     try:
-        script.run_script(path, arguments)
+        run_program(program, arguments)
     except SystemExit as exited:  # A program may end with `sys.exit(0)`.
         if exited.code and recorder.steps_left:
             raise

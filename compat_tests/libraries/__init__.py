@@ -1,0 +1,1 @@
+"""Small programs of libraries that are built on tf.estimator; `make libraries` runs them."""

@@ -1,0 +1,90 @@
+"""Finds the names of stock's private modules that a source uses and the bridge lacks."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+from estimator_bridge.audit.report import Audit
+from estimator_bridge.run import lacking_names, stock_names
+
+_PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
+_REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
+
+
+def audit_folder(folder: str) -> Audit:
+    """Returns, as remarks, what the sources of a folder use of stock that the bridge lacks.
+
+    The folder is one of a library, or of a program. Sources that are no Python 3 are named.
+    """
+    remarks: list[str] = []
+    paths = sorted(pathlib.Path(folder).rglob("*.py"))
+    for path in paths:
+        where = str(path.relative_to(folder))
+        try:
+            remarks += remarks_of(ast.parse(path.read_bytes()), where)
+        except (SyntaxError, ValueError) as error:
+            remarks.append(f"{where} is no Python 3: {error}")
+    if not remarks:
+        remarks = [f"{len(paths)} sources use no private name of stock that the bridge lacks"]
+    return Audit(folder, (), (), (), tuple(remarks))
+
+
+def remarks_of(tree: ast.AST, file: str = "") -> Iterator[str]:
+    """Yields a sentence for each name that is lacking, with its line, and the file if given."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names.update(_names_of_import(node))
+    found: dict[str, int] = {}
+    for node in ast.walk(tree):
+        for path in _paths(node, names):
+            found.setdefault(path, getattr(node, "lineno", 0))
+    for path, line in sorted(found.items(), key=lambda item: item[1]):
+        outcome = _outcome(path)
+        if outcome is not None:
+            yield f"{f'{file}, ' if file else ''}line {line}: {outcome}"
+
+
+def _names_of_import(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yields the names that an import gives, and the full path of what each is."""
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            if not node.level:
+                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
+        elif alias.asname:
+            yield alias.asname, alias.name
+        else:
+            top = alias.name.partition(".")[0]
+            yield top, top
+
+
+def _paths(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
+    """Yields the full paths that a statement imports, or an expression names."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and not node.level:
+        yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")
+    elif isinstance(node, ast.Attribute):
+        first, *rest = ast.unparse(node).split(".")
+        if first in names and all(name.isidentifier() for name in rest):
+            yield ".".join([names[first], *rest])
+
+
+def _outcome(path: str) -> str | None:
+    """Says what becomes of a full path; None if the bridge has it, or if it is not stock's."""
+    if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
+        return None
+    if path in stock_names.MODULES or path in _PACKAGES:
+        return None
+    module, _, name = path.rpartition(".")
+    while module and module not in stock_names.MODULES and module not in _PACKAGES:
+        module, _, name = module.rpartition(".")
+    full = f"{module}.{name}"
+    if name in stock_names.MODULES.get(module, ()):
+        return None
+    if name in lacking_names.names_of(module):
+        return f"the bridge lacks stock's {full}: it can be imported, and fails where it is used"
+    what = "name" if module in stock_names.MODULES else "module"
+    return f"the bridge has no {what} {full}: what imports or reads it fails"

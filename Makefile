@@ -140,7 +140,7 @@ test-next:  ## the quick tests on the newest TensorFlow, pre-releases included (
 $(ENVS)/next/.ready:
 	$(new_env)
 	@$(PIP) install -qq --pre $(NEXT)
-	@$(PIP) install -qq google-crc32c tensorboard libcst tf_slim pytest hypothesis coverage
+	@$(PIP) install -qq google-crc32c tensorboard libcst tf_slim pytest hypothesis coverage pandas
 	@$(PIP) install -qq --no-deps keras-rs
 	@$(PIP) install -qq --no-deps --pre $(NEXT_KERAS) -e . -e ./compat_tests
 	@touch $@

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -260,7 +261,6 @@ PANDAS_DTYPES = {
 @pytest.mark.parametrize("kind", PANDAS_DTYPES)
 def test_dtypes_of_pandas_are_fed(kind: str) -> None:
     """Strings, categories and nullable numbers of pandas are fed as the values that they hold."""
-    pandas = pytest.importorskip("pandas")
     values, fed = PANDAS_DTYPES[kind]
     frame = pandas.DataFrame({"x": pandas.Series(values, ["r", "s"], dtype=kind)})
     column = batches(inputs.pandas_input_fn(frame, shuffle=False))[0]["x"]
@@ -284,7 +284,6 @@ def test_columns_of_pandas_without_a_dtype_here_are_refused(
     values: list[Any], kind: str, words: str
 ) -> None:
     """Missing values that are no floats, dates and other objects are refused by column."""
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": pandas.Series(values, dtype=kind)})
     with pytest.raises(errors.InvalidInput, match=words):
         batches(inputs.pandas_input_fn(frame, shuffle=False))

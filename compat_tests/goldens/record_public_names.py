@@ -36,6 +36,7 @@ def lines() -> Iterator[str]:
     """Yields the lines of the list."""
     keys, seen = Keys(), set()
     waiting = [("", tf.compat.v1), ("", tf)]
+    functions: dict[str, dict[str, Any]] = {}
     while waiting:
         path, module = waiting.pop(0)
         key = keys.of("root", module)
@@ -45,11 +46,16 @@ def lines() -> Iterator[str]:
         members = [(name, getattr(module, name)) for name in sorted(_public(module, path))]
         found = [(name, keys.of(f"{path}{name}", value)) for name, value in members]
         yield " ".join([key, *itertools.chain(*found)])
-        waiting += [
-            (f"{path}{name}.", value)
-            for name, value in members
-            if isinstance(value, ModuleType) and _is_of_api(value)
-        ]
+        for (name, of_name), (_, value) in zip(found, members, strict=True):
+            functions.setdefault(f"{path}{name}", {})[of_name] = value
+            if isinstance(value, ModuleType) and _is_of_api(value):
+                waiting.append((f"{path}{name}.", value))
+    # Parameters matter where TensorFlow 1 and 2 have different functions of one name.
+    two = itertools.chain(*(each.items() for each in functions.values() if len(each) == 2))
+    for key, function in dict(two).items():
+        names = public_names.parameters(function)
+        if names:
+            yield " ".join([f"({key}", *names])
 
 
 def _public(module: ModuleType, path: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import pathlib
 from types import ModuleType
 from typing import cast
@@ -19,8 +20,20 @@ LIST = pathlib.Path(__file__).with_name("public_names.txt")
 """One line for each module: its key, then the name and the key of everything in it.
 
 A key stands for one object, so equal keys are the same object; the keys of modules begin with "m".
-The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2.
+The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2. A line that begins with
+"(" has the key of a function, and its parameters.
 """
+
+
+class _Function:
+    """Stands for a function whose parameters are listed."""
+
+    def __init__(self, names: list[str]) -> None:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+
+    def __call__(self) -> None:
+        raise NotImplementedError("TensorFlow is not installed.")
 
 
 def is_installed() -> bool:
@@ -43,15 +56,28 @@ def tensorflow() -> ModuleType:
 @functools.cache
 def listed() -> ModuleType:
     """Builds a module that has the listed names, with placeholders for everything but modules."""
-    objects: dict[str, object] = {}
     lines = [line.split() for line in LIST.read_text(encoding="ascii").splitlines()]
-    for owner, *words in lines:
+    objects: dict[str, object] = {
+        key.removeprefix("("): _Function(names) for key, *names in lines if key.startswith("(")
+    }
+    for owner, *words in (line for line in lines if not line[0].startswith("(")):
         for name, key in zip(words[::2], words[1::2], strict=True):
             setattr(_of_key(owner, objects), name, _of_key(key, objects))
     v1, tf = (cast(ModuleType, objects[owner]) for owner, *_ in lines[:2])
     compat = ModuleType("tensorflow.compat")
     vars(compat)["v1"], vars(tf)["compat"] = v1, compat
     return tf
+
+
+def parameters(function: object) -> list[str]:
+    """Returns the parameters of a function; none if they are not known, or it takes any number."""
+    try:
+        signature = inspect.signature(function)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return []
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = signature.parameters
+    return [] if any(each.kind in any_number for each in names.values()) else [*names]
 
 
 def _of_key(key: str, objects: dict[str, object]) -> object:

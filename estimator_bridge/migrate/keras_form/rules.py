@@ -7,7 +7,6 @@ has the same object under it, and is refused otherwise.
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
@@ -282,14 +281,10 @@ def _misfit(short: str, new: str, call: ast.Call, is_old: bool) -> tuple[str, st
 
 
 def _parameters(module: object, name: str) -> list[str]:
-    """Returns the parameters of a function; none if they are not known, or it takes any."""
     try:
-        signature = inspect.signature(operator.attrgetter(name)(module))
-    except (AttributeError, TypeError, ValueError):
+        return public_names.parameters(operator.attrgetter(name)(module))
+    except AttributeError:
         return []
-    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = signature.parameters.values()
-    return [] if any(each.kind in any_number for each in parameters) else [*signature.parameters]
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:

@@ -249,6 +249,10 @@ OF_SETTINGS: Mapping[str, Tests] = {
         ("estimator/test_train_and_evaluate.py::test_the_best_is_kept_over_restarts",),
         ("estimator/test_train_and_evaluate.py::test_stock_exports_what_is_worse_after_a_restart",),
     ),
+    "canned_shared": Tests(
+        ("canned/test_shared_tables.py::test_quirks_decide_whether_shared_tables_are_trained",),
+        ("canned/test_shared_tables.py::test_stock_never_trains_shared_tables",),
+    ),
     "ids_out_of_range": Tests(("engine/test_engine_bad_batches.py::test_bad_batches_are_refused",)),
     "iterations_per_loop": Tests(
         (f"{_LOOP}a_loop_may_be_given_in_seconds",),

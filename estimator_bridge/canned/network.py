@@ -10,7 +10,9 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned.model_checks import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from tf2_engine import tf_compat
+from estimator_bridge.settings import quirks, render
+from estimator_bridge.settings.row import TRAINING
+from tf2_engine import log, tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Op, Tensor, Variable
 
@@ -68,7 +70,27 @@ def keras_logits(
     """
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
-    return logits, network.trainable_variables, network.updates
+    return logits, trained_variables(network, settings.feature_columns or ()), network.updates
+
+
+def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variable]:
+    """Returns what an optimizer of Keras trains: the variables of a network, and shared tables.
+
+    A table of `shared_embeddings` belongs to its columns and to no layer. Stock hands the optimizer
+    the variables of layers, and so never trains it; quirks="stock" does the same, with a warning.
+    """
+    creators = [getattr(column, "shared_embedding_column_creator", None) for column in columns]
+    tables = {
+        each.embedding_weights.ref(): each.embedding_weights for each in filter(None, creators)
+    }
+    variables = [*network.trainable_variables]
+    if not tables:
+        return variables
+    if quirks.default_quirks() == "documented":
+        return [*variables, *sorted(tables, key=lambda table: table.op.name)]
+    names = ", ".join(sorted(table.op.name for table in tables))
+    log.warning("%s", render.warning("canned_shared", TRAINING, "stock", where="", value=names))
+    return variables
 
 
 class _Network(Model):

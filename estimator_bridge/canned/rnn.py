@@ -12,6 +12,7 @@ from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
 from estimator_bridge.canned.model_checks import check_features
+from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
@@ -84,6 +85,7 @@ class RNNEstimator(Estimator):
         def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             layer = _recurrent_layer(rnn_cell_fn, units, cell_type, return_sequences)
             columns = sequence_feature_columns, context_feature_columns
+            all_columns = [*sequence_feature_columns, *(context_feature_columns or ())]
             network = _RecurrentNetwork(layer, head.logits_dimension, *columns)
             is_training = mode == ModeKeys.TRAIN
             # Before the network, as in stock: the optimizer's ops come before random ones.
@@ -98,7 +100,7 @@ class RNNEstimator(Estimator):
                 logits,
                 labels,
                 optimizer=keras_optimizer,
-                trainable_variables=network.trainable_variables,
+                trainable_variables=trained_variables(network, all_columns),
                 update_ops=network.updates,
             )
 

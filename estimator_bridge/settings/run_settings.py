@@ -140,6 +140,23 @@ RUNS: Mapping[str, SettingRow] = {
         "is smaller by the batch size",
         shown="{value}",
     ),
+    "canned_shared": kinds.surprising(
+        cpu="estimators of tf.estimator never train the table of shared_embeddings; those of "
+        "tf.compat.v1.estimator do",
+        tpu="the same",
+        tf2="trained",
+        way_out="the bridge trains it (quirks='documented'); elsewhere take an embedding_column",
+        why="a table is documented to be trainable, and models were trained without",
+        quirks={
+            "stock": "not trained, with a warning",
+            "documented": "trained by the optimizer of the network",
+        },
+        calls=("shared_embeddings",),
+        warnings={
+            (on.TRAINING, "stock"): "{where}the shared table {value} is not trained, as stock's "
+            'estimators of tf.estimator do not train it. quirks="documented" trains it.',
+        },
+    ),
     "canned_rate": kinds.surprising(
         cpu="tf.compat.v1.estimator: 0.05; tf.estimator: that of Keras, 0.001 for most",
         tpu="the same",

@@ -1,0 +1,82 @@
+"""Canned estimators of TensorFlow 2 and the tables of `shared_embeddings`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from compat_tests.support import fresh
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+
+tf.compat.v1.disable_eager_execution()  # shared_embeddings are for graphs alone
+subject = sys.argv[1]
+if subject != "stock":
+    from estimator_bridge import install
+    from estimator_bridge.legacy.spec import set_default_quirks
+
+    install.install(replace=True)
+    set_default_quirks(subject.removeprefix("bridge "))
+columns, estimators = tf.feature_column, tf.compat.v2.estimator
+
+
+def shared(make=columns.categorical_column_with_identity):
+    words = [make(key, 5) for key in ("a", "b")]
+    return columns.shared_embeddings(words, 2, initializer=tf.compat.v1.ones_initializer())
+
+
+def input_fn():
+    features = {"a": [[1], [2]], "b": [[3], [1]], "s": tf.sparse.eye(2, dtype=tf.int64)}
+    return tf.data.Dataset.from_tensors((features, [[1], [0]])).repeat()
+
+
+sequence = columns.sequence_categorical_column_with_identity("s", 5)
+KINDS = {
+    "DNN": lambda: estimators.DNNClassifier([3], shared()),
+    "DNNLinearCombined": lambda: estimators.DNNLinearCombinedClassifier(
+        dnn_feature_columns=shared(), dnn_hidden_units=[3]
+    ),
+    "RNN": lambda: estimators.experimental.RNNClassifier(
+        [columns.indicator_column(sequence)], shared(), units=[2]
+    ),
+    "DNN of TensorFlow 1": lambda: tf.compat.v1.estimator.DNNClassifier([3], shared()),
+}
+moved = {}
+for kind, make in KINDS.items():
+    job = make()
+    job.train(input_fn, steps=3)
+    [table] = [name for name in job.get_variable_names() if name.endswith("shared_embedding")]
+    moved[kind] = bool(np.abs(job.get_variable_value(table) - 1.0).max() > 0)
+print(json.dumps(moved))
+"""
+OF_TENSORFLOW_1 = "DNN of TensorFlow 1"
+
+
+def _moved(subject: str) -> tuple[dict[str, bool], str]:
+    """Returns by the kind of estimator whether training moves the table, and what is logged."""
+    ran = fresh.code(PROGRAM, subject, check=True)
+    return json.loads(ran.stdout.splitlines()[-1]), ran.stderr
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("quirks", ["stock", "documented"])
+def test_quirks_decide_whether_shared_tables_are_trained(quirks: str) -> None:
+    """With "documented" all estimators train them, with "stock" those of TensorFlow 1 alone."""
+    moved, log = _moved(f"bridge {quirks}")
+
+    wanted = {kind: quirks == "documented" or kind == OF_TENSORFLOW_1 for kind in moved}
+    assert moved == wanted
+    assert ("the shared table a_b_shared_embedding is not trained" in log) == (quirks == "stock")
+
+
+@pytest.mark.full
+@pytest.mark.stock
+def test_stock_never_trains_shared_tables() -> None:
+    """Stock hands an optimizer of Keras the variables of layers, and the table is none of them."""
+    moved, _ = _moved("stock")
+
+    assert moved == {kind: kind == OF_TENSORFLOW_1 for kind in moved}

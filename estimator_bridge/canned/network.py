@@ -79,10 +79,8 @@ def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variab
     A table of `shared_embeddings` belongs to its columns and to no layer. Stock hands the optimizer
     the variables of layers, and so never trains it; quirks="stock" does the same, with a warning.
     """
-    creators = [getattr(column, "shared_embedding_column_creator", None) for column in columns]
-    tables = {
-        each.embedding_weights.ref(): each.embedding_weights for each in filter(None, creators)
-    }
+    creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
+    tables = [creator.embedding_weights for creator in creators if creator is not None]
     variables = [*network.trainable_variables]
     if not tables:
         return variables

@@ -114,7 +114,7 @@ BAD_SETTINGS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no feature config": (
         lambda: TPUEmbedding({"watched": VIDEOS}, SGD()),
         errors.WrongType,
-        "`feature_config` holds TableSpec.*no FeatureConfig",
+        "`feature_config` holds TableSpec.*not a FeatureConfig",
     ),
     "a sequence of minus one": (
         lambda: FeatureSpec("watched", "videos", max_sequence_length=-1),

@@ -416,5 +416,5 @@ def test_two_model_dirs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_tf_config_that_is_no_json_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken JSON in the environment is a ValueError that shows it."""
     monkeypatch.setenv("TF_CONFIG", "{")
-    with pytest.raises(ValueError, match=r"TF_CONFIG.*no JSON"):
+    with pytest.raises(ValueError, match=r"TF_CONFIG.*not JSON"):
         run_config.RunConfig()

@@ -322,7 +322,7 @@ def test_a_linear_model_sums_weights_and_numbers() -> None:
 def test_a_linear_model_takes_no_table() -> None:
     """It names the column."""
     column = ours.PlainEmbedding(preprocessing.Identity("a", 3), 2)
-    with pytest.raises(errors.WrongType, match="no column of a linear model"):
+    with pytest.raises(errors.WrongType, match="not a column of a linear model"):
         ours.LinearFeatures([column])
 
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments that say which tables a checkpoint holds."""
     add = parser.add_argument
     add("--spec", help=HELP)
-    program_arguments.configure(parser, "the module of --spec")
+    program_arguments.add_tf1(parser, "the module of --spec")
     table = "the variable of a table in a name-based checkpoint; once for each"
     add("--table", dest="tables", action="append", default=[], metavar="NAME=VARIABLE", help=table)
     add("--optimizer", help="of all tables, without a spec (default: told by the slots)")

@@ -20,14 +20,15 @@ _TF1 = (
 
 
 def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> None:
-    """Adds `--tf1`, which is True, False, or None: the program's source tells; and `-m`.
+    """Adds `--tf1` and `-m`; `subject` is what sees TensorFlow 1, for the help."""
+    add_tf1(parser, subject)
+    add_module(parser)
 
-    Args:
-        subject: what sees TensorFlow 1, for the help.
-    """
+
+def add_tf1(parser: argparse.ArgumentParser, subject: str) -> None:
+    """Adds `--tf1`, which is True, False, or None: the program's source tells."""
     action = argparse.BooleanOptionalAction
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
-    add_module(parser)
 
 
 def add_module(parser: argparse.ArgumentParser) -> None:

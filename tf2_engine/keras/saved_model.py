@@ -125,7 +125,7 @@ def resources_of(function: Object) -> list[Object]:
 def _resources(model: Object) -> Iterator[Object]:
     """Yields the lookup tables, modules and variables that models hold besides their layers."""
     for name, value in vars(model).items():
-        for each in tf.nest.flatten(value) if isinstance(value, (list, tuple, dict)) else [value]:
+        for each in _flat(value):
             is_layer = hasattr(each, "trainable_weights")
             is_of_keras = name.startswith("_") and isinstance(each, tf.Variable)
             if isinstance(each, _RESOURCES) and not (is_layer or is_of_keras):
@@ -133,6 +133,15 @@ def _resources(model: Object) -> Iterator[Object]:
     for layer in model.layers:
         if hasattr(layer, "layers"):
             yield from _resources(layer)
+
+
+def _flat(value: Object) -> Iterator[Object]:
+    """Yields what is in nested lists and dicts, whose keys need have no order."""
+    if isinstance(value, (list, tuple, dict)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _flat(each)
+    else:
+        yield value
 
 
 def _layers(model: Object) -> Iterator[Object]:

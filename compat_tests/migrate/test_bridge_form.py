@@ -186,7 +186,7 @@ def test_classes_are_those_of_the_programs_api(source: str, used: str) -> None:
     "source",
     [
         "from tensorflow_estimator.python.estimator.tpu import tpu_config\nprint(tpu_config)\n",
-        "from tensorflow_estimator.python.estimator import util\nutil.fn_args(print)\n",
+        "from tensorflow_estimator.python.estimator import util\nutil.some_name(print)\n",
         "from tensorflow_estimator.python.estimator.tpu.tpu_config import *\n",
     ],
 )

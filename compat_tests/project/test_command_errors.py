@@ -72,7 +72,6 @@ def test_missing_places_are_named(
     missing, folder = str(tmp_path / "none" / "deep"), str(tmp_path / "folder")
     calls = [
         ["audit", missing],
-        ["audit", folder],
         ["audit", "--model_dir", missing],
         ["audit", "--spec", f"{missing}.py:x"],
         ["audit", "--spec", f"{program}:y"],

@@ -9,7 +9,6 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -138,52 +137,3 @@ def test_a_package_without_sources_says_so(
 
     with pytest.raises(ImportError, match=r"`sourceless`.*with its sources"):
         attribute("name")
-
-
-SAYS_NOTHING = {"found", "given", "made", "own", "said", "told"}
-"""Names that could be anything: a reader has to look at where they come from."""
-
-
-@pytest.mark.parametrize(
-    "package", ["tf2_engine", "estimator_bridge", "compat_tests", "benchmarks"]
-)
-def test_local_names_say_what_a_thing_is(package: str) -> None:
-    """No variable, argument, attribute or function has a name that could be anything."""
-    sources = sorted((ROOT / package).rglob("*.py"))
-    assert sources
-
-    vague = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
-        for path in sources
-        for node, name in bound_names(ast.parse(path.read_text()))
-        if name.strip("_") in SAYS_NOTHING
-    ]
-    assert vague == []
-
-
-def bound_names(tree: ast.AST) -> Iterator[tuple[ast.expr | ast.arg | ast.FunctionDef, str]]:
-    """Yields the names that a source binds to values or functions, and where."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node, node.attr
-        elif isinstance(node, ast.FunctionDef):
-            yield node, node.name
-        elif isinstance(node, ast.arg):
-            yield node, node.arg
-
-
-def test_bound_names_are_variables_arguments_attributes_and_functions() -> None:
-    """The walk sees every kind of name that the rule is for, and no other."""
-    source = """
-class A:
-  field: int
-def f(x):
-  y = g(key=x)
-  for z in y: (lambda w: v)(z.t)
-  y.u = z.s
-"""
-    names = [name for _, name in bound_names(ast.parse(source))]
-
-    assert sorted(names) == ["f", "field", "u", "w", "x", "y", "z"]

@@ -222,8 +222,8 @@ def test_failing_programs_give_status_2(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["no/such.py"], "no/such.py: there is no such program."),
-        (["--against", "no/such.py", __file__], "--against no/such.py: there is no such program."),
+        (["no/such.py"], "there is no program 'no/such.py'."),
+        (["--against", "no/such.py", __file__], "--against there is no program 'no/such.py'."),
         ([__file__, "--against", __file__], "--against comes before the program"),
         (["--keep", "/", __file__], "--keep /: it exists already."),
         (["--steps", "0", __file__], "--steps 0: must be 1 or more."),

@@ -200,7 +200,7 @@ def test_the_logs_of_a_failure_are_kept(
         return result_of(directory, failures=["side B failed"])
 
     monkeypatch.setattr(procedure, "side_by_side", one_fails)
-    assert main.main(["verify", __file__]) == 2
+    assert main.main(["verify", "--a", "bridge", __file__]) == 2
     (log,) = tmp_path.rglob("*.*")
     assert log.read_text() == "the whole output"
     assert str(log) in capsys.readouterr().out
@@ -208,7 +208,7 @@ def test_the_logs_of_a_failure_are_kept(
     monkeypatch.setattr(procedure, "side_by_side", lambda _, directory, *__: result_of(directory))
     log.unlink()
     os.rmdir(log.parent)
-    assert main.main(["verify", __file__]) == 0
+    assert main.main(["verify", "--a", "bridge", __file__]) == 0
     assert not list(tmp_path.iterdir())
 
 

@@ -12,6 +12,7 @@ from libcst import matchers
 from estimator_bridge import errors
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.syntax.removal import Removal
+from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 
@@ -80,8 +81,9 @@ class Refused(errors.Untranslatable):
         self.subject = subject
         self.blockers = sorted(set(blockers), key=lambda each: (each.file, each.line, str(each)))
         super().__init__(
-            f"{subject} cannot be carried to {to}:\n"
-            + "\n".join(f"  {each}" for each in self.blockers)
+            plain_text.Lines(
+                f"{subject} cannot be carried to {to}:", *(f"  {each}" for each in self.blockers)
+            )
         )
 
 

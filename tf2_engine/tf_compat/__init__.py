@@ -94,6 +94,7 @@ from tf2_engine.tf_compat.protos import LowDimensionalPackingStatus as LowDimens
 from tf2_engine.tf_compat.protos import OptimizationParameters as OptimizationParameters
 from tf2_engine.tf_compat.protos import TPUEmbeddingConfiguration as TPUEmbeddingConfiguration
 from tf2_engine.tf_compat.protos import TrackableObjectGraph as TrackableObjectGraph
+from tf2_engine.tf_compat.random_numbers import SEEDS_PER_CORE as SEEDS_PER_CORE
 from tf2_engine.tf_compat.random_numbers import (
     begin_random_numbers_anew as begin_random_numbers_anew,
 )
@@ -135,6 +136,7 @@ from tf2_engine.tf_compat.tpu_systems import tpu_hardware as tpu_hardware
 from tf2_engine.tf_compat.tpu_systems import tpu_metadata as tpu_metadata
 from tf2_engine.tf_compat.tpu_systems import tpu_replica_context as tpu_replica_context
 from tf2_engine.tf_compat.tpu_tracing import TPUReplicateContext as TPUReplicateContext
+from tf2_engine.tf_compat.tpu_tracing import core_now as core_now
 from tf2_engine.tf_compat.tpu_tracing import in_tpu_shard_context as in_tpu_shard_context
 from tf2_engine.tf_compat.tpu_tracing import replica_id as replica_id
 from tf2_engine.tf_compat.tpu_tracing import tpu_computation as tpu_computation

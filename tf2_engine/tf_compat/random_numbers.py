@@ -15,6 +15,9 @@ from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_ran
 from tf2_engine.tf_compat.patching import patched
 from tf2_engine.types import Array, Object, Tensor, Variable
 
+SEEDS_PER_CORE = 1 << 16
+"""The distance between the seeds of random ops of one core and those of the next."""
+
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:

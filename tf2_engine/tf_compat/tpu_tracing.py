@@ -43,7 +43,17 @@ def tpu_computation(
         for module, name in _NUMBERS_OF_CORES:
             stack.enter_context(patched(module, name, number))
         stack.enter_context(tpu_shard_context(num_cores))
+        _cores_traced.append(core)
+        stack.callback(_cores_traced.pop)
         yield
+
+
+_cores_traced: list[TensorLike] = []
+
+
+def core_now() -> TensorLike:
+    """Returns the number of the core whose code is traced by `tpu_computation`; 0 outside of it."""
+    return _cores_traced[-1] if _cores_traced else 0
 
 
 # An op, by the names that programs call it. On a CPU it ends the process.

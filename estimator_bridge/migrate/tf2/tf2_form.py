@@ -75,8 +75,7 @@ def migrate(
             "statement on a line of its own, imports at the top."
         ) from error
     if modules is ALONE:  # Another module may read what one defines.
-        new, of_flags = unread_flags.remarked(source, new)
-        lines = sorted([*lines, *of_flags], key=lambda line: line.line)
+        lines = sorted([*lines, *unread_flags.unread(source, new)], key=lambda line: line.line)
     return Rewritten(new, tuple(lines), trains)
 
 

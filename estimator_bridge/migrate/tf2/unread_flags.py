@@ -1,4 +1,4 @@
-"""Flags of a program that nothing reads once it is rewritten: each stays, with a comment."""
+"""Flags that nothing reads once a program is rewritten: they stay, and the report names them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,19 @@ import ast
 from collections.abc import Iterator
 
 from estimator_bridge.migrate.rewrite_report import Line
-from estimator_bridge.migrate.syntax.edits import lines_of
-from estimator_bridge.migrate.syntax.parsed_program import MARK
 
-_WHY = "nothing reads {} any more; it stays for command lines that have it"
+_WHY = "Nothing reads --{} any more; it stays for command lines that have it"
 
 
-def remarked(old: str, new: str) -> tuple[str, list[Line]]:
-    """Returns the new program with a comment above each flag that only the old one reads.
-
-    Returns:
-        The program, and the lines of the report.
-    """
+def unread(old: str, new: str) -> list[Line]:
+    """Returns a line of the report for each flag that only the old program reads."""
     before, after = ast.parse(old), ast.parse(new)
-    lines_before = {flag: statement.lineno for flag, statement in _flags(before)}
-    rows, lines = lines_of(new), []
-    for flag, statement in reversed([*_flags(after)]):
-        if flag not in lines_before or not _is_read(flag, before) or _is_read(flag, after):
-            continue
-        row = rows[statement.lineno - 1]
-        indent = row[: len(row) - len(row.lstrip())]
-        end = row[len(row.rstrip("\r\n")) :] or "\n"
-        why = _WHY.format(f"--{flag}")
-        rows.insert(statement.lineno - 1, f"{indent}{MARK}{why}.{end}")
-        lines.append(Line(lines_before[flag], "by hand", f"--{flag}", "", f"N{why[1:]}"))
-    return "".join(rows), lines
+    kept = {flag for flag, _ in _flags(after) if not _is_read(flag, after)}
+    return [
+        Line(statement.lineno, "by hand", f"--{flag}", "", _WHY.format(flag))
+        for flag, statement in _flags(before)
+        if flag in kept and _is_read(flag, before)
+    ]
 
 
 def _flags(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:

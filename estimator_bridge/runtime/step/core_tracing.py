@@ -193,7 +193,7 @@ class CoreTracer:
         if "frame_name" in node.attr:
             node.attr["frame_name"].s += f"/core_{core}".encode()
         if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += core << 40  # Far from the seeds that TensorFlow counts up.
+            node.attr["seed2"].i += core * tf_compat.SEEDS_PER_CORE
         device = tf.DeviceSpec.from_string(node.device)
         of_core_0 = [
             field

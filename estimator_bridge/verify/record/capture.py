@@ -32,7 +32,6 @@ Arguments = dict[str, Object]
 
 _DUMMY = DUMMY_NAME.format("")
 ROWS_OF_SLICES = "/IndexedSlices:rows"
-_SEEDS_PER_CORE = 1 << 16
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -138,13 +137,13 @@ class Capture:
                 substitute.
         """
 
-        def keep(value: Array) -> np.bool_:
-            self._keep(group, name, value, part or _WHOLE)
+        def keep(value: Array, core: Array) -> np.bool_:
+            self._keep(group, name_of_core(name, int(core)), value, part or _WHOLE)
             return np.True_
 
         if self._substitute is not None and group != LOSS and part is None:
             return self._substituted(group, name, tensor, is_open)
-        kept = tf.numpy_function(keep, [tensor], tf.bool)
+        kept = tf.numpy_function(keep, [tensor, tf_compat.core_now()], tf.bool)
         with tf.control_dependencies([kept]):
             return tf.identity(tensor)
 
@@ -152,11 +151,12 @@ class Capture:
         substitute = self._substitute
         assert substitute is not None
 
-        def keep(value: Array) -> Array:
-            number = self._keep(group, name, value)
-            return substitute(number, group, name, value, is_open)
+        def keep(value: Array, core: Array) -> Array:
+            of_core = name_of_core(name, int(core))
+            number = self._keep(group, of_core, value)
+            return substitute(number, group, of_core, value, is_open)
 
-        kept = tf.numpy_function(keep, [tensor], tensor.dtype)
+        kept = tf.numpy_function(keep, [tensor, tf_compat.core_now()], tensor.dtype)
         kept.set_shape([None, *tensor.shape[1:]] if is_open else tensor.shape)
         return kept
 
@@ -219,7 +219,7 @@ def capturing_model_fn(
         # Every core makes a train_op; the first one's is run.
         updates = _captured_updates(capture) if core == 0 else contextlib.nullcontext()
         # Ops are numbered otherwise on each engine; that must not change the seeds of dropout.
-        with updates, tf_compat.numbered_seeds(core * _SEEDS_PER_CORE):
+        with updates, tf_compat.numbered_seeds(core * tf_compat.SEEDS_PER_CORE):
             spec = model_fn(*bound.args, **bound.kwargs)
             loss = capture.tensor(LOSS, name_of_core(LOSS, core), spec.loss)
             return spec._replace(loss=loss)

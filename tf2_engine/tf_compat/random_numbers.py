@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from tensorflow.python.ops import gen_random_ops as _gen_random_ops
 from tensorflow.python.ops import gen_stateless_random_ops as _gen_stateless_random_ops
 
 from tf2_engine.tf_compat.patching import patched
+from tf2_engine.tf_compat.tpu_tracing import core_now
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 SEEDS_PER_CORE = 1 << 16
@@ -102,12 +104,14 @@ def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
             return stateful(*args, **kwargs)
         arguments = {**dict(zip((*names, "seed", "seed2", "name"), args, strict=False)), **kwargs}
         seeds = [arguments.pop(name, None) or 0 for name in ("seed", "seed2")]
-        runs = _Runs()
+        runs_of_cores: collections.defaultdict[int, _Runs] = collections.defaultdict(_Runs)
 
-        def state() -> Array:
-            return np.array([(seeds[0] << 31) + seeds[1], runs.next()], np.int64)
+        def state(core: Array) -> Array:
+            # Copies of the op for other cores call this function, too.
+            seed = (seeds[0] << 31) + seeds[1] + int(core) * SEEDS_PER_CORE
+            return np.array([seed, runs_of_cores[int(core)].next()], np.int64)
 
-        counted = tf.numpy_function(state, [], tf.int64)
+        counted = tf.numpy_function(state, [core_now()], tf.int64)
         counted.set_shape([2])
         return stateless(**arguments, seed=counted)
 

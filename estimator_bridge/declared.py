@@ -1,4 +1,3 @@
 """Declares the class of a TensorFlow 2 program that trains; see `tf2_engine.declared`."""
 
-from tf2_engine.declared import recorded as recorded
-from tf2_engine.declared import verifiable as verifiable
+from tf2_engine.declared import recorded, verifiable

@@ -6,14 +6,14 @@ layer is caught by the same name.
 
 from __future__ import annotations
 
-import warnings
-
-from tf2_engine.errors import EngineError as EngineError
-from tf2_engine.errors import InvalidInput as InvalidInput
-from tf2_engine.errors import InvalidSpec as InvalidSpec
-from tf2_engine.errors import MissingMetric as MissingMetric
-from tf2_engine.errors import WrongSetting as WrongSetting
-from tf2_engine.errors import WrongType as WrongType
+from tf2_engine.errors import (
+    EngineError,
+    InvalidInput,
+    InvalidSpec,
+    MissingMetric,
+    WrongSetting,
+    WrongType,
+)
 
 
 class Untranslatable(EngineError, ValueError):
@@ -99,15 +99,3 @@ def not_python(name: str, error: Exception) -> InvalidInput:
         "there. A program for Python 2 has to be ported first."
     )
     return refusal
-
-
-def __getattr__(name: str) -> type[EngineError]:
-    if name != "LeftOut":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        "`errors.LeftOut` is now `errors.Unsupported`; the old name will go in version 1.0.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    kind: type[EngineError] = Unsupported
-    return kind

@@ -18,13 +18,11 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
     The names of the package are those that its source imports for type checkers:
 
         if TYPE_CHECKING:
-            from package.conversion import convert as convert
-            from package.formats import *
+            from package.conversion import convert
 
         __getattr__, __dir__ = lazy.exports(__name__)
 
-    A module that is imported with `*` stands for what it imports itself in the form `convert as
-    convert`. The package's `__all__`, if it does not say it itself, are these names.
+    The package's `__all__`, if it does not say it itself, are these names.
     """
 
     @functools.cache
@@ -45,21 +43,10 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 def _checked_imports(package: str) -> Iterable[tuple[str, str]]:
     for block in _source(package):
-        if not isinstance(block, ast.If) or ast.unparse(block.test) != "TYPE_CHECKING":
-            continue
-        for module, alias in _imports(block.body):
-            if alias.name != "*":
-                yield alias.name, module
-                continue
-            for _, listed in _imports(_source(module)):
-                if listed.asname == listed.name:
-                    yield listed.name, module
-
-
-def _imports(statements: Iterable[ast.stmt]) -> Iterable[tuple[str, ast.alias]]:
-    for statement in statements:
-        if isinstance(statement, ast.ImportFrom) and statement.module:
-            yield from ((statement.module, alias) for alias in statement.names)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+            for statement in block.body:
+                if isinstance(statement, ast.ImportFrom) and statement.module:
+                    yield from ((alias.name, statement.module) for alias in statement.names)
 
 
 def _source(module: str) -> list[ast.stmt]:

@@ -1,4 +1,4 @@
-"""Names of packages: old ones lead to new ones, and lazy packages have those that they promise."""
+"""Lazy packages have the names that they promise, and import nothing heavy for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ import sys
 import pytest
 
 from compat_tests.support.paths import ROOT
-from tf2_engine import lazy, moved
-
-MOVED = {
-    old: new
-    for finder in sys.meta_path
-    if isinstance(finder, moved.MovedModules)
-    for old, new in finder.new_names.items()
-}
+from tf2_engine import lazy
 
 LAZY = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
@@ -28,39 +21,6 @@ LAZY = sorted(
     for path in (ROOT / package).rglob("__init__.py")
     if "lazy.exports(" in path.read_text()
 )
-
-
-def test_both_packages_have_moved_modules() -> None:
-    """The two tables of moved modules are found, and lead from a package into itself."""
-    assert {old.partition(".")[0] for old in MOVED} == {"estimator_bridge", "tf2_engine"}
-    for old, new in MOVED.items():
-        assert old.partition(".")[0] == new.partition(".")[0]
-
-
-@pytest.mark.parametrize("old", sorted(MOVED))
-def test_an_old_name_leads_to_the_new_module(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old name is the new module itself; its first import warns, and says the new name."""
-    monkeypatch.delitem(sys.modules, old, raising=False)
-    new = importlib.import_module(MOVED[old])
-    with pytest.warns(DeprecationWarning, match=f"`{old}` is now `{MOVED[old]}`") as caught:
-        exec(f"import {old}")
-
-    assert sys.modules[old] is importlib.import_module(old) is new
-    assert new.__spec__ is not None
-    assert new.__name__ == new.__spec__.name == MOVED[old]
-    # A package around it may have moved as well, and is imported first.
-    of_module = [one.filename for one in caught if f"`{old}` is now" in str(one.message)]
-    assert of_module == ["<string>"], "the warning is of who imports"
-
-
-def test_modules_inside_of_a_moved_package_are_found() -> None:
-    """A module is found below the old name of its package; one that never was is not."""
-    with pytest.warns(DeprecationWarning, match=r"`tf2_engine\.drivers\.host` is now `tf2_engine"):
-        old = importlib.import_module("tf2_engine.drivers.host")
-
-    assert old is importlib.import_module("tf2_engine.backends.host")
-    with pytest.raises(ModuleNotFoundError, match=r"tf2_engine\.drivers\.never"):
-        importlib.import_module("tf2_engine.drivers.never")
 
 
 def test_install_is_a_name_of_the_package() -> None:
@@ -79,7 +39,7 @@ assert estimator_bridge.install is install
 
 
 def checked_names(package: str) -> set[str]:
-    """Returns the names that a package imports for type checkers, `*` written out."""
+    """Returns the names that a package imports for type checkers."""
     names = set()
     source = inspect.getsource(importlib.import_module(package))
     for block in ast.parse(source).body:
@@ -87,11 +47,7 @@ def checked_names(package: str) -> set[str]:
             for statement in block.body:
                 assert isinstance(statement, ast.ImportFrom)
                 names |= {alias.name for alias in statement.names}
-    if "*" in names:
-        import tf2_engine.optimizers
-
-        names |= {*tf2_engine.optimizers.OPTIMIZERS, "Optimizer"}
-    return names - {"*"}
+    return names
 
 
 @pytest.mark.parametrize("package", LAZY)

@@ -129,12 +129,6 @@ def test_unsupported_names_say_what_to_use(path: str, name: str, way_out: str) -
         namespace.nonsense  # noqa: B018 - it is the access that raises
 
 
-def test_the_old_name_of_the_error_is_an_alias() -> None:
-    """`errors.LeftOut` is `errors.Unsupported`, with a warning that says so."""
-    with pytest.warns(DeprecationWarning, match=r"now `errors\.Unsupported`"):
-        assert errors.LeftOut is errors.Unsupported
-
-
 def test_hooks_are_those_of_tensorflow() -> None:
     """Each hook is the class that `tf.compat.v1.train` has, which sessions know."""
     hooks = {name for name in estimator.__all__ if name.endswith(("Hook", "Listener", "Timer"))}

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from estimator_bridge.audit.of_private_names import audit_folder as audit_folder
-    from estimator_bridge.audit.of_script import audit_script as audit_script
-    from estimator_bridge.audit.of_sparse_cores import Target as Target
-    from estimator_bridge.audit.of_tables import audit_model_dir as audit_model_dir
-    from estimator_bridge.audit.of_tables import audit_run as audit_run
-    from estimator_bridge.audit.of_tables import audit_spec as audit_spec
-    from estimator_bridge.audit.report import Audit as Audit
-    from estimator_bridge.audit.report import Finding as Finding
+    from estimator_bridge.audit.of_private_names import audit_folder
+    from estimator_bridge.audit.of_script import audit_script
+    from estimator_bridge.audit.of_sparse_cores import Target
+    from estimator_bridge.audit.of_tables import audit_model_dir, audit_run, audit_spec
+    from estimator_bridge.audit.report import Audit, Finding
 
 __getattr__, __dir__ = lazy.exports(__name__)

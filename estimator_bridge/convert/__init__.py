@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from estimator_bridge.convert.conversion import convert as convert
-    from estimator_bridge.convert.inspection import inspect as inspect
+    from estimator_bridge.convert.conversion import convert
+    from estimator_bridge.convert.inspection import inspect
 
 __getattr__, __dir__ = lazy.exports(__name__)

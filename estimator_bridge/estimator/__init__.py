@@ -5,7 +5,7 @@
 The names of this package and its modules are rows of `run/stock_names.py`.
 """
 
-from estimator_bridge.estimator import experimental, export, inputs, tpu, v2  # noqa: F401
+from estimator_bridge.estimator import experimental, export, inputs, tpu, v2
 from estimator_bridge.run import namespaces
 
 __getattr__, __dir__, __all__ = namespaces.exports(__name__)

@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from estimator_bridge.hooks.table_summaries import TableSummaryHook as TableSummaryHook
+    from estimator_bridge.hooks.table_summaries import TableSummaryHook
 
 __getattr__, __dir__ = lazy.exports(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from estimator_bridge.run import stock_names, unsupported
-from estimator_bridge.run.stock_names import NAMESPACE as NAMESPACE
+from estimator_bridge.run.stock_names import NAMESPACE
 
 _NAMESPACES = tuple(f"{path}.estimator" for path in stock_names.PUBLIC_NAMESPACES)
 

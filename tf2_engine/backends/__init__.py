@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.host import HostDriver as HostDriver
-from tf2_engine.backends.interface import Driver as Driver
-from tf2_engine.backends.interface import ReplicaDriver as ReplicaDriver
-from tf2_engine.backends.interface import StepDriver as StepDriver
-from tf2_engine.backends.ps import PsDriver as PsDriver
-from tf2_engine.backends.ps import StrategyPsDriver as StrategyPsDriver
-from tf2_engine.backends.sparsecore import SparseCoreDriver as SparseCoreDriver
-from tf2_engine.backends.tpu import TpuDriver as TpuDriver
+from tf2_engine.backends.host import HostDriver
+from tf2_engine.backends.interface import Driver, ReplicaDriver, StepDriver
+from tf2_engine.backends.ps import PsDriver, StrategyPsDriver
+from tf2_engine.backends.sparsecore import SparseCoreDriver
+from tf2_engine.backends.tpu import TpuDriver
 
 DRIVERS: dict[str, type[Driver]] = {
     "host": HostDriver,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from tf2_engine.optimizers.adadelta import Adadelta as Adadelta
-from tf2_engine.optimizers.adagrad import Adagrad as Adagrad
-from tf2_engine.optimizers.adagrad_momentum import AdagradMomentum as AdagradMomentum
-from tf2_engine.optimizers.adam import Adam as Adam
-from tf2_engine.optimizers.centered_rms_prop import CenteredRMSProp as CenteredRMSProp
-from tf2_engine.optimizers.frequency_estimator import FrequencyEstimator as FrequencyEstimator
-from tf2_engine.optimizers.ftrl import FTRL as FTRL
-from tf2_engine.optimizers.mdl_adagrad_light import MDLAdagradLight as MDLAdagradLight
-from tf2_engine.optimizers.momentum import Momentum as Momentum
-from tf2_engine.optimizers.optimizer import Optimizer as Optimizer
-from tf2_engine.optimizers.proximal_adagrad import ProximalAdagrad as ProximalAdagrad
-from tf2_engine.optimizers.proximal_yogi import ProximalYogi as ProximalYogi
-from tf2_engine.optimizers.rms_prop import RMSProp as RMSProp
-from tf2_engine.optimizers.sgd import SGD as SGD
+from tf2_engine.optimizers.adadelta import Adadelta
+from tf2_engine.optimizers.adagrad import Adagrad
+from tf2_engine.optimizers.adagrad_momentum import AdagradMomentum
+from tf2_engine.optimizers.adam import Adam
+from tf2_engine.optimizers.centered_rms_prop import CenteredRMSProp
+from tf2_engine.optimizers.frequency_estimator import FrequencyEstimator
+from tf2_engine.optimizers.ftrl import FTRL
+from tf2_engine.optimizers.mdl_adagrad_light import MDLAdagradLight
+from tf2_engine.optimizers.momentum import Momentum
+from tf2_engine.optimizers.optimizer import Optimizer
+from tf2_engine.optimizers.proximal_adagrad import ProximalAdagrad
+from tf2_engine.optimizers.proximal_yogi import ProximalYogi
+from tf2_engine.optimizers.rms_prop import RMSProp
+from tf2_engine.optimizers.sgd import SGD
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     name: value

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.preprocessing.categorical import Bucketized as Bucketized
-    from tf2_engine.preprocessing.categorical import Column as Column
-    from tf2_engine.preprocessing.categorical import Crossed as Crossed
-    from tf2_engine.preprocessing.categorical import Hashed as Hashed
-    from tf2_engine.preprocessing.categorical import Identity as Identity
-    from tf2_engine.preprocessing.categorical import Sequence as Sequence
-    from tf2_engine.preprocessing.categorical import VocabularyFile as VocabularyFile
-    from tf2_engine.preprocessing.categorical import VocabularyList as VocabularyList
-    from tf2_engine.preprocessing.categorical import Weighted as Weighted
-    from tf2_engine.preprocessing.module import Prepared as Prepared
-    from tf2_engine.preprocessing.module import Preprocessing as Preprocessing
-    from tf2_engine.preprocessing.words import split_words as split_words
+    from tf2_engine.preprocessing.categorical import (
+        Bucketized,
+        Column,
+        Crossed,
+        Hashed,
+        Identity,
+        Sequence,
+        VocabularyFile,
+        VocabularyList,
+        Weighted,
+    )
+    from tf2_engine.preprocessing.module import Prepared, Preprocessing
+    from tf2_engine.preprocessing.words import split_words
 
 __getattr__, __dir__ = lazy.exports(__name__)

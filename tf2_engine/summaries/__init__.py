@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from tf2_engine import lazy
 
 if TYPE_CHECKING:
-    from tf2_engine.summaries.projector import write_projector as write_projector
+    from tf2_engine.summaries.projector import write_projector
 
 __getattr__, __dir__ = lazy.exports(__name__)

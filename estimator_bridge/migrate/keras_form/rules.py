@@ -10,8 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS as KERAS
-from estimator_bridge.migrate.keras_form.optimizer_counterparts import OF_TABLES
+from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS, OF_TABLES
 from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
 from estimator_bridge.run import public_names
 

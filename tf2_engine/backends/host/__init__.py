@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tf2_engine.backends.host.driver import HostDriver as HostDriver
+from tf2_engine.backends.host.driver import HostDriver

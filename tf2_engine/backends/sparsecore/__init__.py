@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from tf2_engine.backends.sparsecore.driver import SparseCoreDriver as SparseCoreDriver
-from tf2_engine.sparsecore_limits import SparseCoreLimits as SparseCoreLimits
+from tf2_engine.backends.sparsecore.driver import SparseCoreDriver
+from tf2_engine.sparsecore_limits import SparseCoreLimits

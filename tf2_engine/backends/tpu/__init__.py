@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tf2_engine.backends.tpu.driver import TpuDriver as TpuDriver
+from tf2_engine.backends.tpu.driver import TpuDriver

@@ -1,9 +1,10 @@
-"""Gives activations to an unmodified model_fn, and keeps the gradients that it computes for them.
+"""Gives activations to an unmodified model_fn, and collects the gradients that it computes.
 
-The model_fn runs as on a TPU: `features[key]` is an activation. It passes a custom gradient on a
-trainable dummy variable that bears stock's name, so that everything that the program does with its
-trainable variables (`minimize`, `compute_gradients` and `apply_gradients`, even checkpoint keys of
-slots) works as in stock, and the gradient of the activation is kept on its way to the dummy.
+The model_fn runs as on a TPU: `features[key]` is an activation. Each activation goes through a
+custom gradient together with a trainable dummy variable that has the same name as stock's. So
+everything that a program does with its trainable variables works as in stock (`minimize`,
+`compute_gradients` and `apply_gradients`, the checkpoint keys of slots), and the gradient of the
+activation is recorded before it would reach the dummy.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Shape = Sequence[int | None]
 
 
 def placeholder(shape: Shape | TensorShape, dtype: DType, name: str) -> Tensor:
-    """Returns a tensor for the model to use before its source exists; see `tf_compat.rewire`."""
+    """Makes a tensor that the model can use before its source exists; see `tf_compat.rewire`."""
     return tf.identity(tf.placeholder(dtype, shape), name=name)
 
 
 def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
-    """Returns a new dummy variable for each table: trainable, but saved in no checkpoint."""
+    """Creates a dummy variable per table. It is trainable, but no checkpoint saves it."""
     return {
         table: tf.get_variable(
             DUMMY_NAME.format(table),
@@ -43,20 +44,19 @@ def create_dummies(tables: Sequence[str]) -> dict[str, Variable]:
 
 
 def initialize_dummies() -> Op:
-    """Returns the op that initialises the dummies of the default graph."""
     return tf.variables_initializer(tf.get_collection(_DUMMIES))
 
 
 class ActivationProxy:
-    """The activations of one core as the model sees them, and their gradients, by feature key.
+    """What the model sees as the activations of one core, by feature key, and their gradients.
 
     Args:
         shapes: [batch, (T,) dim] of each activation.
-        dummies: the dummy of each feature's table; None keeps no gradients.
+        dummies: the dummy variable of each feature's table. None keeps no gradients.
 
     Attributes:
-        features: the tensors that the model gets, float32.
-        gradients: the gradients of activations, once they are computed.
+        features: the float32 tensors that the model_fn receives.
+        gradients: the gradients of the activations, once the model_fn has computed them.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], dummies: Mapping[str, Variable] | None) -> None:
@@ -73,7 +73,7 @@ class ActivationProxy:
             }
 
     def resolve(self, activations: Mapping[str, Tensor]) -> None:
-        """Makes the looked-up activations the values of the placeholders."""
+        """Connects the placeholders to the activations that the lookup returned."""
         for key, tensor in self._placeholders.items():
             tf_compat.rewire(tensor, activations[key])
 
@@ -89,8 +89,8 @@ class ActivationProxy:
                         "device can receive it once. Compute all gradients of the loss in one call."
                     )
                 self.gradients[key] = tf.convert_to_tensor(upstream)
-                # Where only tables are trained, nothing else makes the step count wait until the
-                # lookup has read it.
+                # In a model that trains nothing but tables, only this makes the update of the step
+                # count wait until the lookup has read the step.
                 with tf.control_dependencies([looked_up]):
                     return tf.identity(tf.zeros([1])), None
 

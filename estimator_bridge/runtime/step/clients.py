@@ -1,4 +1,4 @@
-"""The clients of a cluster: one for the graph of all tasks, or each task that trains by itself."""
+"""How sessions use a cluster: one client for the graph of all tasks, or a client per task."""
 
 from __future__ import annotations
 
@@ -17,86 +17,85 @@ from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """The use that the sessions of a job make of a cluster; those of one process make none."""
+    """How sessions use a cluster. The base class is for one process, without a cluster."""
 
     cluster: Cluster | None = None
 
     @property
     def device(self) -> str:
-        """The device of ops that belong to this process alone."""
+        """The device of ops that only this process runs."""
         return "/device:CPU:0"
 
     @property
     def writes_summaries(self) -> bool:
-        """Whether the summaries of a training are this task's to write."""
+        """Whether this task writes the summaries of a training."""
         return True
 
     @property
     def end(self) -> WorkerEnd | None:
-        """The end of a worker that trains; None for the chief."""
+        """Ends a training worker once the chief has finished; None for the chief."""
         return None
 
     @property
     def watched(self) -> Cluster | None:
-        """The cluster of whose tasks a silent one stops this client; None if none does."""
+        """The cluster whose tasks are watched: this client stops if one falls silent."""
         return None
 
     @property
     def hooks(self) -> list[Hook]:
-        """The hooks of a training's sessions."""
         return []
 
     def configure(self, config: tf.ConfigProto) -> None:
         """Completes the default config of sessions."""
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction | None:
-        """Returns the device function of graphs, given that of the RunConfig."""
+        """Chooses the device function of graphs, given the one of the RunConfig."""
         return configured
 
 
 @dataclasses.dataclass(frozen=True)
 class InGraph(Client):
-    """The chief as the only client: its graph has the ops of all tasks."""
+    """The chief is the only client, and its graph holds the ops of all tasks."""
 
     cluster: Cluster
 
     @property
     def watched(self) -> Cluster:
-        """The cluster, each task of which every step waits for."""
+        """The cluster: every step waits for each of its tasks."""
         return self.cluster
 
     @property
     def hooks(self) -> list[Hook]:
-        """Returns the hook that ends a training whose task came back without native ops."""
+        """The hook that ends a training when a restarted task has come back without native ops."""
         return [task_software.SameSoftwareHook(self.cluster)]
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Keeps sessions apart: an evaluation beside a training has variables of its names."""
+        """Isolates sessions: an evaluation beside a training has variables with the same names."""
         config.isolate_session_state = True
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Puts ops without a device beside their inputs."""
+        """Places ops that have no device beside their inputs."""
         return following(configured)
 
 
 @dataclasses.dataclass(frozen=True)
 class BetweenGraph(Client):
-    """The chief or a worker as the client of a graph of its own, as stock trains without a TPU.
+    """The chief or a worker with a graph of its own, which is how stock trains without a TPU.
 
-    Tasks share what is on the parameter servers: variables, by their names. They train
-    asynchronously; each step of each task is one of the global step.
+    Tasks share the variables on the parameter servers by their names. They train asynchronously:
+    each step of each task counts as one global step.
     """
 
     cluster: Cluster
 
     @property
     def device(self) -> str:
-        """The device of this task; without a job a variable would be on a parameter server."""
+        """The device of this task, with its job: otherwise variables go to parameter servers."""
         return self.cluster.own_device
 
     @property
     def writes_summaries(self) -> bool:
-        """Whether this is the chief; beside a master, which evaluates, it is the first worker."""
+        """Whether this is the chief, or the first worker beside a master (which evaluates)."""
         cluster = self.cluster
         if TaskType.MASTER in cluster.tasks and TaskType.WORKER in cluster.tasks:
             return (cluster.task_type, cluster.task_id) == (TaskType.WORKER, 0)
@@ -104,15 +103,14 @@ class BetweenGraph(Client):
 
     @property
     def end(self) -> WorkerEnd | None:
-        """The end of a worker."""
         return None if self.cluster.is_chief else end_of(self.cluster)
 
     def configure(self, config: tf.ConfigProto) -> None:
-        """Lets sessions see parameter servers and this task, so that no other is waited for."""
+        """Shows sessions only parameter servers and this task, so that they wait for no other."""
         config.device_filters.extend([f"/job:{TaskType.PS}", task_of(self.cluster.own_device)])
 
     def device_fn(self, configured: DeviceFunction | None) -> DeviceFunction:
-        """Returns the RunConfig's, or puts variables on the parameter servers, one by one."""
+        """Takes the RunConfig's function, or spreads the variables over the parameter servers."""
         if configured is not None:
             return configured
         setter: DeviceFunction = tf.train.replica_device_setter(
@@ -123,7 +121,7 @@ class BetweenGraph(Client):
 
 @functools.cache
 def announce(cluster: Cluster) -> None:
-    """Says once that workers have to train by themselves, or that this one does."""
+    """Says once that each worker has to run the program itself, or that this worker does."""
     if cluster.is_chief:
         cluster.say_workers_train()
     else:

@@ -1,12 +1,13 @@
-"""Traces a model_fn once, and copies what it computes for every other emulated core.
+"""Traces a model_fn once, and copies its computation for every other emulated core.
 
-Stock does so too: a TPU runs one computation on all of its cores. A model_fn may therefore keep
-variables and tensors in collections, lists or objects, and finds there only what this call put in.
+This follows stock, where a TPU runs one computation on all of its cores. A model_fn may therefore
+keep variables and tensors in collections, lists or objects, and finds nothing there but what this
+one call put in.
 
-Variables, lookup tables and whatever else outlives a step belong to core 0, and only core 0 assigns
-to variables and runs UPDATE_OPS. On a TPU every core applies the same summed gradients to a copy of
-its own, and updates moving averages in it by its part of the batch; core 0's copy is the one that
-is saved, and the only one of the emulation.
+Variables, lookup tables and everything else that outlives a step belong to core 0, and only core 0
+assigns to variables and runs UPDATE_OPS. On a TPU every core has its own copy of the variables: all
+apply the same summed gradients to it, and each updates moving averages from its part of the batch.
+A checkpoint saves the copy of core 0, which is the only copy that the emulation has.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, TensorLike
 
 _DEVICE_FIELDS = ("job", "replica", "task", "device_type", "device_index")
-# Ops that make handles for a single step; other handles are those of variables, tables and queues.
+# These ops make handles for a single step. All other handles are of variables, tables and queues.
 _MAKE_HANDLES_OF_A_STEP = ("Stack", "StackV2", "TemporaryVariable")
 
 
@@ -43,8 +44,8 @@ class CoreTracer:
     """Traces the model on core 0, and then copies it for each other core.
 
     Args:
-        cores: how many cores there are, and the devices of each.
-        batches: features and labels of each core.
+        cores: the number of cores, and the devices of each.
+        batches: the features and labels of each core.
     """
 
     def __init__(self, cores: CoreLayout, batches: Sequence[Batch]) -> None:
@@ -56,12 +57,13 @@ class CoreTracer:
 
     @contextlib.contextmanager
     def trace(self) -> Iterator[Batch]:
-        """Opens the scope in which the model_fn is called, and yields the batch for it."""
+        """Opens the scope in which to call the model_fn, and yields the batch for it."""
         batch: Batch = self._structure
         number: TensorLike = 0
         with self._cores.on(0):
             if self._inputs:
-                # Ragged tensors made anew have no cached tensors, of which a copy would not know.
+                # Ragged tensors are rebuilt because they cache tensors, which a copy would not
+                # replace.
                 batch = tf.nest.pack_sequence_as(batch, self._inputs[0], expand_composites=True)
                 self._numbers = [tf.constant(core) for core in range(self._cores.count)]
                 number = self._numbers[0]
@@ -74,9 +76,9 @@ class CoreTracer:
         self._updates = {getattr(update, "op", update).name for update in updates}
 
     def copy(self, core: int, results: Nest) -> Nest:
-        """Returns the tensors of another core that correspond to `results` of core 0.
+        """Copies `results` of core 0 for another core, in the same structure.
 
-        Leaves that are not tensors stay as they are. Cores are copied in ascending order.
+        Leaves that are not tensors stay as they are. Cores must be copied in ascending order.
         """
         pairs = zip(self._inputs[0], self._inputs[core], strict=True)
         replaced = {ours.name: theirs for ours, theirs in pairs if isinstance(ours, tf.Tensor)}
@@ -96,11 +98,10 @@ class CoreTracer:
 
     @property
     def has_sums(self) -> bool:
-        """Whether the cores sum something among them."""
         return bool(self._sums)
 
     def join(self) -> None:
-        """Makes each total the sum of the terms of its cores, once all cores are there."""
+        """Makes each total the sum of its cores' terms, once all cores have been copied."""
         for each in self._sums:
             for group in each.groups:
                 total = sum_in_order([each.terms[core] for core in group])
@@ -110,7 +111,7 @@ class CoreTracer:
     def _cross_replica_sum(
         self, input: TensorLike, group_assignment: TensorLike, name: str | None = None
     ) -> Tensor:
-        """Replaces the CrossReplicaSum op: has its signature, as arguments are passed by name."""
+        """Replaces the CrossReplicaSum op, with the same names of arguments."""
         term = tf.identity(tf.convert_to_tensor(input), name=name)
         if self._cores.count == 1:
             return term
@@ -128,9 +129,10 @@ class CoreTracer:
     def _copies(
         self, core: int, replaced: Mapping[str, Tensor], wanted: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Copies what `wanted` are computed from; returns the copies by the names of `wanted`.
+        """Copies all ops that `wanted` depend on, and returns the copies by the names of `wanted`.
 
-        Copies read the tensors in `replaced` for those of core 0, and what belongs to all cores.
+        The copies read the tensors in `replaced` instead of core 0's. Ops that all cores share are
+        not copied.
         """
         replaced_ops = {name.split(":")[0]: tensor.op for name, tensor in replaced.items()}
         ops: dict[str, Op] = {}
@@ -155,7 +157,7 @@ class CoreTracer:
         copies = dict(zip(ops, copied, strict=True))
         for name, op in ops.items():
             for before in op.control_inputs:
-                # A branch or a loop cannot wait for another core's.
+                # A branch or a loop cannot wait for an op of another core.
                 if before.name not in ops and not tf_compat.is_in_control_flow(before):
                     tf_compat.run_after(copies[name], replaced_ops.get(before.name, before))
 
@@ -168,7 +170,7 @@ class CoreTracer:
         return {tensor.name: copy_of(tensor) for tensor in wanted}
 
     def _is_of_core(self, op: Op) -> bool:
-        """Returns whether each core has its own op: one that holds and assigns nothing."""
+        """Whether each core needs its own copy: the op holds no state and assigns nothing."""
         if op.name not in self._traced:
             return False
         if any(_is_handle(tensor) for tensor in op.outputs) and not op.inputs:
@@ -179,9 +181,9 @@ class CoreTracer:
         return op.name in self._updates or _assigns(op)
 
     def _node(self, op: Op, core: int, ops: Mapping[str, Op]) -> Message:
-        """Returns the definition of an op's copy, which names only ops that are copied with it.
+        """Builds the definition of an op's copy, which takes its inputs from the copied ops.
 
-        The core's device, the names of its loops and its random numbers are its own.
+        The copy gets the core's device, its own loop names, and its own random numbers.
         """
         node = op.node_def
         inputs = [name for name in node.input if name[0] != "^" or name[1:] in ops]
@@ -205,13 +207,13 @@ class CoreTracer:
 
 
 def _leaves(batch: Batch) -> list[Object]:
-    """Returns the tensors of a batch, and None where it has None."""
+    """Lists the tensors of a batch, with None where the batch has None."""
     leaves = tf.nest.flatten(batch, expand_composites=True)
     return [None if leaf is None else tf.convert_to_tensor(leaf) for leaf in leaves]
 
 
 def _total_of(term: Tensor) -> Tensor:
-    """Returns a stand-in for the sum over cores of a term."""
+    """Makes a stand-in for the sum of a term over the cores."""
     return placeholder(term.shape, term.dtype, "cross_replica_sum")
 
 
@@ -224,7 +226,7 @@ def _is_reference(tensor: Tensor) -> bool:
 
 
 def _assigns(op: Op) -> bool:
-    """Returns whether an op changes what a handle stands for, and returns nothing else."""
-    is_flow = op.type.startswith("Ref")  # RefSwitch and its like pass a variable on.
+    """Whether an op changes the value behind a handle without returning a value of its own."""
+    is_flow = op.type.startswith("Ref")  # RefSwitch and the like pass a variable on.
     changes = any(_is_handle(tensor) for tensor in op.inputs)
     return changes and not is_flow and all(_is_reference(tensor) for tensor in op.outputs)

@@ -1,4 +1,4 @@
-"""The engine in the graph of a step: on a driver for hosts, or on a software TPU."""
+"""Puts the engine into the graph of a step: on a host driver, or on a software TPU."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tf2_engine.types import Nest, Op, Session, Strategy, Tensor
 SOFTWARE_TPU: Final = "software_tpu"
 HOST: Final = "host"
 
-Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver for hosts
+Engine = str | Driver  # HOST, SOFTWARE_TPU, or a driver that keeps the tables on hosts
 PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
-"""How rows of large tables may be spread over parameter servers; a spec may ask for "mod"."""
+"""How rows of large tables can be spread over parameter servers. A spec may also ask for "mod"."""
 
 
 @dataclasses.dataclass
@@ -39,22 +39,21 @@ class _Defaults:
 
 
 DEFAULTS = _Defaults()
-"""The settings of TPUEstimators that are made without one of them; `run` sets them."""
+"""Settings of TPUEstimators that were created without them; the command `run` sets these."""
 
 
 def set_default_engine(engine: str) -> None:
-    """Sets the engine of TPUEstimators that are made without one: HOST or SOFTWARE_TPU."""
+    """Sets the engine, HOST or SOFTWARE_TPU, of TPUEstimators that are created without one."""
     check_engine(engine)
     DEFAULTS.engine = engine
 
 
 def default_engine() -> str:
-    """Returns the engine of TPUEstimators that are made without one."""
     return DEFAULTS.engine
 
 
 def wire_of(wire: Wire | None) -> Wire:
-    """Returns the form in which gradients go to parameter servers; None is the default one.
+    """Checks the form in which gradients go to parameter servers, or takes the default for None.
 
     Raises:
         InvalidInput: there is no such form.
@@ -67,14 +66,14 @@ def wire_of(wire: Wire | None) -> Wire:
 
 
 def layout_of(layout: Layout | None, strategy: str) -> Layout:
-    """Returns how rows of large tables are spread over parameter servers.
+    """Checks how rows of large tables are spread over parameter servers.
 
     Args:
-        layout: that of a TPUEstimator; None is the default one.
+        layout: the argument of a TPUEstimator. None takes the default.
         strategy: the `partition_strategy` of the spec.
 
     Raises:
-        InvalidInput: there is no such layout, or the spec asks for "mod", which is one by itself.
+        InvalidInput: there is no such layout, or the spec asks for "mod", which is itself a layout.
     """
     chosen = DEFAULTS.layout if layout is None else layout
     if chosen not in LAYOUTS:
@@ -92,10 +91,10 @@ def layout_of(layout: Layout | None, strategy: str) -> Layout:
 
 
 def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
-    """Returns the engine of a TPUEstimator, of its arguments and the defaults.
+    """Determines the engine of a TPUEstimator from its arguments and the defaults.
 
     Raises:
-        InvalidInput: there is no such engine or arithmetic, or the engine has another one.
+        InvalidInput: there is no such engine or arithmetic, or the two contradict each other.
     """
     chosen: Engine = DEFAULTS.engine if engine is None else engine
     check_engine(chosen)
@@ -120,7 +119,6 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
 
 
 def arithmetic_of(engine: Engine) -> Arithmetic:
-    """Returns whose arithmetic an engine has."""
     return engine.arithmetic if isinstance(engine, HostDriver) else "tpu"
 
 
@@ -138,26 +136,26 @@ class Device(abc.ABC):
     """An engine in the graph of a step."""
 
     engine: TPUEmbedding
-    hooks: tuple[Hook, ...] = ()  # that sessions need
-    holds_tables = False  # whether the tables are on the device, and the variables copies of them
+    hooks: tuple[Hook, ...] = ()  # hooks that sessions need
+    holds_tables = False  # True if the tables are on the device and the variables are copies
 
     @abc.abstractmethod
     def look_up(
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
-        """Looks a batch up once the ops `after` have run; also returns an op of the step."""
+        """Looks a batch up after the ops in `after`. Returns activations, and an op of the step."""
 
     @abc.abstractmethod
     def update(self, gradients: PerCore) -> Op:
         """Returns the op that sends the gradients of all cores and updates the tables."""
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        """Runs an op of `engine.retrieve()`, if the variables may be out of date."""
+        """Runs an op of `engine.retrieve()` if the variables may be out of date."""
         session.run(retrieve)
 
 
 class _HostDevice(Device):
-    """The engine on a driver for hosts, where the variables are the tables."""
+    """The engine on a host driver, where the variables are the tables."""
 
     def __init__(self, engine: TPUEmbedding) -> None:
         self.engine = engine
@@ -175,14 +173,13 @@ class _HostDevice(Device):
 
 
 def _nest(per_core: PerCore) -> Nest:
-    """Returns the nest of one core, or the list of several."""
     return list(per_core) if len(per_core) > 1 else per_core[0]
 
 
 class _SoftwareTpuDevice(Device):
-    """The engine on a software TPU: each core's part of the step receives and sends by itself.
+    """The engine on a software TPU: each core receives and sends in its own part of the step.
 
-    There is one such TPU in a process, which the session that runs takes over; see `_HoldHook`.
+    A process has one such TPU. The session that runs takes it over; see `_HoldHook`.
     """
 
     holds_tables = True
@@ -197,7 +194,7 @@ class _SoftwareTpuDevice(Device):
         self, ids: PerCore, weights: PerCore, training: bool, after: Sequence[Op]
     ) -> tuple[PerCore, Op]:
         enqueued = self.engine.enqueue(_distributed(ids), _distributed(weights), training=training)
-        # A hook may fetch activations alone: a lookup without its batch would wait for ever.
+        # A hook may fetch nothing but activations. A lookup without its batch would wait for ever.
         with tf.control_dependencies([*after, enqueued]):
             activations = self._strategy.run(self.engine.dequeue)
         leaves = map(self._strategy.experimental_local_results, tf.nest.flatten(activations))
@@ -210,9 +207,9 @@ class _SoftwareTpuDevice(Device):
     def update(self, gradients: PerCore) -> Op:
         def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
             with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
-                return tf.constant(True)  # An op would be lost.
+                return tf.constant(True)  # Unlike a bare op, a tensor survives.
 
-        # Gradients may be constants, but a batch is looked up first.
+        # Even gradients that are constants have to wait until the batch has been looked up.
         with tf.control_dependencies(self._looked_up):
             sent = self._strategy.run(
                 tf.autograph.experimental.do_not_convert(send), args=(_distributed(gradients),)
@@ -220,15 +217,15 @@ class _SoftwareTpuDevice(Device):
         return tf.group(*self._strategy.experimental_local_results(sent))
 
     def retrieve(self, session: Session, retrieve: Op) -> None:
-        if self._hold.holds:  # Otherwise the variables are ahead of the device.
+        if self._hold.holds:  # Otherwise the variables are newer than the device.
             session.run(retrieve)
 
 
 class _HoldHook(tf.train.SessionRunHook):
-    """Takes the software TPU for a session: configures it and loads the tables from variables.
+    """Takes the software TPU for a session: configures it and loads the tables from the variables.
 
-    An evaluation between two loops of a training takes it away. The variables are up to date
-    then, as they are at the end of every loop, and the training takes it back.
+    An evaluation between two training loops takes the TPU away. The variables are up to date at
+    that point, as after every loop, and the training takes the TPU back.
     """
 
     def __init__(self, num_cores: int, configure: Op, load: Op) -> None:
@@ -257,9 +254,9 @@ class _HoldHook(tf.train.SessionRunHook):
 def make_device(
     engine: Engine, num_cores: int, make: Callable[..., TPUEmbedding], shapes: Sequence[Shape]
 ) -> Device:
-    """Builds, in the default graph, the engine that `make` returns for a driver.
+    """Builds the engine that `make` returns for a driver, in the default graph.
 
-    The `shapes` are those of the activations of each feature, without the last dimension.
+    `shapes` are the shapes of each feature's activations without the last dimension.
     """
     if engine != SOFTWARE_TPU:
         embedding = make(driver=engine, num_cores=num_cores)
@@ -273,7 +270,6 @@ def make_device(
 
 
 def _distributed(per_core: PerCore) -> Nest:
-    """Returns one nest of distributed values."""
     return tf.nest.map_structure(
         lambda *parts: None if parts[0] is None else tf_compat.per_replica(parts), *per_core
     )

@@ -1,7 +1,7 @@
-"""Builds steps with use_tpu=True: the tables in the TF2 engine, the model around its activations.
+"""Builds steps with use_tpu=True: the engine holds the tables, the model uses its activations.
 
-The model_fn is traced first, on proxies of the activations: only then is known under which scope
-its columns put each table, and so the names of the variables.
+The model_fn is traced first, on placeholders for the activations. Only then is it known in which
+variable scope its columns put each table, and therefore what the table variables are called.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from tf2_engine.types import Object, Op, Session, Tensor, TensorLike
 class EngineSettings:
     """The settings of a step on the engine."""
 
-    legacy: LegacySpec | None  # the embedding spec as read; None for a model without one
+    legacy: LegacySpec | None  # None for a model without an embedding spec
     cores: CoreLayout
     engine: devices.Engine
     notify: Notify
-    predict_batch_size: int  # samples that a batch of a prediction, of all cores, is padded to
-    core_batch_size: int  # samples of a core, for devices that need to know them beforehand
+    predict_batch_size: int  # samples of all cores to which a prediction's batch is padded
+    core_batch_size: int  # samples per core, for devices that must know it beforehand
     notify_of_python: NotifyOfPython | None = None  # see `read_per_core`
 
 
 def build_engine_step(
     mode: str, input_fn: ReadInput, model_fn: CallModel, settings: EngineSettings
 ) -> ModelStep:
-    """Builds a step in the default graph; the model_fn is called once, whatever the cores."""
+    """Builds a step in the default graph. The model_fn is called once, for any number of cores."""
     if mode != ModeKeys.PREDICT:
         batches, hooks = feeding.read_per_core(
             input_fn, settings.cores, settings.legacy, settings.notify_of_python
@@ -81,7 +81,7 @@ def _build(
     legacy = settings.legacy
     if legacy is None or not legacy.features:
         if legacy is not None:
-            # Columns for tensor cores alone: their tables are variables of the model.
+            # Columns that only tensor cores use have their tables as variables of the model.
             inputs = [split_features(features, legacy, settings.notify) for features, _ in batches]
             batches = [(part.features, b[1]) for part, b in zip(inputs, batches, strict=True)]
         specs = _trace(mode, batches, model_fn, settings.cores)
@@ -108,7 +108,7 @@ def _build(
 
 
 class _Embedding:
-    """The engine's part of a step: proxies first, the engine once the model is traced."""
+    """The engine's part of a step: first proxies, and the engine once the model is traced."""
 
     def __init__(
         self, mode: str, legacy: LegacySpec, batches: Sequence[Batch], settings: EngineSettings
@@ -116,7 +116,7 @@ class _Embedding:
         self._training = mode == ModeKeys.TRAIN
         self._legacy, self._settings = legacy, settings
         self._inputs = [split_features(part, legacy, settings.notify) for part, _ in batches]
-        # Read before the train_op increments it: activations wait for the rates computed from it.
+        # Read before the train_op increments it: activations wait for the rates that depend on it.
         self._step = tf.identity(tf.train.get_or_create_global_step())
         spec = translate(legacy, training=self._training, step=lambda: self._step)
         lines = render.warnings_of_step(legacy, training=self._training)
@@ -135,8 +135,8 @@ class _Embedding:
         }
         dummies = None
         if self._training:
-            # Slots of the model's optimizer follow a variable that has a device, and no other: on
-            # parameter servers those of one dummy would be on several.
+            # Slots of the model's optimizer are placed with their variable only if it has a device.
+            # Without one, the slots of a dummy would be spread over several parameter servers.
             with settings.cores.on(0):
                 by_table = activation_proxy.create_dummies([table.name for table in legacy.tables])
             dummies = {feature.key: by_table[feature.table] for feature in legacy.features}
@@ -144,13 +144,13 @@ class _Embedding:
         self.batches: list[Batch] = []
         for core, (part, (_, labels)) in enumerate(zip(self._inputs, batches, strict=True)):
             with settings.cores.on(core):
-                # The gradients of later cores are copies of core 0's.
+                # The gradients of later cores are copied from core 0.
                 proxy = activation_proxy.ActivationProxy(shapes, None if core else dummies)
                 self.batches.append(({**part.features, **proxy.features}, labels))
             self.proxies.append(proxy)
 
     def connect(self) -> Op:
-        """Builds the engine around the traced model; returns the op that updates the tables."""
+        """Builds the engine around the traced model, and returns the op that updates the tables."""
         names = variable_names(self._legacy, tf_compat.column_scopes(tf.get_default_graph()))
         settings, training = self._settings, self._training
         servers = getattr(settings.engine, "servers", None)
@@ -183,26 +183,27 @@ class _Embedding:
         return tf.group(device.update(gradients), enqueued)
 
     def tables_of_step(self, train_op: Op) -> TablesOfStep:
-        """Returns the tensors of the tables, for hooks that show them."""
+        """Collects the tensors of the tables, for hooks that show them."""
         is_current = not self.device.holds_tables
         return TablesOfStep(self.device.engine, self._inputs, self._gradients, train_op, is_current)
 
     def start_hooks(self) -> list[Hook]:
-        """Returns the hooks of a session that starts from a checkpoint, also after an error."""
+        """The hooks of a session that starts from a checkpoint, or again after an error."""
         if not self._spec.pipeline_execution_with_tensor_core or not self._settings.cores.devices:
             return []
-        # Workers of a cluster may keep an update of the session before, whose steps are made again.
+        # Workers of a cluster may still hold an update of the previous session, whose steps are
+        # repeated.
         return [SessionStartHook(self.device.engine.load)]
 
     def before_save(self) -> Callable[[Session], None] | None:
-        """Returns a function that brings the variables up to date; None if they always are."""
+        """A function that brings the variables up to date, or None if they always are."""
         if not (self._is_behind or self._spec.profile_data_directory):
             return None
         retrieve = self.device.engine.retrieve()
         return lambda session: self.device.retrieve(session, retrieve)
 
     def end_of_loop(self, train_op: Op) -> Op:
-        """Returns the train_op of the last step of a loop; None if it is that of the others."""
+        """The train_op for the last step of a loop, or None if all steps have the same."""
         if not self._is_behind:
             return None
         with tf.control_dependencies([train_op]):
@@ -210,7 +211,7 @@ class _Embedding:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether the variables are behind the tables after a step."""
+        """Whether the tables are newer than the variables after a step."""
         return self._spec.pipeline_execution_with_tensor_core or self.device.holds_tables
 
     def _sent(
@@ -219,7 +220,7 @@ class _Embedding:
         activations: Mapping[str, Tensor],
         multiplier: Tensor | None,
     ) -> dict[str, Tensor]:
-        """Returns the gradients that a core sends to the engine."""
+        """Prepares the gradients that a core sends to the engine."""
         gradients = {}
         for key, activation in activations.items():
             gradient = proxy.gradients.get(key)
@@ -233,10 +234,10 @@ class _Embedding:
         return gradients
 
     def _batch_size(self, batch: Batch) -> int | None:
-        """Returns the samples of the global batch; None when batches may differ in size.
+        """The number of samples in the global batch, or None if batches may differ in size.
 
-        Sparse ids of a dataset have no static size; dense tensors beside them do, if the dataset
-        drops what remains.
+        Sparse ids from a dataset have no static size, but dense tensors beside them do if the
+        dataset drops the remainder.
         """
         sizes = {ids.shape.as_list()[0] for ids in self._inputs[0].ids.values()}
         batch_size = sizes.pop() if len(sizes) == 1 else None
@@ -257,7 +258,7 @@ def _dense_sizes(batch: Batch) -> set[int | None]:
     }
 
 
-# The fields of a spec that are read for every core; the functions among them are core 0's.
+# These fields of a spec are read for every core. The functions in them are core 0's.
 _RESULTS_OF_CORES = ("loss", "predictions", "eval_metrics", "host_call")
 
 
@@ -268,7 +269,7 @@ def _trace(
     cores: CoreLayout,
     proxies: Sequence[activation_proxy.ActivationProxy] = (),
 ) -> list[ModelSpec]:
-    """Returns the spec of each core; the proxies get the gradients of its activations."""
+    """Traces the model and returns the spec of each core; the proxies receive the gradients."""
     tracer = CoreTracer(cores, batches)
     with tracer.trace() as (features, labels):
         spec = model_fn(features, labels)
@@ -287,7 +288,7 @@ def _trace(
         if proxies:
             proxies[core].gradients = gradients_of_core
     tracer.join()
-    # Stock cannot see sums in the graphs of TensorFlow 2's control flow, either.
+    # Stock cannot find sums inside TensorFlow 2's control flow either.
     sees_sums = not tf.control_flow_v2_enabled()
     if mode == ModeKeys.TRAIN and cores.count > 1 and sees_sums and not tracer.has_sums:
         raise errors.InvalidInput(
@@ -301,7 +302,7 @@ def _trace(
 def _step(
     mode: str, specs: Sequence[ModelSpec], input_hooks: Sequence[Hook], *, broadcast: bool = False
 ) -> ModelStep:
-    # Cores with the same input are taken to have the same output.
+    # Cores with the same input are assumed to have the same output.
     step = step_of_specs(mode, specs[:1] if broadcast else specs, on_engine=True)
     step = dataclasses.replace(step, input_hooks=tuple(input_hooks))
     if mode == ModeKeys.EVAL and len(specs) > 1:
@@ -316,11 +317,11 @@ def _step(
 
 
 def _once_per_graph(spec: EngineSpec) -> EngineSpec:
-    """Makes each dynamic rate's ops once, so that the lookup can wait for them."""
-    memoized = functools.cache(_memoized)  # Tables of one rate share it.
+    """Makes the ops of each dynamic rate only once, so that the lookup can wait for them."""
+    memoized = functools.cache(_memoized)  # Tables with the same rate share its ops.
     tables = []
     for table in spec.tables:
-        assert table.optimizer is not None  # a translation gives each table one
+        assert table.optimizer is not None  # the translation gives every table an optimizer
         rate = table.optimizer.learning_rate
         if callable(rate):
             optimizer = dataclasses.replace(table.optimizer, learning_rate=memoized(rate))

@@ -1,4 +1,4 @@
-"""Calls the functions of a spec that run on the host: `host_call` and `eval_metrics`."""
+"""Calls the parts of a spec that run on the host: `host_call` and `eval_metrics`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _V1_SUMMARIES = {
 
 
 def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nest:
-    """Calls the function in a field of the specs, that of core 0, with the tensors of all.
+    """Calls the host function of core 0's spec with the tensors of all cores.
 
     Raises:
-        InvalidInput: a tensor of several cores is a scalar; or on the engine the function makes
-            summaries that nothing would write.
+        InvalidInput: a tensor is a scalar although there are several cores, or the function makes
+            summaries on the engine, where nothing would write them.
     """
     function, tensors = getattr(specs[0], field)
     if len(specs) > 1:
@@ -41,11 +41,11 @@ def call_on_host(field: str, specs: Sequence[ModelSpec], on_engine: bool) -> Nes
 
 
 def join_cores(where: str, per_core: Sequence[Nest]) -> Nest:
-    """Returns the tensors of all cores, concatenated along their first axis.
+    """Concatenates the tensors of all cores along their first axis.
 
     Args:
-        where: what the tensors are, for the error.
-        per_core: of each core a Tensor, or a dict or list of Tensors.
+        where: what the tensors are, for the error message.
+        per_core: a Tensor, or a dict or list of Tensors, for each core.
 
     Raises:
         InvalidInput: a tensor is a scalar.

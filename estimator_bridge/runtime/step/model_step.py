@@ -1,4 +1,4 @@
-"""`ModelStep`: the ops and hooks of one step of a mode, and the graph that it is built in."""
+"""`ModelStep`: the ops and hooks of one step in a mode, and the graph in which it is built."""
 
 from __future__ import annotations
 
@@ -38,34 +38,37 @@ _NEEDED_FIELDS = {
 class ModelStep:
     """One step of training, evaluation or prediction.
 
-    The train_op of the last step of a loop, `end_of_loop`, also brings the table variables up to
-    date: stock retrieves the tables then, and applies pending updates. None is the `train_op`.
+    `end_of_loop` is the train_op for the last step of a loop; None means `train_op`. It also brings
+    the table variables up to date, because stock retrieves the tables and applies pending updates
+    then.
     """
 
     loss: Tensor | None = None
     train_op: Op = None
     predictions: Nest = None
-    # For each metric (value, update op), or a Keras metric; in an evaluation only.
+    # (value, update op) of each metric, or a Keras metric. Only for evaluations.
     eval_metric_ops: dict[str, Object] = dataclasses.field(default_factory=dict)
-    mean_loss: MetricOps | None = None  # None is the mean of `loss` over the steps
+    mean_loss: MetricOps | None = None  # None takes the mean of `loss` over the steps
     scaffold: tf.train.Scaffold | None = None
-    input_hooks: tuple[Hook, ...] = ()  # what the input needs; they come first
-    hooks: tuple[Hook, ...] = ()  # of the program, in this mode
+    input_hooks: tuple[Hook, ...] = ()  # hooks that feed the input; they run first
+    hooks: tuple[Hook, ...] = ()  # the program's hooks for this mode
     chief_hooks: tuple[Hook, ...] = ()
-    host_call: Nest = None  # the ops of the host call for a loop to run, if no hook does
+    host_call: Nest = None  # ops of the host call that a loop has to run if no hook does
     before_save: Callable[[Session], None] | None = None  # brings the table variables up to date
     end_of_loop: Op = None
     tables: TableVariables = dataclasses.field(default_factory=TableVariables)
 
 
 def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = False) -> ModelStep:
-    """Returns the step that the specs of all cores describe, stock's classes or ours, TPU or not.
+    """Combines the specs of all cores into a step. Specs may be stock's classes or the bridge's.
 
-    Host functions get the tensors of all cores, concatenated along axis 0: InvalidInput if one is
-    a scalar. Those of the host call are of the global step before a training step, not after it. On
-    the engine they may make no summaries that nothing would write, as beside a TPU,
-    and loops of training and evaluation run the ops of the host call: its hook cares for summary
-    writers alone.
+    Host functions get the tensors of all cores, concatenated along axis 0. The tensors of a host
+    call are computed from the global step before the training step. As beside a TPU, host functions
+    on the engine may not make summaries that nothing would write. There the loops of training and
+    evaluation run the ops of the host call, because its hook only handles summary writers.
+
+    Raises:
+        InvalidInput: a tensor for a host function is a scalar.
     """
     spec = specs[0]
     hooks = list(getattr(spec, _MODE_HOOKS[mode]) or ())
@@ -91,7 +94,7 @@ def step_of_specs(mode: str, specs: Sequence[ModelSpec], *, on_engine: bool = Fa
 
 
 def check_spec(mode: str, spec: Object) -> None:
-    """Raises InvalidInput if a model_fn returned no spec, or one that lacks a field."""
+    """Raises InvalidInput if the model_fn returned something else, or a spec that lacks a field."""
     if not hasattr(spec, "loss") or not hasattr(spec, "train_op"):
         raise errors.InvalidInput(
             f"model_fn should return an EstimatorSpec or TPUEstimatorSpec, got {spec!r}."
@@ -102,7 +105,7 @@ def check_spec(mode: str, spec: Object) -> None:
 
 
 def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
-    """Returns the value of each metric and the op that updates it; Keras's metrics are objects."""
+    """Collects the value of each metric and the op that updates it. Keras metrics are objects."""
     return {
         name: each if isinstance(each, tuple) else (each.result(), tf.group(*each.updates))
         for name, each in step.eval_metric_ops.items()
@@ -111,18 +114,17 @@ def metrics_of(step: ModelStep) -> dict[str, MetricOps]:
 
 @dataclasses.dataclass(frozen=True)
 class EstimatorJob:
-    """The model, the config and the hooks of one call that trains, evaluates or predicts."""
+    """The model, config and hooks of one call of train, evaluate or predict."""
 
-    build: Callable[[], ModelStep]  # in the default graph, in the scope of the strategy
+    build: Callable[[], ModelStep]  # called in the default graph and the strategy's scope
     config: RunConfig
-    hooks: Sequence[Hook]  # those that the caller gives
-    checkpoint: str | None  # None leaves variables at their initial values
+    hooks: Sequence[Hook]  # hooks from the caller
+    checkpoint: str | None  # None starts from the initial values
     strategy: Strategy | None
     client: Client
-    resource_step: bool | None = None  # of the global step; see `new_graph`
+    resource_step: bool | None = None  # kind of the global step; see `new_graph`
 
     def session_config(self) -> tf.ConfigProto:
-        """Returns the session config of the RunConfig, or the default one."""
         if self.config.session_config is not None:
             return self.config.session_config
         config = default_session_config(self.strategy)
@@ -130,13 +132,12 @@ class EstimatorJob:
         return config
 
     def master(self, address: str) -> str:
-        """Returns the address of the session: that of the config, or of this task of a cluster."""
+        """The address of the session: from the config, or this task of a cluster."""
         if self.client.cluster is not None:
             return self.client.cluster.target()
         return "" if self.config.num_ps_replicas else address
 
     def device_fn(self) -> DeviceFunction | None:
-        """Returns the device function of the graph."""
         return self.client.device_fn(self.config.device_fn)
 
 
@@ -147,12 +148,14 @@ def new_graph(
     strategy: Strategy | None = None,
     resource_step: bool | None = True,
 ) -> Iterator[Graph]:
-    """Opens a graph, and the scope of a strategy in it, with its seed set and a global step.
+    """Opens a graph, and a strategy's scope in it, with its seed set and a global step.
 
-    With `resource_step` None the step is of the kind of the program's variables. In a program with
-    reference variables, what is fetched as the step is then its value after the training step.
+    With `resource_step` None, the global step is a reference variable if the program's variables
+    are. A fetched step is then the value after the training step, as in stock.
 
-    Raises OutOfOrder in a fork of a process that has opened one: it will be run in a session.
+    Raises:
+        OutOfOrder: this is a fork of a process that has opened a graph, which would be run in a
+            session.
     """
     forks.check()
     with (
@@ -160,7 +163,7 @@ def new_graph(
         graph.device(device_fn),
         contextlib.nullcontext() if strategy is None else tf_compat.estimator_scope(strategy),
     ):
-        # Models with a CrossShardOptimizer run with use_tpu=False too, and are exported.
+        # Models with a CrossShardOptimizer also run with use_tpu=False, and are exported.
         tf_compat.trace_on_one_replica(graph)
         tf.set_random_seed(seed)
         tf.get_variable(
@@ -176,10 +179,10 @@ def new_graph(
 
 
 def default_session_config(strategy: Strategy | None = None) -> tf.ConfigProto:
-    """Returns the session config of an Estimator whose RunConfig has none."""
+    """The session config of an Estimator whose RunConfig has none."""
     config = tf.ConfigProto(allow_soft_placement=True)
     if strategy is not None:
-        # Its devices are named already; by default a session has one CPU.
+        # The strategy has already named its devices. A session has one CPU by default.
         config.device_count["CPU"] = len(tf.config.list_logical_devices("CPU"))
     config.graph_options.rewrite_options.meta_optimizer_iterations = 1
     return config

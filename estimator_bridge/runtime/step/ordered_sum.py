@@ -1,4 +1,4 @@
-"""Sums over the cores, which round in the order of the cores wherever the terms are."""
+"""Sums over cores in a fixed order, so that the rounding does not depend on where the terms are."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tf2_engine.types import Tensor
 
 
 def sum_in_order(terms: Sequence[Tensor]) -> Tensor:
-    """Returns ((t0 + t1) + t2) + ..., of one term or more, all of one shape and dtype.
+    """Computes ((t0 + t1) + t2) + ... of one or more terms with equal shape and dtype.
 
-    `AddN` begins with whichever term it can overwrite, which differs from place to place, and graph
-    optimisation makes it of chains of sums, also with what is added later. A barrier keeps them.
+    `AddN` starts with whichever term it can overwrite, which depends on the placement. Graph
+    optimization also turns chains of sums into `AddN`, together with sums that are added later. A
+    barrier prevents that.
     """
     total = optimization_barrier(terms[0])
     for term in terms[1:]:

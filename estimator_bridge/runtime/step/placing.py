@@ -1,6 +1,6 @@
-"""Places ops in a cluster: each core's on its worker, variables of the model on the servers.
+"""Places ops in a cluster: each core on its worker, and the model's variables on the servers.
 
-The tables are not placed here: the engine's driver does that, and all that it adds to a step.
+The engine's driver places the tables, and everything that it adds to a step.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
 DeviceFunction = Callable[[Object], str]
-"""Returns the device of an op that is being made."""
+"""Maps an op under construction to its device."""
 
 
 def core_devices(cluster: Cluster, workers: Sequence[str]) -> tuple[DeviceFunction, ...]:
-    """Returns for each core, which runs on one of the `workers`, where the ops of its model are.
+    """Determines where the ops of each core's model go. A core runs on one of `workers`.
 
-    Variables go to the parameter server that has the fewest bytes of them; they are made once, by
-    the first core, whose worker would hold and serve them all otherwise. Python functions are known
-    to the chief alone.
+    A variable goes to the parameter server that holds the fewest bytes so far. Without this, the
+    worker of the first core, which makes the variables, would hold and serve all of them. Python
+    functions only exist in the chief.
     """
     strategy = _Balanced(len(cluster.servers))
     return tuple(_of_core(cluster, worker, strategy) for worker in workers)
 
 
 def following(device_fn: DeviceFunction | None) -> DeviceFunction:
-    """Returns a device function that puts ops without a device beside their inputs.
+    """Makes a device function that places ops without a device beside their inputs.
 
-    What has no device runs on the client: identities and reshapes between the parts of a step would
-    carry every activation and gradient there and back. An op on a resource stays with that.
+    Ops without a device would run on the client, so identities and reshapes between the parts of a
+    step would carry every activation and gradient there and back. An op on a resource stays with
+    it.
     """
 
     def device_of(op: Object) -> str:
@@ -56,7 +57,7 @@ def _of_core(cluster: Cluster, worker: str, strategy: _Balanced) -> DeviceFuncti
 
 
 class _Balanced:
-    """Chooses the parameter server of each variable: the one with the fewest bytes."""
+    """Assigns each variable to the parameter server with the fewest bytes."""
 
     def __init__(self, num_servers: int) -> None:
         self._bytes = [0] * num_servers

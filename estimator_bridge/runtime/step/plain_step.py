@@ -1,4 +1,4 @@
-"""Steps without an engine, as an ordinary Estimator runs the model, and the tables in them."""
+"""Builds steps without an engine, as an ordinary Estimator runs a model, tables included."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def build_plain_step(
 ) -> ModelStep:
     """Builds a step in the default graph, in the scope of the strategy.
 
-    A strategy runs the model once per replica, each with a batch of its own; None runs it once.
-    InvalidInput is raised if it needs an engine, or has several replicas and no dataset.
+    A strategy runs the model once per replica, on a separate batch each. None runs it once.
+
+    Raises:
+        InvalidInput: the model needs an engine, or several replicas have no dataset.
     """
 
     def trace(batch: Batch) -> ModelStep:
@@ -58,9 +60,9 @@ def build_plain_step(
 def _replicated(
     mode: str, batches: list[Batch], trace: Callable[[Batch], ModelStep], strategy: Strategy
 ) -> ModelStep:
-    """Traces the model for each replica, and joins training or evaluation of all.
+    """Traces the model for each replica, and joins their training or evaluation.
 
-    Optimizers of TensorFlow 1 sum the gradients of the replicas, and scale the loss.
+    Optimizers of TensorFlow 1 sum the gradients of the replicas and scale the loss.
     """
     graph = tf.get_default_graph()
     restore_keras_names = tf_compat.remember_keras_names(graph)
@@ -68,13 +70,13 @@ def _replicated(
     mean_losses: list[MetricOps] = []
 
     def replica(number: int) -> tuple[()]:
-        # Replicas are traced one after the other, up to their merge calls.
+        # Replicas are traced one after another, up to their merge calls.
         if number:
             restore_keras_names()
         step = trace(batches[number])
         if mode == ModeKeys.EVAL:
             step = dataclasses.replace(step, eval_metric_ops=model_step.metrics_of(step))
-            # Made in the context of a replica, it is over all replicas.
+            # A metric that is made in a replica's context covers all replicas.
             mean_losses.append(tf.metrics.mean(step.loss))
         steps.append(step)
         return ()
@@ -95,7 +97,7 @@ def _replicated(
 
 
 def _over_replicas(metrics: list[MetricOps]) -> MetricOps:
-    """Returns the value of a metric and the updates of all replicas in one op."""
+    """Groups the updates of all replicas into one op, next to the value."""
     return metrics[0][0], _group([update for _, update in metrics])
 
 
@@ -105,13 +107,15 @@ def _group(ops: list[Op]) -> Op:
 
 
 def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> dict[str, Nest]:
-    """Returns the features of an input_fn with the activations of config dicts in place of ids.
+    """Replaces the ids of features with config dicts by their activations.
 
-    Activations have the shapes and numbers of use_tpu=True. Each table is one trainable variable
-    [vocabulary_size, dimension] float32 of its own name, which is also its key in the checkpoints
-    of use_tpu=True: either job can continue with the tables of the other.
+    Activations have the shapes and numbers of use_tpu=True. Each table is one trainable float32
+    variable [vocabulary_size, dimension] of the table's name, which is also its checkpoint key with
+    use_tpu=True, so a job of either kind can continue with the other's tables.
 
-    Raises InvalidSpec for a trained table whose values only an optimizer of the engine computes.
+    Raises:
+        InvalidSpec: the values of a trained table can only be computed by an optimizer of the
+            engine.
     """
     if mode == ModeKeys.TRAIN:
         _check_trainable(legacy)
@@ -120,7 +124,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         notify(render.warning("config_dicts", DICTS_OFF_TPU, tables=names, settings=settings))
     part = split_features(features, legacy, notify)
     spec = translate(legacy, training=False, step=tf.train.get_global_step)
-    # The caller must not be in a variable scope: the names are those of checkpoints.
+    # The caller must not be in a variable scope, because these names are checkpoint keys.
     tables = {
         table.name: tf.get_variable(
             table.name,
@@ -132,7 +136,7 @@ def look_up_dicts(mode: str, features: Nest, legacy: LegacySpec, notify: Notify)
         for table in spec.tables
     }
     for name, table in tables.items():
-        if table.op.name != name:  # A receiver's placeholder has the name.
+        if table.op.name != name:  # A placeholder of a serving receiver has taken the name.
             tf_compat.save_as(table, str(name))
     return {**part.features, **cpu_embedding_lookup(part.ids, part.weights, tables, spec)}
 
@@ -150,12 +154,12 @@ def _check_trainable(legacy: LegacySpec) -> None:
 
 
 def features_for_export(mode: str, features: Nest, legacy: LegacySpec, notify: Notify) -> Nest:
-    """Returns a receiver's features as the exported model takes them.
+    """Converts a receiver's features to what the exported model takes.
 
-    Config dicts are looked up. Columns look tables up by themselves, and sequences as long as they
-    are. With quirks="documented" ids and weights of sequences are cut at their
-    `max_sequence_length` and padded to it before, as in training: SparseTensors
-    [batch, max_sequence_length, ...].
+    Features of config dicts are looked up here. Feature columns look up their own tables, with
+    sequences at full length. With quirks="documented", ids and weights of sequences are first cut
+    and padded to `max_sequence_length`, as in training: SparseTensors [batch, max_sequence_length,
+    ...].
     """
     if legacy.form == "dict":
         notify(render.warning("config_dicts", EXPORT, where=""))

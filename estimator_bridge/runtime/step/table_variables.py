@@ -1,4 +1,4 @@
-"""The variables of tables: their names in stock's checkpoints, and their creation."""
+"""Names and creates the variables of tables, with the names that stock's checkpoints have."""
 
 from __future__ import annotations
 
@@ -18,36 +18,40 @@ from tf2_engine.plan import TablePlan
 from tf2_engine.tables import PARAMETERS, VariableFactory, on_devices
 from tf2_engine.types import Tensor, Variable
 
-TABLES = "tpu_embedding_table_shards"  # the collection of variables that hold rows, not slots
-Shapes = Mapping[str, tuple[int, ...]]  # of variables, by name
+TABLES = "tpu_embedding_table_shards"  # a collection of the variables that hold rows, but not slots
+Shapes = Mapping[str, tuple[int, ...]]  # shape of each variable by name
 
 
 @dataclasses.dataclass(frozen=True)
 class TableVariables:
-    """The variables that are the tables of an embedding spec, and those that are their slots."""
+    """Tells which variables are tables of an embedding spec, and which are their slots."""
 
-    shapes: Shapes = dataclasses.field(default_factory=dict)  # of tables, names without a scope
-    strategy: str = "div"  # or "mod": how checkpoints of several hosts spread the rows
-    # Of the variables of tables, without a scope, by the names of tables.
+    shapes: Shapes = dataclasses.field(
+        default_factory=dict
+    )  # of the tables, by names without a scope
+    strategy: str = "div"  # or "mod": how checkpoints of several hosts spread rows
+    # The table variable (without its scope) of each table, by table name.
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Returns whether a variable is a slot: its name extends a table's; the shape is equal."""
+        """Whether a variable is a slot: a table's name begins its name, and the shapes agree."""
         return any(
             f"/{name}/" in f"/{key}" and tuple(shape) == table_shape
             for name, table_shape in self.shapes.items()
         )
 
     def is_table_or_slot(self, key: str, shape: Sequence[int]) -> bool:
-        """Returns whether a variable is a table or a slot."""
         return self.is_slot(f"{key}/", shape)
 
 
 def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Returns the name of each table's variable, by table name.
+    """Determines the name of each table's variable, by table name.
 
-    `scopes` is the record of columns from the tracing of the model: for the name of a variable
-    without its scope, (scope, name within it). ColumnsNotUsed is raised if it lacks one.
+    `scopes` was recorded while the model was traced. It maps the name of a variable without its
+    scope to (scope, name within the scope).
+
+    Raises:
+        ColumnsNotUsed: a table is missing in `scopes`.
     """
     if legacy.form == "dict":
         return {table.name: table.name for table in legacy.tables}
@@ -65,18 +69,17 @@ def variable_names(legacy: LegacySpec, scopes: Mapping[str, tuple[str, str]]) ->
 
 
 def slot_suffix(optimizer: Optimizer, slot: str) -> str:
-    """Returns the part of a slot variable's name that follows the table's name."""
+    """The part of a slot variable's name that follows the table's name."""
     row = next(row for row in OPTIMIZERS.values() if row.engine is type(optimizer))
     return row.slots[slot]
 
 
 def table_factory(names: Mapping[str, str], servers: Servers | None = None) -> VariableFactory:
-    """Returns a maker of table variables that Savers, hooks and programs know from stock.
+    """Makes a factory of table variables that Savers, hooks and programs find as in stock.
 
-    With parameter `servers` each part of a table is on one of them.
-
-    A variable of `n` shards is `<name>/part_0` to `<name>/part_<n-1>`, in GLOBAL_VARIABLES but not
-    trainable; a checkpoint holds it as one tensor `<name>`. `names` is by table name.
+    A variable with `n` shards consists of `<name>/part_0` to `<name>/part_<n-1>`. They are in
+    GLOBAL_VARIABLES but not trainable, and a checkpoint holds them as one tensor `<name>`. With
+    parameter `servers`, each part is on one of them. `names` is by table name.
     """
 
     def make(
@@ -115,7 +118,7 @@ def _in_octaves(
     shapes: Sequence[tuple[int, int]],
     variable: Callable[..., Variable],
 ) -> list[Variable]:
-    """Makes the parts of a variable, each of several ranges of rows, with the names of parts."""
+    """Creates the parts of a variable, each of which holds several ranges of rows."""
     whole = (placement.size.rows, placement.size.dim)
     parts = [variable(f"{name}/part_{number}", shape=shape) for number, shape in enumerate(shapes)]
     for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The tensors of a training step's tables, kept with its graph for hooks that show them."""
+"""Keeps the tensors of a training step's tables with the graph, for hooks that show them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _ATTRIBUTE = "_tables_of_step"
 
 @dataclasses.dataclass(frozen=True)
 class TablesOfStep:
-    """The tables of a step, its inputs, and the gradients that it sends, by core.
+    """The tables of a step, their inputs, and the gradients that the step sends, by core.
 
-    The variables are current if the step itself updates them, and no device holds the tables.
+    The variables are current if the step itself updates them, which is so unless a device holds
+    them.
     """
 
     engine: TPUEmbedding
@@ -29,7 +30,7 @@ class TablesOfStep:
     is_current: bool
 
     def parts(self) -> list[list[FeatureInput]]:
-        """Returns the inputs of each core, in the order of the plan's features."""
+        """The inputs of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
         parts = []
         for part in self.inputs:
@@ -40,17 +41,15 @@ class TablesOfStep:
         return parts
 
     def gradients_in_order(self) -> list[list[Tensor]]:
-        """Returns the gradients of each core, in the same order."""
+        """The gradients of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
         return [structure.flatten(order, part, "gradients") for part in self.gradients]
 
 
 def keep(tables: TablesOfStep) -> None:
-    """Keeps the tables of a step with the graph under construction."""
     setattr(tf.get_default_graph(), _ATTRIBUTE, tables)
 
 
 def of_graph(graph: Graph) -> TablesOfStep | None:
-    """Returns the tables of the step in a graph; None if it trains none."""
     kept: TablesOfStep | None = getattr(graph, _ATTRIBUTE, None)
     return kept

@@ -1,1 +1,1 @@
-"""The estimators, and where they run."""
+"""The estimators, and the cores and hosts they run on."""

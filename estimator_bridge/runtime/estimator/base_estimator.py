@@ -48,17 +48,20 @@ class Estimator:
 
     Args:
         model_fn: takes features and any of labels, mode, config and params; returns an
-            EstimatorSpec or TPUEstimatorSpec.
-        model_dir: where checkpoints and events go; None takes the config's, or a new temporary
-            directory.
-        config: None is the default one.
-        params: handed to model_fn and input_fn.
-        warm_start_from: where variables start when the model_dir has no checkpoint: the path of a
-            checkpoint or SavedModel, or a WarmStartSettings.
+            EstimatorSpec or
+            a TPUEstimatorSpec.
+        model_dir: the directory of checkpoints and events. None takes the one in `config`, or a new
+            temporary directory.
+        config: a RunConfig; None takes the default one.
+        params: passed on to model_fn and input_fn.
+        warm_start_from: initial values for a model_dir without a checkpoint: the path of a
+            checkpoint
+            or SavedModel, or a WarmStartSettings.
 
     Raises:
-        InvalidInput: the model_fn cannot be called as one; the config is not a RunConfig, or has
-            another model_dir.
+        InvalidInput: the signature of the model_fn does not fit, or the config is not a RunConfig
+            or
+            names another model_dir.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -71,8 +74,8 @@ class Estimator:
         params: Object = None,
         warm_start_from: Object = None,
     ) -> None:
-        # As stock does it: a program that has replaced the method, even by a static one, may
-        # override what it likes.
+        # As in stock, a program that replaces this method (even by a static one) may override
+        # anything.
         type(self)._assert_members_are_not_overridden(self)
         config = estimator_arguments.read_config(config, model_dir)
         self._model_fn = estimator_arguments.checked_model_fn(model_fn, params)
@@ -93,12 +96,12 @@ class Estimator:
 
     @property
     def model_dir(self) -> str:
-        """Where checkpoints and events go."""
+        """The directory of checkpoints and events."""
         return str(self._config.model_dir)
 
     @property
     def _model_dir(self) -> str:
-        """The `model_dir`; libraries read it, and may assign another one."""
+        """The `model_dir`. Libraries read it, and may assign another one."""
         return self.model_dir
 
     @_model_dir.setter
@@ -107,7 +110,7 @@ class Estimator:
 
     @property
     def _session_config(self) -> tf.ConfigProto:
-        """The ConfigProto of sessions; libraries read it, and may assign another one."""
+        """The ConfigProto of sessions. Libraries read it, and may assign another one."""
         return self._config.session_config or default_session_config()
 
     @_session_config.setter
@@ -115,7 +118,7 @@ class Estimator:
         self._assign(session_config=config)
 
     def _assign(self, **values: Object) -> None:
-        """Sets values of the config; what is set before `__init__` has no effect, as in stock."""
+        """Changes the config. Before `__init__` this has no effect, as in stock."""
         if "_config" in vars(self):
             self._config = self._config.replace(**values)
 
@@ -123,7 +126,7 @@ class Estimator:
         _check_members(type(self))
 
     def _create_and_assert_global_step(self, graph: Graph) -> Variable:
-        """Creates the global step of a graph, for libraries that build graphs of their own."""
+        """Creates the global step of a graph, for libraries that build their own graphs."""
         return tf.train.create_global_step(graph)
 
     @property
@@ -138,7 +141,7 @@ class Estimator:
 
     @property
     def model_fn(self) -> ModelFn:
-        """The model_fn, bound to this estimator's params: takes features, labels, mode, config."""
+        """The model_fn with this estimator's params: takes features, labels, mode and config."""
 
         def public(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
             batch = {"features": features, "labels": labels}
@@ -157,23 +160,24 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[tf.train.CheckpointSaverListener] | None = None,
     ) -> _Self:
-        """Trains; continues from the latest checkpoint of the model_dir.
+        """Trains, starting from the latest checkpoint in the model_dir if there is one.
 
-        A SIGTERM or Ctrl-C ends the training after the step that runs, with a checkpoint, and only
-        then has its usual effect. An input that gives no batch is not waited for; see
-        `loop.interruptions`.
+        After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
+        then lets the signal have its usual effect. It does not wait for an input that delivers no
+        batch; see `loop.interruptions`.
 
         Args:
             input_fn: takes any of params, config and mode.
-            steps: steps to add; None is until the input ends.
-            max_steps: the global step to stop at; not together with `steps`.
+            steps: the number of steps to add. None trains until the input ends.
+            max_steps: the global step at which to stop; cannot be combined with `steps`.
 
         Raises:
-            InvalidInput: `steps` or `max_steps` is not possible, or this process is an evaluator.
-            WrongType: a hook or listener is of another type.
+            InvalidInput: `steps` or `max_steps` is invalid, or this process is an evaluator.
+            WrongType: a hook or listener has the wrong type.
             CannotWrite: the model_dir is a file or read-only.
-            SystemExit: this process is a parameter server, or with use_tpu=True a worker, and the
-                chief has ended.
+            SystemExit: the chief has ended, and this process is a parameter server, or a worker
+                with
+                use_tpu=True.
         """
         self._serve_if_told()
         end = self._join_cluster()
@@ -209,9 +213,9 @@ class Estimator:
             log.info("The chief has ended, so that there is nothing to train.")
             return self
         except KeyboardInterrupt as interrupt:
-            # Where in the insides it came matters to nobody.
+            # The traceback starts at the user's call; our internal frames would only distract.
             raise interrupt.with_traceback(None) from None
-        # In stock's words, which scripts look for.
+        # Scripts search logs for stock's wording.
         log.info("Loss for final step: %s.", loss)
         return self
 
@@ -227,15 +231,15 @@ class Estimator:
 
         Args:
             input_fn: as for `train`.
-            steps: batches; None is until the input ends.
-            checkpoint_path: None is the latest one; if there is none, initial values are used.
+            steps: the number of batches. None evaluates until the input ends.
+            checkpoint_path: None takes the latest checkpoint, or initial values if there is none.
             name: keeps the events of several evaluations apart.
 
         Returns:
-            The value of each metric, the mean loss under "loss" and the step under "global_step".
+            The value of each metric, the mean loss as "loss", and the step as "global_step".
 
         Raises:
-            InvalidInput: `steps` is not possible, or a metric has a name that is taken.
+            InvalidInput: `steps` is invalid, or the name of a metric is already taken.
             CannotWrite: the model_dir is a file or read-only.
         """
         self._serve_if_told()
@@ -257,15 +261,16 @@ class Estimator:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Nest]:
-        """Yields predictions in the order of the input; its last batch may be smaller.
+        """Yields predictions in the order of the input, whose last batch may be smaller.
 
         Args:
-            predict_keys: which of the predictions; None is all.
+            predict_keys: selects predictions by key. None yields all.
             input_fn, checkpoint_path: as for `evaluate`.
             yield_single_examples: False yields whole batches.
 
         Raises:
-            InvalidInput: `predict_keys` fits no prediction, or the predictions of a batch differ in
+            InvalidInput: no prediction has a key in `predict_keys`, or the predictions of a batch
+                differ in
                 length.
         """
         self._serve_if_told()
@@ -287,23 +292,27 @@ class Estimator:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel of TensorFlow's own ops; returns its directory, as bytes.
+        """Writes a SavedModel of TensorFlow's own ops and returns its directory as bytes.
 
         Args:
-            export_dir_base: the SavedModel goes into a new directory below it, named by the time.
-            serving_input_receiver_fn: returns a receiver: the tensors that are fed, and the
-                features for the model_fn that are computed from them.
+            export_dir_base: the SavedModel goes into a new subdirectory named by the time.
+            serving_input_receiver_fn: returns a receiver, which holds the tensors to feed and the
+                features
+                that are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
-            checkpoint_path: None is the latest one.
-            experimental_mode: the mode in which the model_fn is called.
-            table_dtype: the type in which the export holds the tables of the embedding config:
-                "float32", "float16", "bfloat16" or "int8", or a dict of these by the name of
-                tables. `tf2_engine.small_types` has the bounds of errors. Stock has no such option.
+            checkpoint_path: None takes the latest checkpoint.
+            experimental_mode: the mode in which to call the model_fn.
+            table_dtype: how the export stores the tables of the embedding config: "float32",
+                "float16",
+                "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
+                    gives
+                bounds on the errors. Stock has no such option.
 
         Raises:
-            InvalidInput: there is no receiver function, or the checkpoint does not fit the model;
-                or a small table is read inside a tf.function of the model_fn.
+            InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
+                or a
+                tf.function of the model_fn reads a table of a small type.
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
             NotTrained: there is no checkpoint.
         """
@@ -325,7 +334,7 @@ class Estimator:
         checkpoint_path: str | None = None,
         strip_default_attrs: bool = False,
     ) -> bytes:
-        """Exports as `export_saved_model` does; by default keeps attributes of default value."""
+        """Exports like `export_saved_model`, but keeps attributes that have default values."""
         functions = {
             ModeKeys.PREDICT: estimator_arguments.checked_receiver_fn(serving_input_receiver_fn)
         }
@@ -341,28 +350,28 @@ class Estimator:
         as_text: bool = False,
         checkpoint_path: str | None = None,
     ) -> bytes:
-        """Writes one SavedModel with a graph for each mode of `input_receiver_fn_map`.
+        """Writes one SavedModel with a graph for each mode in `input_receiver_fn_map`.
 
-        The variables are those of the training graph, or else of evaluation, or prediction.
+        The variables come from the training graph, or else from that of evaluation or prediction.
         """
         return self._export(
             export_dir_base, input_receiver_fn_map, assets_extra, as_text, checkpoint_path
         )
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns where the events of an evaluation go."""
+        """Returns the directory of an evaluation's events."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint or None; UnreadableCheckpoint if it is gone."""
+        """Returns the path of the latest checkpoint, or None if none was written."""
         return checkpoint_state.latest_checkpoint(self.model_dir)
 
     def get_variable_names(self) -> list[str]:
-        """Returns the names in the latest checkpoint; raises NotTrained if there is none."""
+        """Lists the variables of the latest checkpoint; raises NotTrained if there is none."""
         return [name for name, _ in tf.train.list_variables(self._checkpoint_of_training())]
 
     def get_variable_value(self, name: str) -> Array:
-        """Returns a value of the latest checkpoint; raises NotTrained if there is none."""
+        """Reads a value from the latest checkpoint; raises NotTrained if there is none."""
         return tf.train.load_variable(self._checkpoint_of_training(), name)
 
     def _job(
@@ -374,7 +383,7 @@ class Estimator:
                 warm_starting.warm_start(self._warm_start, self._tables())
             return dataclasses.replace(step, tables=self._tables())
 
-        # An engine has the tables once, and its model is that of a TPU's cores, not of replicas.
+        # An engine holds one copy of the tables, and its model runs on TPU cores, not on replicas.
         on_engine = self._runs_on_engine(mode)
         strategy = None if on_engine else self._strategies[mode]
         text = "Each hook must be a SessionRunHook"
@@ -410,7 +419,6 @@ class Estimator:
         return spec
 
     def _client(self, mode: str) -> clients.Client:
-        """Returns how sessions of a mode use the cluster, if they are not of this process alone."""
         if self._cluster is not None and self._is_in_graph() and self._runs_on_engine(mode):
             return clients.InGraph(self._cluster)
         if self._cluster is not None and not self._is_in_graph() and mode == ModeKeys.TRAIN:
@@ -418,11 +426,10 @@ class Estimator:
         return clients.Client()
 
     def _is_in_graph(self) -> bool:
-        """Returns whether the chief of a cluster is its only client, as with use_tpu=True."""
+        """Whether the chief of a cluster is its only client, as with use_tpu=True."""
         return False
 
     def _check_cluster(self, cluster: tasks.Cluster) -> None:
-        """Raises InvalidInput if the estimator cannot run on the cluster of TF_CONFIG."""
         if any(strategy is not None for strategy in self._strategies.values()):
             raise errors.InvalidInput(
                 f"TF_CONFIG: the cluster has {cluster}, and the RunConfig has a strategy: "
@@ -430,7 +437,7 @@ class Estimator:
             )
 
     def _serve_if_told(self) -> None:
-        """Serves until the chief ends in a task that only serves, and ends the process."""
+        """In a task that only serves: serves until the chief ends, then exits."""
         if self._cluster is None or self._cluster.is_chief:
             return
         if self._cluster.task_type == TaskType.PS or self._is_in_graph():
@@ -438,7 +445,7 @@ class Estimator:
             raise SystemExit(0)
 
     def _join_cluster(self) -> WorkerEnd | None:
-        """Starts the server of a worker that trains; returns its end, None in other tasks."""
+        """Starts the server of a training worker, and returns what ends it; or None."""
         client = self._client(ModeKeys.TRAIN)
         if isinstance(client, clients.BetweenGraph):
             log.info(
@@ -450,7 +457,7 @@ class Estimator:
         return client.end
 
     def _wait_for_turn(self, seconds: float) -> None:
-        """Waits in a worker that trains, whose server runs meanwhile, or until the chief ends."""
+        """Delays a training worker whose server already runs; stops when the chief ends."""
         end = self._client(ModeKeys.TRAIN).end
         if end is not None and seconds > 0:
             log.info("This worker begins to train in %g seconds.", seconds)
@@ -473,7 +480,7 @@ class Estimator:
         return TableVariables()
 
     def _table_dtypes(self, table_dtype: Object, mode: str) -> dict[str, str]:
-        """Returns the types of an export's tables that are not float32, by their variables."""
+        """The types of an export's tables other than float32, by the names of their variables."""
         names = self._tables().names
         if not names and table_dtype != "float32":
             raise errors.InvalidInput(
@@ -537,8 +544,8 @@ class Estimator:
 def _check_members(kind: type) -> None:
     """Raises InvalidInput if a program's class overrides a method that the estimator itself calls.
 
-    Stock refuses it, too. Its own methods are other ones, so that what a program adds beside them
-    might be called here in place of the bridge's.
+    Stock refuses it too, for its own methods. The bridge has other methods, and would call what a
+    program happens to define under one of their names.
     """
     if kind.__module__.partition(".")[0] == __name__.partition(".")[0]:
         return

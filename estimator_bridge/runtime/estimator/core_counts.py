@@ -1,4 +1,4 @@
-"""Computes the cores that a TPUEstimator emulates, and the replicas of a model on them."""
+"""Counts the cores that a TPUEstimator emulates, and the model replicas on them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.run_config import TPUConfig
 
 VARIABLE: Final = "ESTIMATOR_BRIDGE_CORES"
-"""The environment variable with the number of cores where a program sets no `num_shards`."""
+"""Environment variable: the number of cores for programs that set no `num_shards`."""
 
 
 class AskedFor:
-    """A number of things that `run` gives, as its `of_run`, or else an environment variable."""
+    """A count that comes from the command `run` (as `of_run`) or from an environment variable."""
 
     of_run: int | None = None
 
@@ -21,10 +21,10 @@ class AskedFor:
         self._variable, self._things = variable, things
 
     def count(self) -> int | None:
-        """Returns the number that was asked for; None if none was.
+        """Reads the count; None if it is not set.
 
         Raises:
-            InvalidInput: the environment variable is no positive number.
+            InvalidInput: the environment variable is not a positive number.
         """
         text = os.environ.get(self._variable, "")
         if self.of_run is not None or not text:
@@ -37,20 +37,20 @@ class AskedFor:
 
 
 CORES: Final = AskedFor(VARIABLE, "cores")
-"""The cores of TPUEstimators whose TPUConfig has no `num_shards`."""
+"""The cores of TPUEstimators whose TPUConfig sets no `num_shards`."""
 
 
 def default_cores() -> int | None:
-    """Returns the number of `CORES` that was asked for; None if none was."""
     return CORES.count()
 
 
 def num_replicas(config: TPUConfig) -> int:
-    """Returns the replicas of the model: the cores, or with model parallelism fewer.
+    """Counts the replicas of the model: one per core, or fewer with model parallelism.
 
     Raises:
-        InvalidInput: `num_shards` is set and contradicts the number of cores that was asked for;
-            or these cannot be divided among replicas.
+        InvalidInput: `num_shards` contradicts the number of cores that `run` or the environment
+            asks
+            for, or the cores cannot be divided among replicas.
     """
     cores, per_replica = default_cores(), config.num_cores_per_replica or 1
     if cores is None:

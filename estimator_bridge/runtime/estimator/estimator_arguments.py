@@ -1,4 +1,4 @@
-"""Reads the arguments of estimators, and calls the program's functions with theirs."""
+"""Reads the arguments of estimators, and calls the program's functions with what they accept."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _IN_ONE_GRAPH = (
 
 
 def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | None) -> RunConfig:
-    """Returns the config, or the default one, with `model_dir`, its own, or a new temporary one.
+    """Completes the config, or the default one, with `model_dir` or a new temporary directory.
 
-    Raises InvalidInput if it is not a RunConfig, stock's or ours, or if the directories differ.
+    Raises:
+        InvalidInput: it is not a RunConfig (stock's or the bridge's), or the directories differ.
     """
     config = RunConfig() if config is None else config
     if not hasattr(config, "model_dir") or not hasattr(config, "replace"):
@@ -55,7 +56,7 @@ def read_config(config: RunConfig | None, model_dir: str | os.PathLike[str] | No
 def maybe_overwrite_model_dir_and_session_config(
     config: RunConfig | None, model_dir: str | os.PathLike[str] | None
 ) -> RunConfig:
-    """Returns the config as an estimator reads it, with a `session_config`; libraries call it."""
+    """Completes a config as an estimator does, `session_config` included; libraries call this."""
     config = read_config(config, model_dir)
     if config.session_config is None:
         config = config.replace(session_config=default_session_config())
@@ -63,12 +64,13 @@ def maybe_overwrite_model_dir_and_session_config(
 
 
 def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, Strategy | None]:
-    """Returns the strategy of each mode; prediction has none: it follows the input's order.
+    """Reads the strategy of each mode. Prediction has none, because it keeps the input's order.
 
-    With `between_graph` a cluster of TF_CONFIG trains as version 1 of ParameterServerStrategy does:
-    that is None, too.
+    With `between_graph`, a cluster in TF_CONFIG trains as version 1 of ParameterServerStrategy
+    does, which also needs no strategy (None).
 
-    Raises InvalidInput, with the name of the setting, if one cannot run an estimator here.
+    Raises:
+        InvalidInput: a strategy cannot run an estimator here. The message names the setting.
     """
     experimental: Object = getattr(config, "experimental_distribute", None)
     if getattr(experimental, "remote_cluster", None):
@@ -91,7 +93,7 @@ def read_strategies(config: RunConfig, *, between_graph: bool) -> Mapping[str, S
 
 
 def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
-    """Returns which part of the input is this task's; None without a ParameterServerStrategy."""
+    """Determines this task's part of the input; None without a ParameterServerStrategy."""
     if not _is_of_servers(_read(_SETTINGS[ModeKeys.TRAIN], config)):
         return None
     return tf.distribute.InputContext(
@@ -102,13 +104,12 @@ def input_context(config: RunConfig) -> tf.distribute.InputContext | None:
 
 
 def _is_of_servers(strategy: Object) -> bool:
-    """Returns whether a strategy is a ParameterServerStrategy with one replica in each task."""
+    """Whether it is a ParameterServerStrategy with one replica per task."""
     kind = tf.distribute.experimental.ParameterServerStrategy
     return isinstance(strategy, kind) and strategy.num_replicas_in_sync == 1
 
 
 def _read(name: str, config: RunConfig) -> Strategy | None:
-    """Returns the strategy in a setting or in `experimental_distribute`."""
     experimental: Object = getattr(config, "experimental_distribute", None)
     strategy, other = getattr(config, name, None), getattr(experimental, name, None)
     if strategy is not None and other is not None:
@@ -120,12 +121,12 @@ def _read(name: str, config: RunConfig) -> Strategy | None:
 
 
 def core_devices(strategy: Strategy | None) -> tuple[str, ...]:
-    """Returns the device of each core's model; none leaves the placement to TensorFlow."""
+    """Lists the device of each core's model; empty if TensorFlow chooses."""
     return tuple(strategy.extended.worker_devices) if isinstance(strategy, _IN_ONE_GRAPH) else ()
 
 
 def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) -> list[_Item]:
-    """Returns items as a list; raises WrongType, with the text, if one is not of a kind."""
+    """Checks the type of each item; raises WrongType with `text` otherwise."""
     for item in items or ():
         if not isinstance(item, kind):
             raise errors.WrongType(f"{text}, got {item!r}.")
@@ -133,17 +134,18 @@ def checked_list(items: Sequence[_Item] | None, kind: type[_Item], text: str) ->
 
 
 def checked_receiver_fn(function: Callable[[], Object] | None) -> Callable[[], Object]:
-    """Returns the receiver function; raises InvalidInput if it is None."""
     if not function:
         raise errors.InvalidInput("`serving_input_receiver_fn` must be defined, got None.")
     return function
 
 
 def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
-    """Returns a model_fn.
+    """Checks the signature of a model_fn.
 
-    Raises InvalidInput if it takes no features, an argument that no model_fn gets, or no params
-    though there are some.
+    Raises:
+        InvalidInput: it takes no features, or no params although there are some, or an argument
+            that
+            no model_fn receives.
     """
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")
@@ -167,7 +169,7 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
 
 
 def check_takes_params(input_fn: InputFn) -> None:
-    """Raises InvalidInput if an input_fn does not take `params`, and so not its batch size."""
+    """Raises InvalidInput if an input_fn takes no `params`, where its batch size would be."""
     if "params" not in argument_names(input_fn):
         raise errors.InvalidInput(
             f"input_fn ({input_fn}) does not include params argument; TPUEstimator passes the "
@@ -176,7 +178,7 @@ def check_takes_params(input_fn: InputFn) -> None:
 
 
 def with_items(params: Object, items: Mapping[str, Object]) -> Object:
-    """Returns a copy of params, a dict or an HParams, with other values for some keys."""
+    """Copies params, a dict or an HParams, with some values replaced."""
     copied = copy.deepcopy(params)
     for key, value in items.items():
         if hasattr(copied, "set_hparam"):
@@ -187,9 +189,10 @@ def with_items(params: Object, items: Mapping[str, Object]) -> Object:
 
 
 def call(function: Callable[..., Object], **arguments: Object) -> Object:
-    """Calls an input_fn or model_fn with those of the arguments that it takes.
+    """Calls an input_fn or model_fn with those arguments that it takes.
 
-    Raises InvalidInput if there are labels and it does not take them.
+    Raises:
+        InvalidInput: there are labels, but the function does not take them.
     """
     names = argument_names(function)
     if arguments.get("labels") is not None and "labels" not in names:

@@ -12,32 +12,32 @@ from estimator_bridge.runtime.estimator.core_counts import AskedFor
 from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 
 VARIABLE: Final = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
-"""The environment variable with the number of hosts that call an input_fn."""
+"""Environment variable: the number of hosts that call an input_fn."""
 
 HOSTS: Final = AskedFor(VARIABLE, "hosts")
-"""The hosts that call an input_fn.
+"""The number of hosts that call an input_fn.
 
-If no number was asked for the input_fn decides: each worker of a cluster calls one that asks for
-its host, the chief any other. Without workers there is one host.
+Without it, the input_fn decides: if it asks for its host, every worker of the cluster calls it,
+otherwise only the chief does. Without workers there is one host.
 """
 
 
 def input_hosts(
     workers: Sequence[str], mode: str, input_mode: int, num_cores: int
 ) -> tuple[str, ...]:
-    """Returns the devices of the hosts that call the input_fn, each for its part of the cores.
+    """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
 
-    As on a TPU pod an evaluation has several hosts in the PER_HOST_V2 mode alone, a prediction has
-    one, which keeps the order of the input, and so has the BROADCAST mode. That one is this
-    process, also where one host is asked for.
+    As on a TPU pod, evaluations have several hosts only in PER_HOST_V2 mode. Predictions, which
+    keep the order of the input, have one host, and so does BROADCAST mode. A single host is always
+    this process.
 
     Args:
-        workers: the devices of a cluster's workers; none emulates hosts in this process.
+        workers: the devices of a cluster's workers. Without any, this process emulates the hosts.
         input_mode: a member of InputPipelineConfig.
 
     Raises:
-        InvalidInput: a number of hosts was asked for that the cluster does not have, or that does
-            not divide the number of cores.
+        InvalidInput: the cluster does not have as many hosts as asked for, or their number does not
+            divide the number of cores.
     """
     asked = HOSTS.count()
     count = asked or len(workers) or 1

@@ -1,4 +1,4 @@
-"""Warnings of an input_fn that several hosts call."""
+"""Words the warnings about an input_fn that several hosts call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tf2_engine.types import Object
 
 
 def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
-    """Returns a warning of an input_fn that cannot know which host calls it."""
+    """Warns that an input_fn cannot know which host calls it."""
     return (
         f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
         "and does not ask for which: all read the same data. Let it shard them by "
@@ -21,7 +21,7 @@ def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
 
 
 def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
-    """Returns a note of an input_fn that the chief calls, since it does not ask for its host."""
+    """Notes that the chief calls an input_fn because it does not ask for its host."""
     return (
         f"The input_fn {_name(input_fn)} does not ask which host calls it: the chief reads for all "
         f"{num_hosts} workers, as on one machine. For each to read its own part, let it shard the "
@@ -31,7 +31,7 @@ def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
 
 
 def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
-    """Returns a warning of an input_fn that calls Python, with the names of ops that do."""
+    """Warns that the chief calls an input_fn because of Python ops, and names them."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return (
         f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}), which the chief "

@@ -1,4 +1,4 @@
-"""`params["context"]`: tells the functions of a program about the cores that they run for."""
+"""`params["context"]`: tells a program's functions which cores they run for."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 from tf2_engine.types import Object
 
 _HOST = "/replica:0/task:0/device:CPU:0"
-_HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock's, which writes it the shorter way
+_HOST_OF_REPLICA = "/task:0/device:CPU:0"  # stock shortens it like this
 
 
 class TPUContext:
-    """The cores of a job, which are emulated as those of one host, or of each worker of a cluster.
+    """The emulated cores of a job, on one host or on each worker of a cluster.
 
-    It has their counts as `num_replicas`, `num_hosts` and `num_of_replicas_per_host`; and, as
-    `host_was_asked_for`, whether an input_fn has asked which of the hosts calls it.
+    `num_replicas`, `num_hosts` and `num_of_replicas_per_host` are their counts.
+    `host_was_asked_for` is set once an input_fn has asked which host calls it.
 
     Args:
-        input_fn_call: the number of calls of the input_fn before this one; None is a call of the
-            model_fn.
-        device_assignment: with model parallelism, returns the cores of each replica.
+        input_fn_call: how many calls of the input_fn came before this one. None for a model_fn.
+        device_assignment: with model parallelism, computes the cores of each replica.
     """
 
     def __init__(
@@ -44,11 +43,12 @@ class TPUContext:
         return f"<TPUContext {self.num_replicas} replicas, {where}>"
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns how the input_fn is called; raises WrongCaller in a model_fn.
+        """Tells an input_fn how it is called; raises WrongCaller in a model_fn.
 
         Returns:
-            The device of the host; the number of this call, from 0; the number of calls; the
-            number of replicas that its result is for.
+            The device of the host, the number of this call (from 0), the number of calls, and the
+                number of
+            replicas that use the result.
         """
         index = self._index_of_call("current_input_fn_deployment")
         calls = len(self._cores.hosts) * self._calls_of_host
@@ -57,7 +57,7 @@ class TPUContext:
 
     @property
     def current_host(self) -> int:
-        """The position of the host that calls the input_fn. WrongCaller in a model_fn."""
+        """The number of the host that calls the input_fn; raises WrongCaller in a model_fn."""
         return self._index_of_call("current_host") // self._calls_of_host
 
     @property
@@ -67,9 +67,9 @@ class TPUContext:
 
     @property
     def device_assignment(self) -> Object:
-        """The cores of each replica; None without model parallelism. WrongCaller in an input_fn.
+        """The cores of each replica, or None without model parallelism. WrongCaller in an input_fn.
 
-        A `tf.tpu.experimental.DeviceAssignment` of a made-up TPU of one host, however many read.
+        This is a `tf.tpu.experimental.DeviceAssignment` for an imaginary TPU with one host.
         """
         if self._input_fn_call is not None:
             raise errors.WrongCaller(
@@ -79,7 +79,7 @@ class TPUContext:
         return None if self._device_assignment is None else self._device_assignment()
 
     def device_for_replica(self, replica_id: int) -> tuple[str, int]:
-        """Returns the device of a replica's host, and the replica's position on the host."""
+        """Returns the device of a replica's host, and the replica's position on that host."""
         if not 0 <= replica_id < self.num_replicas:
             raise errors.InvalidInput(
                 f"There is no device for replica {replica_id}; the job has {self.num_replicas} "

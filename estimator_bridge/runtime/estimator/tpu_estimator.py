@@ -61,49 +61,54 @@ _BATCH_SIZE_ARGUMENT = {
 class TPUEstimator(Estimator):
     """Runs a model_fn and input_fns as stock's TPUEstimator does.
 
-    With `use_tpu=False` the columns are ordinary ones and the model's own optimizer trains the
-    tables; those of config dicts are looked up for the model. With `use_tpu=True` the tables live
-    in the TF2 engine with the arithmetic of a TPU; on a machine without one the engine runs on the
-    host and emulates `TPUConfig.num_shards` cores.
+    With `use_tpu=False`, feature columns are ordinary ones and the model's own optimizer trains the
+    tables; features of config dicts are looked up for the model. With `use_tpu=True`, the tables
+    live in the TF2 engine and follow the arithmetic of a TPU. On a machine without a TPU the engine
+    runs on the host and emulates `TPUConfig.num_shards` cores.
 
     Args:
         model_fn, model_dir: as for `Estimator`.
         config: a TPU RunConfig.
-        params: handed to model_fn and input_fn, a dict or an HParams; "batch_size", "use_tpu" and
-            with use_tpu=True a `TPUContext` as "context" are added.
+        params: a dict or an HParams for model_fn and input_fn. The estimator adds "batch_size",
+            "use_tpu", and with use_tpu=True a `TPUContext` as "context".
         use_tpu: see above.
         train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
-        batch_axis: along which axis each tensor of a batch is split over the cores, for PER_HOST_V1
-            batches of training and evaluation; None is the first.
+        batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
+            in
+            training and evaluation. None splits along the first.
         eval_on_tpu: whether evaluation uses the engine too.
-        export_to_tpu, export_to_cpu: at least one; either exports the graph for CPUs, of
-            TensorFlow's own ops.
-        warm_start_from: as for `Estimator`; the engine's tables are warm-started too.
-        embedding_config_spec: tables, features and their optimizer; stock's or ours.
-        export_saved_model_api_version: 1 or 2; they differ in graphs for TPUs alone.
+        export_to_tpu, export_to_cpu: at least one must be true. Both export a graph of TensorFlow's
+            own
+            ops for CPUs.
+        warm_start_from: as for `Estimator`; also initializes the engine's tables.
+        embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
+        export_saved_model_api_version: 1 or 2, which only differ in graphs for TPUs.
         quirks: "stock" or "documented"; overrides the spec's.
-        engine: holds the tables with use_tpu=True: "host"; "software_tpu", a software TPU of that
-            many cores; or a driver for hosts. None is "host", and under `run --software-tpu`
-            "software_tpu".
-        arithmetic: whose numbers the host has with use_tpu=True: "tpu", those of the first
-            generation, or "sparsecore", those of the TPU v5p, v6e and TPU7x; see
-            docs/sparsecore.md. None is "tpu", unless `run --arithmetic` says otherwise.
-        layout: how rows of large tables are spread over the parameter servers of a cluster: "div",
-            in contiguous parts, or "octaves", evenly also where the first rows are the frequent
-            ones. No number depends on it, but initial values. None is "div", unless `run --layout`
-            says otherwise; without parameter servers it has no effect.
-        wire: the form of gradients on their way to parameter servers: "occurrences", "cells",
-            "smallest", either of these, or "summed", whose numbers differ by roundings; see
-            docs/clusters.md. None is "smallest", unless `run --wire` says otherwise.
+        engine: what holds the tables with use_tpu=True: "host", "software_tpu" (a software TPU with
+            that many cores), or a driver for hosts. None is "host", or "software_tpu" under
+            `run --software-tpu`.
+        arithmetic: whose numbers the host computes with use_tpu=True: "tpu" for the first
+            generations,
+            or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md. None is "tpu" unless
+            `run --arithmetic` says otherwise.
+        layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
+            in
+            contiguous parts, or "octaves", which balances the load even if the first rows are the
+            frequent ones. It affects no number except initial values. None is "div" unless
+            `run --layout` says otherwise.
+        wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
+            smaller of these two), or "summed", which rounds differently; see docs/clusters.md. None
+                is
+            "smallest" unless `run --wire` says otherwise.
 
     Raises:
-        InvalidSpec, InvalidInput: a setting is outside its range or not supported; the message
-            names it. Untranslatable names, before a step, all that SparseCores cannot have.
+        InvalidSpec, InvalidInput: a setting, which the message names, is invalid or not supported.
+        Untranslatable: SparseCores lack some of the settings. The message lists all of them.
     """
 
     _config: run_config.RunConfig
 
-    _resource_step = True  # As in stock, also with use_tpu=False.
+    _resource_step = True  # As in stock, even with use_tpu=False.
 
     def __init__(
         self,
@@ -150,7 +155,7 @@ class TPUEstimator(Estimator):
         if use_tpu:
             self._check_tpu_settings()
         elif embedding_config_spec is not None and not embedding_config_spec.table_to_config_dict:
-            # The lookup of config dicts warns of all settings without an effect at once.
+            # The lookup of config dicts warns about all settings without effect at once.
             notes = notes_of_settings("EmbeddingConfigSpec", embedding_config_spec._asdict(), SPEC)
             for line in render.warnings(notes, OFF_TPU):
                 self._tell(line)
@@ -162,7 +167,7 @@ class TPUEstimator(Estimator):
 
     def _check_steps(self, mode: str, name: str, value: int | None) -> None:
         if self._runs_on_engine(mode):
-            # Of a training stock says in other words that they must be positive.
+            # Stock has another message when the steps of a training are not positive.
             rules = POSITIVE_INT if mode == ModeKeys.EVAL else POSITIVE_INT[:1]
             check("TPUEstimator", name, value, *rules)
         super()._check_steps(mode, name, value)
@@ -197,7 +202,7 @@ class TPUEstimator(Estimator):
             count = len(self._cluster.workers)
         input_mode = tpu_config.per_host_input_for_training
         if mode != ModeKeys.TRAIN and input_mode == InputPipelineConfig.PER_SHARD_V1:
-            # Stock calls the input_fn core by core in training alone.
+            # Stock calls the input_fn once per core only in training.
             input_mode = InputPipelineConfig.PER_HOST_V1
         hosts: tuple[str, ...] = (THIS_PROCESS,)
         if self._runs_on_engine(mode):
@@ -214,7 +219,7 @@ class TPUEstimator(Estimator):
             return devices.SOFTWARE_TPU
         if self._cluster is not None:
             workers = self._core_workers(self._cluster, mode)
-            # With "mod" each server saves its part: checkpoints have the order of rows that the
+            # With "mod" each server saves its own part, so checkpoints have the row order that the
             # spec asks for.
             native = functools.partial(task_software.native_devices, self._cluster)
             return PsDriver(
@@ -227,7 +232,7 @@ class TPUEstimator(Estimator):
         return self._engine
 
     def _core_workers(self, cluster: Cluster, mode: str) -> list[str]:
-        """Returns the device of the worker of each core that takes part."""
+        """Lists the worker device of each core that takes part."""
         cores = self._cores(mode)
         workers = workers_of_cores(cores.count, len(cluster.workers))
         of_cores = [cluster.workers[worker] for worker in workers]
@@ -289,7 +294,7 @@ class TPUEstimator(Estimator):
         return build_engine_step(mode, read, partitioned, settings)
 
     def _cores_of_step(self, input_fn: InputFn, mode: str) -> CoreLayout:
-        """Returns the cores of a step, with their devices and the hosts that read for them."""
+        """Lays out the cores of a step: their devices, and the hosts that read for them."""
         cores = self._cores(mode)
         if not self._shards(input_fn, mode, cores):
             self._note(host_warnings.chief_reads_unsharded(input_fn, len(cores.hosts)))
@@ -300,10 +305,10 @@ class TPUEstimator(Estimator):
         return dataclasses.replace(cores, devices=core_devices(self._cluster, workers))
 
     def _shards(self, input_fn: InputFn, mode: str, cores: CoreLayout) -> bool:
-        """Returns whether the hosts of a layout are those that call an input_fn.
+        """Whether all hosts of a layout call the input_fn themselves.
 
-        The workers of a cluster call one that asks for its host, unless a number is asked for. It
-        is called once to see, in a graph of its own.
+        Unless a number of hosts is set, the workers of a cluster call an input_fn that asks for its
+        host. To find out, it is called once in a graph of its own.
         """
         if len(cores.hosts) == 1 or host_counts.HOSTS.count() is not None:
             return True
@@ -314,7 +319,7 @@ class TPUEstimator(Estimator):
         return context.host_was_asked_for
 
     def _check_asks(self, input_fn: InputFn, context: TPUContext | None) -> None:
-        """Warns of an input_fn that several hosts call, and that cannot know which does."""
+        """Warns if several hosts call an input_fn that cannot know which one does."""
         if context is None or context.num_hosts == 1:
             return
         if not context.host_was_asked_for:
@@ -327,7 +332,7 @@ class TPUEstimator(Estimator):
         self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
 
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:
-        """Returns the batch of each of some cores, and the hooks of the input, without a model."""
+        """Reads the batches of `count` cores, and the input's hooks, without a model."""
         mode = ModeKeys.TRAIN
         cores = dataclasses.replace(self._cores(), count=count, hosts=(THIS_PROCESS,))
         size = self._batch_sizes[mode]
@@ -343,7 +348,7 @@ class TPUEstimator(Estimator):
         return read_per_core(read, cores, self._read_spec(on_engine=True))
 
     def _call_sizes(self, mode: str, cores: CoreLayout) -> tuple[int | None, int | None]:
-        """Returns the `params["batch_size"]` of the input_fn and of the model_fn."""
+        """Computes `params["batch_size"]` for the input_fn and for the model_fn."""
         name, size = _BATCH_SIZE_ARGUMENT[mode], self._batch_sizes[mode]
         if not self._runs_on_engine(mode):
             return size, size
@@ -360,7 +365,7 @@ class TPUEstimator(Estimator):
         return cores.input_batch_size(size), cores.model_batch_size(size)
 
     def _read_spec(self, on_engine: bool) -> LegacySpec | None:
-        """Returns the embedding spec as read; None where columns look up by themselves."""
+        """Reads the embedding spec; None if the columns look up their own tables."""
         spec = self._embedding_config_spec
         if spec is None or not (on_engine or spec.table_to_config_dict):
             return None
@@ -372,7 +377,7 @@ class TPUEstimator(Estimator):
             return TableVariables()
         variables = variables_of_spec(spec)
         shapes = dict(variables.values())
-        # With use_tpu=True the model's optimizer has slots for the dummies of tables.
+        # With use_tpu=True the model's optimizer has slots for the dummy variables of tables.
         dummies = {DUMMY_NAME.format(table): (1,) for table in variables}
         names = {table: name for table, (name, _) in variables.items()}
         return TableVariables({**shapes, **dummies}, spec.partition_strategy, names)
@@ -426,22 +431,22 @@ class TPUEstimator(Estimator):
         )
 
     def _tell(self, line: str) -> None:
-        """Logs a warning, once for this estimator, of an unexpected effect or of none."""
+        """Logs a warning once per estimator."""
         self._log(log.warning, line)
 
     def _note(self, line: str) -> None:
-        """Logs a fact, once for this estimator."""
+        """Logs a fact once per estimator."""
         self._log(log.fact, line)
 
     def _log(self, write: Callable[..., None], line: str, rest: str = "") -> None:
-        """Logs a line, once for this estimator, whatever the rest of it is."""
+        """Logs a line with its `rest`, unless this estimator has already logged the line."""
         if line not in self._logged:
             self._logged.add(line)
             write("%s%s", line, rest)
 
     def _check_tpu_settings(self) -> None:
         if self._cluster is not None:
-            self._core_workers(self._cluster, ModeKeys.TRAIN)  # or it raises
+            self._core_workers(self._cluster, ModeKeys.TRAIN)  # raises if it cannot run
         if self._batch_sizes[ModeKeys.TRAIN] is None:
             raise errors.InvalidInput("`train_batch_size` cannot be `None` with use_tpu=True.")
         for mode, size in self._batch_sizes.items():
@@ -460,7 +465,6 @@ class TPUEstimator(Estimator):
 
 
 def _check_arguments(config: Object, params: Object, api_version: Object, spec: Object) -> None:
-    """Refuses arguments of a TPUEstimator that are none, by name."""
     if not hasattr(config, "tpu_config"):
         raise errors.InvalidInput(f"`config` must be a tpu.RunConfig, got {type(config).__name__}.")
     if params is not None and (

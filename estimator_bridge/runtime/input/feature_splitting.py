@@ -16,7 +16,7 @@ from tf2_engine.types import Ids, Nest, Object, SparseTensor, Tensor
 
 _log = log.PlainLogger(__name__)
 
-Notify = Callable[[str], None]  # called with a line of warning
+Notify = Callable[[str], None]  # receives a line of warning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +24,13 @@ class CoreInput:
     """One core's part of a batch; n is the batch size per core.
 
     Attributes:
-        ids: for each feature of the spec SparseTensor [n, length], or [n, T, ids of a position]
-            for a sequence, or Tensor [n] with one id per sample; of any integer type.
-        weights: for each feature of the spec SparseTensor [n, length] float32, or None for ones.
-        features: the other features of the model_fn, as nests of [n, ...]; the lengths of sequence
-            features, int64 [n], are among them.
+        ids: per feature of the spec, ids of any integer type: a SparseTensor [n, length], for
+            sequences
+            [n, T, ids per position], or a Tensor [n] with one id per sample.
+        weights: per feature of the spec, a float32 SparseTensor [n, length]. None means ones.
+        features: the other features of the model_fn, as nests of [n, ...], with the lengths of
+            sequence
+            features as int64 [n].
     """
 
     ids: dict[str, Ids]
@@ -42,8 +44,9 @@ def split_features(
     """Separates the ids and weights of one core's batch from its other features.
 
     Args:
-        notify: called with a line for every feature whose ids are read in an unexpected way; the
-            lines do not depend on the size of the batch, so a caller may log each one once.
+        notify: called with a line for each feature whose ids are read in an unexpected way. The
+            lines
+            do not depend on the batch size, so a caller can log each of them once.
 
     Raises:
         MissingFeature: an id or weight feature is missing.
@@ -66,7 +69,7 @@ def split_features(
             ids[key], weights[key] = _read_dense(values, feature, legacy, notify), None
         rest.pop(key, None)
         if weights[key] is not None:
-            rest.pop(str(feature.weight_key), None)  # Features may share weights.
+            rest.pop(str(feature.weight_key), None)  # Features can share weights.
         if feature.max_sequence_length:
             rest[tf_compat.sequence_length_key(key)] = _sequence_lengths(ids[key], feature)
     for column in legacy.tensor_core_columns:
@@ -75,10 +78,12 @@ def split_features(
 
 
 def split_batch(nest: Nest, num_cores: int) -> list[Nest]:
-    """Returns one nest of [batch / num_cores, ...] per core of a nest of [batch, ...].
+    """Splits a nest of [batch, ...] into one nest of [batch / num_cores, ...] per core.
 
-    Its leaves are Tensors, SparseTensors and RaggedTensors; None stays None. Raises InvalidInput
-    for a scalar, or if the number of cores does not divide the first axis of a tensor.
+    Leaves are Tensors, SparseTensors and RaggedTensors. None stays None.
+
+    Raises:
+        InvalidInput: a leaf is a scalar, or the number of cores does not divide its first axis.
     """
     if num_cores == 1:
         return [nest]
@@ -122,7 +127,7 @@ def _read_weights(features: Mapping[str, Nest], feature: LegacyFeature) -> Spars
 
 
 def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify: Notify) -> Ids:
-    """Returns dense ids as one id per sample, or sparse, as the table's combiner requires."""
+    """Converts dense ids to one id per sample, or to sparse ids if the table has a combiner."""
     if feature.max_sequence_length:
         raise errors.InvalidInput(
             f"{_where(feature)}: a sequence needs a SparseTensor [batch, length], got dense ids of "
@@ -133,7 +138,7 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
     if ids.shape.rank == 1:
         return _dense_of_rank_1(ids, feature, legacy.quirks, notify)
     if ids.shape.rank == 2:
-        # As stock converts them: id 0 is padding, -1 an id.
+        # Stock's conversion takes id 0 for padding, and -1 for an id.
         notify(_warning(feature, DENSE_RANK_2))
         return tf.sparse.from_dense(ids)
     raise errors.InvalidInput(
@@ -143,9 +148,9 @@ def _read_dense(ids: Tensor, feature: LegacyFeature, legacy: LegacySpec, notify:
 
 
 def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: Notify) -> Tensor:
-    """Returns the ids; with quirks="stock" after an assertion that none is 0.
+    """Returns the ids; with quirks="stock" it asserts first that none of them is 0.
 
-    Stock drops the zeros and takes the remaining ids for one per sample, which are too few then.
+    Stock drops the zeros and then takes the remaining ids, too few of them, as one per sample.
     """
     notify(_warning(feature, DENSE_RANK_1, quirks))
     if quirks == "documented":
@@ -160,7 +165,7 @@ def _dense_of_rank_1(ids: Tensor, feature: LegacyFeature, quirks: str, notify: N
 
 
 def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
-    """Returns dense ids of a table without a combiner as one id per sample, [batch]."""
+    """Reshapes the dense ids of a table without a combiner to [batch], one per sample."""
     if feature.weight_key is not None:
         raise errors.InvalidInput(
             f"{_where(feature)}: weights {feature.weight_key!r} need sparse ids and a combiner, "
@@ -177,17 +182,17 @@ def _one_per_sample(ids: Tensor, feature: LegacyFeature) -> Tensor:
 
 
 def _sequence_lengths(ids: Ids, feature: LegacyFeature) -> Tensor:
-    """Returns the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
+    """Computes the length of each sequence, at most `max_sequence_length`: int64 [batch]."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], num_segments=ids.dense_shape[0]
     )
-    # The maximum of a sequence without ids is the lowest int64.
+    # Without ids the maximum is the lowest int64.
     lengths = tf.clip_by_value(ends, tf.constant(0, tf.int64), feature.max_sequence_length)
     return tf.ensure_shape(lengths, ids.shape.as_list()[:1])
 
 
 def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[str, Tensor]:
-    """Returns the ids of a tensor-core column, padded, and their mask, by key."""
+    """Pads the ids of a tensor-core column, and adds their mask, by key."""
     mask_key = tf_compat.mask_key(key)
     if mask_key in features:
         raise errors.InvalidInput(
@@ -205,7 +210,7 @@ def _padded(features: Mapping[str, Nest], key: str, padded_length: int) -> dict[
 
 
 def _as_tensor(features: Mapping[str, Nest], key: str, where: str, hint: str = "") -> Object:
-    """Returns a feature as a Tensor or a SparseTensor; errors end with the hint."""
+    """Converts a feature to a Tensor or SparseTensor. Error messages end with the hint."""
     if key not in features:
         raise errors.MissingFeature(
             f"{where}: the input_fn gives no {key!r}, only {sorted(features, key=str)}.{hint}"

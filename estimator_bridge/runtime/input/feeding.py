@@ -25,39 +25,38 @@ from estimator_bridge.settings.legacy_spec import LegacySpec
 from tf2_engine import log, tf_compat
 from tf2_engine.types import Ids, Nest, Object, Op, Session, Tensor
 
-# (0 for features or 1 for labels, the path within them): sorted, the order of stock's infeed.
+# (0 for features or 1 for labels, path within them). Sorting gives the order of stock's infeed.
 _Place = tuple[int, tuple[str | int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
 class CoreLayout:
-    """The layout of a global batch over the emulated cores, and the hosts that read for them."""
+    """How a global batch is laid out over emulated cores, and which hosts read for them."""
 
     count: int
-    input_mode: int  # a member of InputPipelineConfig
-    batch_axis: tuple[int, ...] | None = None  # for each tensor of PER_HOST_V1; None is the first
-    # Of each core's model, or functions of its ops; none leaves the placement to TensorFlow.
+    input_mode: int  # member of InputPipelineConfig
+    batch_axis: tuple[int, ...] | None = None  # per tensor of PER_HOST_V1; None is the first
+    # The device of each core's model, or a device function. If empty, TensorFlow places the ops.
     devices: tuple[str | Callable[[Object], str], ...] = ()
-    # Devices of the hosts that call the input_fn, each for as many cores, which divide `count`.
+    # The devices of the hosts that call the input_fn. Each reads for `count / len(hosts)` cores.
     hosts: tuple[str, ...] = (THIS_PROCESS,)
 
     def input_batch_size(self, global_batch_size: int) -> int:
-        """Returns the `params["batch_size"]` of the input_fn."""
+        """The `params["batch_size"]` of the input_fn."""
         reads_per_core = (InputPipelineConfig.PER_HOST_V2, InputPipelineConfig.PER_SHARD_V1)
         per_core = self.input_mode in reads_per_core
         return global_batch_size // (self.count if per_core else len(self.hosts))
 
     def model_batch_size(self, global_batch_size: int) -> int:
-        """Returns the `params["batch_size"]` of the model_fn."""
+        """The `params["batch_size"]` of the model_fn."""
         return global_batch_size if self.is_broadcast else global_batch_size // self.count
 
     def on(self, core: int) -> AbstractContextManager[None]:
-        """Puts the ops that are made in the context where a core's model is."""
+        """Places ops that are made in this context where the core's model is."""
         return tf.device(self.devices[core]) if self.devices else contextlib.nullcontext()
 
     @property
     def cores_of_host(self) -> int:
-        """The number of cores that each host reads for."""
         return self.count // len(self.hosts)
 
     @property
@@ -66,11 +65,11 @@ class CoreLayout:
         return self.input_mode == InputPipelineConfig.BROADCAST
 
     def for_predictions(self) -> CoreLayout:
-        """Returns the layout of predictions: cores that split a batch, or one that makes them all.
+        """Returns the layout of predictions: the cores split a batch, or one core has all of it.
 
-        One has the order of the input where each core would read batches of its own, and nothing
-        to add where each has the whole batch. As in stock it raises WrongType for a `batch_axis`:
-        padding is along the first axis.
+        One core is used where each core would read its own batches, which would lose the order of
+        the input, or where every core would get the whole batch. As in stock it raises WrongType
+        for a `batch_axis`, because padding is along the first axis.
         """
         if self.batch_axis is not None and self.input_mode == InputPipelineConfig.PER_HOST_V1:
             raise errors.WrongType(
@@ -82,33 +81,32 @@ class CoreLayout:
 
 
 class SessionStartHook(tf.train.SessionRunHook):
-    """Runs an op in every session that is created."""
+    """Runs an op in every new session."""
 
     def __init__(self, make_op: Callable[[], Op]) -> None:
         self._make_op = make_op
 
     def begin(self) -> None:
-        """Makes the op while the graph may still change."""
+        """Makes the op while the graph can still change."""
         self._op = self._make_op()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Runs the op."""
         session.run(self._op)
 
 
 def read_batch(input_fn: ReadInput) -> tuple[Batch, list[Hook]]:
-    """Returns one batch of an input_fn and the hooks that its input needs."""
+    """Reads one batch from an input_fn, and returns it with the hooks of the input."""
     (batch,), hooks = _read(input_fn, 1)
     return batch, hooks
 
 
 def warn_if_endless(features: Nest) -> None:
-    """Warns if nothing that features are read from can end, so that predictions never do."""
+    """Warns if the features come from an input that cannot end, so predictions would not either."""
     tensors = [leaf for leaf in tf.nest.flatten(features) if isinstance(leaf, tf.Tensor)]
     if any(tensor.op.type == "IteratorGetNext" for tensor in tensors):
         return
     if not tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
-        # In stock's words, which scripts look for.
+        # Scripts search logs for stock's wording.
         log.warning(
             "Input graph does not use tf.data.Dataset or contain a QueueRunner: predictions never "
             "end. Return a dataset from the input_fn."
@@ -116,7 +114,7 @@ def warn_if_endless(features: Nest) -> None:
 
 
 def tell_of_queues() -> None:
-    """Logs that queues feed an input, which changes no number."""
+    """Logs that an input uses queues. This does not change any numbers."""
     if tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         log.info(
             "Input pipeline contains one or more QueueRunners, which is slow. Return a "
@@ -125,7 +123,7 @@ def tell_of_queues() -> None:
 
 
 def read_per_replica(input_fn: ReadInput, count: int) -> tuple[list[Batch], list[Hook]]:
-    """Returns a batch of a dataset for each replica of a strategy, and the hooks of the input."""
+    """Reads a dataset's batch for each replica of a strategy; also returns the input's hooks."""
     return _read(input_fn, count, f"Under a strategy of {count} replicas")
 
 
@@ -135,16 +133,17 @@ def read_per_core(
     legacy: LegacySpec | None = None,
     notify_of_python: NotifyOfPython | None = None,
 ) -> tuple[list[Batch], list[Hook]]:
-    """Returns each core's batch and the hooks that the input needs.
+    """Reads each core's batch; also returns the hooks of the input.
 
-    The input_fn is called for each host, in the order of its cores. Of what a call returns
-    PER_HOST_V1 splits one batch, PER_HOST_V2 and PER_SHARD_V1 give every core another batch (from
-    one call of the input_fn or one call per core), BROADCAST gives every core the same.
+    Calls the input_fn for each host in the order of the cores. PER_HOST_V1 splits one batch over
+    the cores. PER_HOST_V2 and PER_SHARD_V1 give each core a batch of its own, from one call of the
+    input_fn or from one call per core. BROADCAST gives the same batch to every core.
 
     Args:
-        legacy: says for `batch_axis` which features are ids.
-        notify_of_python: called if other tasks are to read the input, but it calls Python, and so
-            stays in this process.
+        legacy: tells, for `batch_axis`, which features are ids.
+        notify_of_python: called if other tasks should read the input but it calls Python, so that
+            it
+            has to stay in this process.
 
     Raises:
         InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.
@@ -173,7 +172,7 @@ def read_per_core(
 
 
 def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], list[Hook]]:
-    """Returns the batches that one host reads: one for each of its cores, or one for all."""
+    """Reads the batches of one host: one for each of its cores, or one for all of them."""
     if cores.input_mode == InputPipelineConfig.PER_HOST_V2:
         where = f"For {cores.count} cores in the PER_HOST_V2 input mode"
         return _read(input_fn, cores.cores_of_host, where)
@@ -185,7 +184,7 @@ def _read_host(input_fn: ReadInput, cores: CoreLayout) -> tuple[list[Batch], lis
 
 
 def _spread(batches: list[Batch], cores: CoreLayout, legacy: LegacySpec | None) -> list[Batch]:
-    """Returns each core's batch, from those that the hosts have read."""
+    """Gives each core its batch of what the hosts have read."""
     if cores.is_broadcast:
         return batches * cores.count
     if cores.input_mode != InputPipelineConfig.PER_HOST_V1:
@@ -215,7 +214,7 @@ def _read(input_fn: ReadInput, count: int, where: str = "") -> tuple[list[Batch]
         batches: list[Batch] = []
         previous: list[Op] = []
         for _ in range(count):
-            # One after the other: ops of one step run in any order, and core 0 comes first.
+            # Ops of one step run in any order, but core 0 has to read first.
             with tf.control_dependencies(previous):
                 batch = iterator.get_next()
             previous = tf.nest.flatten(batch, expand_composites=True)
@@ -237,12 +236,12 @@ def _features_and_labels(batch: Object) -> Batch:
 def _split_along(
     batch: Batch, axes: Sequence[int], num_cores: int, legacy: LegacySpec | None
 ) -> list[Batch]:
-    """Splits features and labels, each tensor along its axis.
+    """Splits each tensor of features and labels along its own axis.
 
-    As in stock the axes are those of the tensors that a TPU's infeed gets: features in the order of
-    their keys, then labels. Ids and weights of embeddings are not among them, and are split along
-    their first axis. Lengths of sequences, and ids and masks of tensor-core columns, are among
-    them, by their keys, and have one row per sample.
+    As in stock, the axes belong to the tensors in a TPU's infeed: features in the order of their
+    keys, then labels. Ids and weights of embeddings are not part of it, and are split along their
+    first axis. Lengths of sequences, and ids and masks of tensor-core columns, are part of it, with
+    one row per sample.
     """
     features, labels = batch
     ids, rest = _separate_ids(features, legacy)
@@ -278,7 +277,7 @@ def _split_along(
 
 
 def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, Ids], Nest]:
-    """Returns the features that columns look up, and the others."""
+    """Splits features into those that columns look up, and all others."""
     if legacy is None or not isinstance(features, Mapping):
         return {}, features
     keys = {key for feature in legacy.features for key in (feature.key, feature.weight_key)}
@@ -288,7 +287,7 @@ def _separate_ids(features: Nest, legacy: LegacySpec | None) -> tuple[dict[str, 
 
 
 def _added_by_infeed(legacy: LegacySpec | None) -> Iterator[_Place]:
-    """Yields the tensors that stock's infeed adds to those of the input_fn."""
+    """Yields the places of tensors that stock's infeed adds to those of the input_fn."""
     if legacy is None:
         return
     for feature in legacy.features:

@@ -1,4 +1,4 @@
-"""Puts the input of each host on its device; one that calls Python stays in this process."""
+"""Places the input of each host on its device. Input that calls Python stays in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Graph, Nest, Tensor
 
 THIS_PROCESS: Final = "/device:CPU:0"
-"""The device of the one host of a job without a cluster, and of a chief that reads for all."""
+"""The host of a job without a cluster, or of a chief that reads for all."""
 
 NotifyOfPython: TypeAlias = Callable[[Sequence[str], int], None]
 """Called with the names of the ops that call Python, and the bytes that a step reads."""
@@ -21,14 +21,15 @@ _Result = TypeVar("_Result")
 
 
 def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]:
-    """Calls a function that makes ops, which are put on the device of a host.
+    """Calls a function that makes ops, and places them on a host's device.
 
-    If some of them call Python, or functions of TensorFlow that do, all stay in this process, the
-    only one that has these functions.
+    If some of the ops, or functions inside them, call Python, all of them stay in this process,
+    since only this process has the Python functions.
 
     Returns:
-        What the function returns, and the names of the ops that call Python; none are looked for
-        where the host is this process.
+        The function's result, and the names of the ops that call Python. These are not looked for
+            if
+        the host is this process.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())
@@ -44,10 +45,10 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
 
 def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
-    """Returns the device function of a host's ops; functions of datasets run where these are.
+    """Makes the device function of a host's ops.
 
-    In a graph with a device function the bodies of functions would get the name of the host, too,
-    which is no device where they are moved.
+    The functions of datasets run where their dataset is. If the graph had a device function, their
+    bodies would carry the name of the host as well, which is not a device there.
     """
     of_host = tf.DeviceSpec.from_string(host)
 
@@ -60,9 +61,9 @@ def _placing(graph: Graph, host: str) -> Callable[[tf.Operation], str]:
 
 
 def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
-    """Returns batches that are there when all are: no core begins a step that has no input.
+    """Makes every batch wait until all are available, so that no core starts a step without input.
 
-    Where the data of one host ends first, a step would be made in part otherwise.
+    Otherwise, if the data of one host ended first, a step would be computed in part.
     """
     tensors = [tensor for batch in batches for tensor in _tensors(batch)]
     ready = tf.group(*tensors)
@@ -77,7 +78,7 @@ def wait_for_each_other(batches: Sequence[Batch]) -> list[Batch]:
 
 
 class PythonInputHook(tf.train.SessionRunHook):
-    """Says once how much this process reads for all hosts in a step: the first, or of a loop."""
+    """Reports how much this process read for all hosts in the first step or loop."""
 
     def __init__(
         self, in_python: Sequence[str], batches: Sequence[Batch], notify: NotifyOfPython
@@ -86,16 +87,13 @@ class PythonInputHook(tf.train.SessionRunHook):
         self._is_done = False
 
     def begin(self) -> None:
-        """Makes the op that counts."""
         counts = [_num_bytes(tensor) for batch in self._batches for tensor in _tensors(batch)]
         self._num_bytes = tf.add_n(counts)
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
-        """Counts the bytes of the first step."""
         return None if self._is_done else tf.train.SessionRunArgs(self._num_bytes)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Calls the function."""
         if not self._is_done:
             self._is_done = True
             self._notify(self._in_python, int(run_values.results))

@@ -1,7 +1,7 @@
-"""Model parallelism and spatial partition: checked, and run as the replicas that they make.
+"""Checks model parallelism and spatial partition, and runs them as whole replicas.
 
-On a TPU several cores share a replica of the model, and each gets a part of its input. Here every
-replica runs whole, on its whole input, which computes the same.
+On a TPU several cores share a replica of the model, and each gets a part of its input. Here each
+replica runs as a whole on its whole input, which computes the same numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from estimator_bridge.legacy.run_config import InputPipelineConfig, TPUConfig
 from estimator_bridge.runtime.program_types import CallModel, ModelSpec
 from tf2_engine.types import Nest, Object
 
-# A chip has two cores; larger replicas take neighbouring chips.
+# A chip has two cores. Larger replicas use neighbouring chips.
 _SHAPES = {
     1: (1, 1, 1, 1),
     2: (1, 1, 1, 2),
@@ -31,7 +31,7 @@ _SHAPES = {
 
 
 def note(config: TPUConfig) -> str:
-    """Returns a line that a replica is not split."""
+    """Says that replicas are not split."""
     partition = ""
     if config.input_partition_dims is not None:
         partition = f", input_partition_dims={config.input_partition_dims!r}"
@@ -42,7 +42,7 @@ def note(config: TPUConfig) -> str:
 
 
 def check_input_mode(config: TPUConfig) -> None:
-    """Raises InvalidInput for the input mode with which there is no model parallelism."""
+    """Raises InvalidInput if the input mode does not allow model parallelism."""
     if config.per_host_input_for_training == InputPipelineConfig.PER_SHARD_V1:
         raise errors.InvalidInput(
             "Model parallelism only supports per host input for training: "
@@ -52,10 +52,10 @@ def check_input_mode(config: TPUConfig) -> None:
 
 
 def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
-    """Returns the cores of each replica on a TPU that is just large enough.
+    """Assigns the cores of the smallest TPU that is large enough to replicas, side by side.
 
     Returns:
-        A `tf.tpu.experimental.DeviceAssignment`; the replicas lie side by side.
+        A `tf.tpu.experimental.DeviceAssignment`.
     """
     x, y, z, cores = _SHAPES[num_cores_per_replica]
     mesh = [x * num_replicas, y, z, cores]
@@ -68,10 +68,10 @@ def device_assignment(num_replicas: int, num_cores_per_replica: int) -> Object:
 
 
 def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
-    """Returns a model_fn that first checks its batch against `input_partition_dims`.
+    """Wraps a model_fn so that it first checks its batch against `input_partition_dims`.
 
-    It raises InvalidInput if the structures differ, or if the dims of a tensor are not positive,
-    are not as many as its axes, or do not make `num_cores_per_replica` parts.
+    The wrapper raises InvalidInput if the structures differ, or if the dims of a tensor are not
+    positive, do not match its rank, or do not multiply to `num_cores_per_replica`.
     """
     dims, per_replica = config.input_partition_dims, config.num_cores_per_replica
     if dims is None or per_replica is None:
@@ -87,7 +87,7 @@ def checked(model_fn: CallModel, config: TPUConfig) -> CallModel:
 
 
 def _check(what: str, position: int, batch: Nest, dims: Object, per_replica: int) -> None:
-    """Walks down features or labels beside their dims."""
+    """Walks through features or labels together with their dims."""
     where = f"TPUConfig.input_partition_dims[{position}]"
     if isinstance(batch, Mapping):
         if what == "labels" and not isinstance(dims, Mapping):

@@ -1,4 +1,4 @@
-"""Pads the batches of a prediction to one size, and cuts the predictions of the padding off."""
+"""Pads the batches of a prediction to one size, and cuts off the predictions of the padding."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from tf2_engine.types import Ids, Nest, Tensor
 def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
     """Pads a batch with zeros and empty rows, and fixes its static shape.
 
-    Returns the nest of Tensors, SparseTensors and RaggedTensors [size, ...], scalars left alone;
-    and the number of samples in the batch, int64, or None where it is known to be full. Running it
-    fails if a batch has more samples; InvalidInput is raised if every batch has.
+    Returns:
+        The nest with Tensors, SparseTensors and RaggedTensors [size, ...], scalars unchanged; and
+            the
+        number of samples in the batch, int64, or None if the batch is known to be full. At run time
+            the
+        op fails if a batch has more samples.
+
+    Raises:
+        InvalidInput: every batch has more samples.
     """
     leaves = [leaf for leaf in tf.nest.flatten(features) if leaf is not None and leaf.shape.rank]
     if all(_samples(leaf) == size for leaf in leaves):
@@ -30,7 +36,7 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
 
 
 def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
-    """Returns predictions [size, ...] without those of the padding."""
+    """Cuts the padding's predictions off: [size, ...] becomes [real, ...]."""
     if real is None:
         return predictions
 
@@ -41,7 +47,7 @@ def cut_predictions(predictions: Nest, size: int, real: Tensor | None) -> Nest:
 
 
 def _samples(leaf: Ids) -> int | None:
-    """Returns the first dimension if it is known: an int, also after `disable_v2_behavior`."""
+    """The first dimension if it is static: an int, also after `disable_v2_behavior`."""
     first: int | None = leaf.shape.as_list()[0]
     return first
 
@@ -59,7 +65,8 @@ def _padded(leaf: Ids | None, size: int, missing: Tensor) -> Ids | None:
         return leaf
     if isinstance(leaf, tf.SparseTensor):
         shape = tf.concat([tf.constant([size], tf.int64), leaf.dense_shape[1:]], 0)
-        # The new shape does not depend on the number of samples, which has to be checked first.
+        # The new shape does not depend on the number of samples, so the check needs its own
+        # dependency.
         with tf.control_dependencies([missing]):
             return tf.SparseTensor(tf.identity(leaf.indices), leaf.values, shape)
     if isinstance(leaf, tf.RaggedTensor):

@@ -1,4 +1,4 @@
-"""Types of the functions that a program hands to an estimator, and of their results."""
+"""Types of the functions that a program gives to an estimator, and of their results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ RunContext: TypeAlias = tf.train.SessionRunContext
 RunValues: TypeAlias = tf.train.SessionRunValues
 
 Batch: TypeAlias = tuple[Nest, Nest]
-"""Features and labels; labels are None when there are none."""
+"""Features and labels. Labels may be None."""
 
 ModelSpec: TypeAlias = EstimatorSpec | TPUEstimatorSpec
-"""The result of a model_fn; stock's classes have the same fields."""
+"""The result of a model_fn. Stock's classes have the same fields."""
 
 InputFn: TypeAlias = Callable[..., Object]
 """Takes any of params, config and mode; returns a dataset, features, or (features, labels)."""
@@ -30,4 +30,4 @@ ReadInput: TypeAlias = Callable[[], Object]
 """An input_fn with its arguments bound."""
 
 CallModel: TypeAlias = Callable[[Nest, Nest], ModelSpec]
-"""A model_fn of features and labels, its other arguments bound."""
+"""A model_fn with all arguments bound except features and labels."""

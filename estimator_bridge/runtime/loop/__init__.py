@@ -1,1 +1,1 @@
-"""Sessions and the loops in them: training, evaluation, prediction."""
+"""Runs the sessions and loops of training, evaluation and prediction."""

@@ -1,4 +1,4 @@
-"""Evaluates and predicts: sessions around a step that starts from a checkpoint."""
+"""Evaluates and predicts: runs steps in a session that starts from a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Session
 
-_LOSS = "loss"  # the name of the mean loss among the metrics of an evaluation
-_TAG = "checkpoint_path"  # of the event that names the checkpoint
+_LOSS = "loss"  # name of the mean loss among an evaluation's metrics
+_TAG = "checkpoint_path"  # tag of the event that names the checkpoint
 
 
 def evaluate(
@@ -30,7 +30,7 @@ def evaluate(
 ) -> dict[str, Object]:
     """Evaluates a checkpoint; see `Estimator.evaluate`.
 
-    With `in_one_call` hooks see all `steps` as one.
+    With `in_one_call`, hooks see all `steps` as one.
     """
     with (
         _reading(job, "evaluation") as reading,
@@ -47,7 +47,7 @@ def evaluate(
                     "of that name already. Give it another."
                 )
         metrics[_LOSS] = step.mean_loss or tf.metrics.mean(step.loss)
-        # In a loop hooks are called once, but a host call is made in every step.
+        # In a loop hooks run once, but the host call runs in every step.
         host_call = [] if step.host_call is None else tf.nest.flatten(step.host_call)
         updates = [*(update for _, update in metrics.values()), *host_call]
         update = tf.group(*updates, tf_compat.count_evaluation_step())
@@ -56,7 +56,7 @@ def evaluate(
         final = tf.train.FinalOpsHook(values)
         at_once = update if in_one_call else None
         stop = [_StopAfterHook(steps, reading, at_once)] if steps else []
-        # The lines of an evaluation are in stock's words, which scripts look for.
+        # Scripts search logs for stock's wording of these lines.
         log.info("Starting evaluation at %s", time.strftime("%Y-%m-%dT%H:%M:%S"))
         started = time.monotonic()
         step = _with_metrics_initialized(step)
@@ -102,12 +102,12 @@ def predict(
 
 
 def _reading(job: EstimatorJob, what: str) -> interruptions.ReadingSteps:
-    """Returns the steps of an evaluation or prediction, for signals to end."""
     return interruptions.ReadingSteps(f"the {what} of {job.checkpoint or 'initial values'}")
 
 
 def _device_fn(job: EstimatorJob) -> DeviceFunction | None:
-    # As in stock the config's own is for training alone; a cluster has one for every graph.
+    # As in stock, the config's device function is only for training. A cluster needs one in every
+    # graph.
     return None if job.client.cluster is None else job.device_fn()
 
 
@@ -119,7 +119,7 @@ def _session(
     reading: interruptions.ReadingSteps,
     last_hooks: Sequence[Hook] = (),
 ) -> Iterator[tf.train.MonitoredSession]:
-    """Opens a session, whose end ends the steps that are read, while other tasks are watched."""
+    """Opens a session and watches the other tasks. Closing it ends `reading`."""
 
     def note(session: Session) -> None:
         reading.canceller = session.close
@@ -141,7 +141,7 @@ def _session(
 
 
 def _with_metrics_initialized(step: ModelStep) -> ModelStep:
-    """Adds the variables of metrics to those that a scaffold's own local_init_op initialises."""
+    """Lets a scaffold's own local_init_op initialize the variables of metrics too."""
     own_init_op = step.scaffold and step.scaffold.local_init_op
     if own_init_op is None:
         return step
@@ -180,8 +180,8 @@ def _length(batch: Mapping[str, Nest]) -> int:
 class _StopAfterHook(tf.train.SessionRunHook):
     """Stops an evaluation after a number of steps.
 
-    With `update` it makes all but the last of them in the first session call. It must be the last
-    hook: the others are called once then, as where a TPU makes all steps.
+    With `update`, it runs all steps but the last inside the first session call. It must then be the
+    last hook, so that the others run once, as with a TPU that makes all steps.
     """
 
     def __init__(self, steps: int, reading: interruptions.ReadingSteps, update: Op = None) -> None:
@@ -204,9 +204,9 @@ class _StopAfterHook(tf.train.SessionRunHook):
 
 
 def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: str | None) -> None:
-    """Writes one event of the metrics and one of the checkpoint's path, with stock's tags.
+    """Writes one event with the metrics and one with the checkpoint's path, under stock's tags.
 
-    Numbers are simple values, arrays are tensors; bytes are serialised summaries, whose values
+    Numbers become simple values and arrays tensors. Bytes are serialized summaries, whose values
     become `<metric>/0`, `<metric>/1` and so on.
     """
     step = int(results[tf.GraphKeys.GLOBAL_STEP])
@@ -226,7 +226,7 @@ def _write_metrics(directory: str, results: Mapping[str, Object], checkpoint: st
         writer.add_summary(path, step)
     try:
         writer.flush()
-    except Exception as error:  # of TensorFlow's writer: an IndexError where the disk is full
+    except Exception as error:  # TensorFlow's writer raises IndexError on a full disk
         raise errors.CannotWrite(
             f"{directory}: the events of the evaluation cannot be written: {error}. The "
             "checkpoints are as they were."
@@ -237,7 +237,7 @@ def _add_metric(summary: Message, name: str, value: Object) -> None:
     if isinstance(value, bytes):
         try:
             serialized = tf.Summary.FromString(value)
-        except Exception:  # protobuf's error has no public name in TensorFlow
+        except Exception:  # TensorFlow has no public name for protobuf's error
             log.warning("The metric %s is bytes, but no serialised summary; skipped.", name)
             return
         for number, part in enumerate(serialized.value):

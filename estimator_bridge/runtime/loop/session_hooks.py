@@ -1,4 +1,4 @@
-"""Session hooks that others are made of."""
+"""Base classes of session hooks."""
 
 from __future__ import annotations
 
@@ -11,36 +11,33 @@ from tf2_engine.types import Session, Tensor, Variable
 
 
 class NewSessionHook(tf.train.SessionRunHook):
-    """Calls a function of every session that is created."""
+    """Calls a function with every new session."""
 
     def __init__(self, function: Callable[[Session], None]) -> None:
         self._function = function
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Calls the function."""
         self._function(session)
 
 
 class StepHook(tf.train.SessionRunHook):
-    """Fetches a tensor in every step: the global step, unless `begin` takes another one."""
+    """Fetches a tensor in every step: the global step, unless `begin` chooses another one."""
 
     fetched: Tensor | Variable
 
     def begin(self) -> None:
-        """Takes the tensor from the graph."""
         self.fetched = tf.train.get_global_step()
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        """Fetches the tensor."""
         return tf.train.SessionRunArgs(self.fetched)
 
     def step_if_due(
         self, timer: tf.train.SecondOrStepTimer, run_context: RunContext, run_values: RunValues
     ) -> int | None:
-        """Returns the global step after a run if a timer is due at it, else None.
+        """Returns the global step after a run if a timer is due at it, otherwise None.
 
-        The step that was fetched in the run is that before or after it: which, is a matter of
-        threads. It is read again where the timer may be due.
+        The step that was fetched in the run can be the value before or after it, depending on
+        threads. So it is read again if the timer may be due.
         """
         if not timer.should_trigger_for_step(run_values.results + 1):
             return None

@@ -1,8 +1,8 @@
 """Ends a training in a session on a signal: after its step, or while it waits for its input.
 
-A step is ended only if no op of it but those of the input has run: two counters in the session
-tell, one of batches that have arrived and one of steps that are done, beside the number of steps
-that have returned. A step that is done may not have returned: what a hook fetches is no part of
+A step is only cancelled if nothing but its input ops has run. Two counters in the session decide
+that: batches that have arrived, and steps that are done. They are compared with the number of steps
+that have returned, because a step can be done and not returned yet: what hooks fetch is not part of
 its train_op.
 """
 
@@ -25,16 +25,16 @@ _INPUT_OPS = ("IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "ReaderR
 
 
 class Progress:
-    """Counts, in the session, batches that have arrived and steps that are done.
+    """Counts, in the session, the batches that have arrived and the steps that are done.
 
-    Of the graph's inputs those count that a step reads anyway: a model may have others, for hooks
-    or for a branch that is not taken.
+    Only inputs that every step reads count. A model may have other inputs, for hooks or for a
+    branch that is not taken.
     """
 
     def __init__(self, train_op: Op, device: str) -> None:
         self._inputs = _inputs_of(train_op)
         self._device = device
-        # Raw ops, since variables would be those of the strategy, and be restored and saved.
+        # Raw ops, because variables would belong to the strategy and would be saved and restored.
         with tf.device(device):
             self._one = tf.constant(1, tf.int64)
             self._counters = [
@@ -63,16 +63,15 @@ class Progress:
         return counted, done
 
     def start(self, session: Session) -> None:
-        """Begins in a new session."""
         session.run(self._start)
 
     def waits(self, session: Session, returned: int) -> bool:
-        """Returns whether a step that runs, or is about to, has not got its batch yet.
+        """Whether the current or next step is still waiting for its batch.
 
-        A model whose input is no dataset and no queue does not tell.
+        It is never True for a model whose input is neither a dataset nor a queue.
 
         Args:
-            returned: how many steps have returned from the session.
+            returned: the number of steps that have returned from the session.
         """
         arrived, done = session.run(self._values)
         return bool(self._inputs) and int(arrived) == int(done) == returned
@@ -84,7 +83,7 @@ class Progress:
 
 
 def _inputs_of(train_op: Op) -> list[Op]:
-    """Returns the ops that read an input in every step of a train_op."""
+    """Finds the ops that read an input in every step of a train_op."""
     seen = {train_op}
     waiting = [train_op]
     while waiting:
@@ -104,9 +103,9 @@ def _inputs_of(train_op: Op) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Saving:
-    """Saves from the watching thread: as the hooks do, but for the state of the input.
+    """Saves from the watching thread as hooks do, but without the state of the input.
 
-    The path is that of checkpoints without their step.
+    The path is the prefix of checkpoints without the step.
     """
 
     step: Tensor
@@ -115,7 +114,7 @@ class Saving:
     before_save: Callable[[Session], None] | None
 
     def save(self, session: Session, step: int, is_valid: Callable[[], bool]) -> bool:
-        """Saves a step; makes it the latest one, or removes it, if that has not been valid."""
+        """Saves a step and makes it the latest one, or removes it if it was not valid."""
         if self.before_save is not None:
             self.before_save(session)
         with session.graph.as_default():
@@ -129,17 +128,16 @@ class Saving:
         return False
 
     def is_saved(self, step: int) -> bool:
-        """Returns whether there is a checkpoint of a step."""
         return os.path.exists(f"{self.path}-{step}.index")
 
 
 class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
-    """Stops a training after the step that runs, once `stop_requested` is set; it is the first.
+    """Stops a training after the current step once `stop_requested` is set; must be the first hook.
 
     `interruptions.held_back` sets it on SIGTERM or Ctrl-C.
 
     Attributes:
-        stop_requested: the signal that asked for it, or None.
+        stop_requested: the signal that asked for the stop, or None.
     """
 
     def __init__(self) -> None:
@@ -160,27 +158,24 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
 
     @property
     def running(self) -> int | None:
-        """The number of the call of the session that runs, device loops included."""
+        """The number of the current session call; a device loop counts as one."""
         return self._number if self._is_running else None
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Begins to count in a new session."""
         if self._progress is not None:
             self._progress.start(session)
         self._session, self._num_returned = session, 0
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs | None:
-        """Notes that a step runs."""
         self._number += 1
         self._is_running = True
         return None if self._done is None else tf.train.SessionRunArgs(self._done)
 
     def returned(self) -> None:
-        """Counts a step of a device loop that is not its last."""
+        """Counts a step of a device loop other than its last."""
         self._num_returned += 1
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Stops, if that was asked for while the step ran."""
         self._is_running = False
         if self._done is not None:
             self._num_returned = int(run_values.results)
@@ -190,12 +185,11 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             run_context.request_stop()
 
     def end(self, session: Session) -> None:
-        """Notes the last step."""
         if self._saving is not None:
             self._last_step = int(session.run(self._saving.step))
 
     def saves(self, hooks: Sequence[Hook], step: ModelStep) -> None:
-        """Takes from the hooks of the training where, and whether, it saves."""
+        """Finds out from the training's hooks whether it saves, and where."""
         savers = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         if savers and step.scaffold is not None:
             path = tf_compat.path_of_saver(savers[0])
@@ -203,14 +197,14 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             self._saving = Saving(number, path, step.scaffold, step.before_save)
 
     def state(self) -> str:
-        """Returns whether and where the last step is saved, in words."""
+        """Says whether and where the last step is saved."""
         step = self._last_step
         if self._saving is None or step is None or not self._saving.is_saved(step):
             return "nothing is saved since the last checkpoint"
         return f"step {step} is saved in {os.path.dirname(self._saving.path)}"
 
     def count(self, step: ModelStep, device: str) -> ModelStep:
-        """Returns the step, whose batches and ends are counted on a device of this process."""
+        """Makes the step count its batches and its ends, on a device of this process."""
         if not self._is_watched:
             return step
         self._progress = Progress(getattr(step.train_op, "op", step.train_op), device)
@@ -218,7 +212,7 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
         return dataclasses.replace(step, train_op=train_op)
 
     def waits(self) -> bool:
-        """Returns whether the step that runs waits for its input."""
+        """Whether the current step is waiting for its input."""
         if self._session is None or self._progress is None:
             return False
         try:
@@ -227,18 +221,18 @@ class StopHook(interruptions.SavedSteps, tf.train.SessionRunHook):
             return False
 
     def rescue(self, still_waits: Callable[[], bool]) -> bool:
-        """Saves while a step waits for its input; returns whether it waited to the end of that."""
+        """Saves while a step waits for its input; returns whether it was waiting all the time."""
         if self._saving is None or self._session is None:
             return True
         step = int(self._session.run(self._saving.step))
         is_saved = self._saving.is_saved(step)
-        # If the batch comes after all, rows may change while they are written.
+        # If the batch arrives after all, rows may change while they are written.
         if not (still_waits() if is_saved else self._saving.save(self._session, step, still_waits)):
             return False
         self._last_step = step
         return True
 
     def cancel(self) -> None:
-        """Ends the step that runs."""
+        """Cancels the current step."""
         if self._session is not None:
             self._session.close()

@@ -21,38 +21,39 @@ from tf2_engine import log
 from tf2_engine.types import Object, Session
 
 _sleep = time.sleep
-_DELAY_SECS, _LONGEST_DELAY_SECS = 5, 60  # stock's
+_DELAY_SECS, _LONGEST_DELAY_SECS = 5, 60  # as in stock
 
 _Metrics = dict[str, Object]
-_Results = tuple[_Metrics | None, list[Object] | None]  # the latter are those of the exporters
+_Results = tuple[_Metrics | None, list[Object] | None]  # metrics, and the results of the exporters
 
 
 def train_and_evaluate(
     estimator: Object, train_spec: specs.TrainSpec, eval_spec: specs.EvalSpec
 ) -> _Results | None:
-    """Trains an estimator; evaluates after checkpoints, and always after the last one.
+    """Trains an estimator, and evaluates it after checkpoints, always including the last one.
 
-    The first checkpoint of a run, from which training starts, is not evaluated. In a cluster of
-    TF_CONFIG a chief only trains, and an evaluator only evaluates the checkpoints that it finds.
-    A worker that trains by itself begins a while after the chief; see `start_delay`. The estimator
-    and the specs are stock's or ours.
+    The checkpoint from which training starts is not evaluated. In a cluster of TF_CONFIG, a chief
+    only trains, and an evaluator only evaluates the checkpoints that it finds. A worker with its
+    own training loop starts some time after the chief; see `start_delay`. The estimator and the
+    specs may be stock's or the bridge's.
 
     Returns:
-        The metrics of the last evaluation and the results of its exporters, None and None if there
-        was none. In a cluster those of a "master", which evaluates, too; other tasks return None.
+        The metrics of the last evaluation and the results of its exporters, or (None, None) if
+            there
+        was no evaluation. In a cluster, only a "master" (which also evaluates) returns them; other
+        tasks return None.
 
     Raises:
-        WrongType: an argument is of another type.
-        InvalidInput: the job has parameter servers or several workers, and the estimator is
-            stock's.
-        NoNewCheckpoint: a checkpoint was due to be evaluated, but none was written.
+        WrongType: an argument has the wrong type.
+        InvalidInput: a job with parameter servers or several workers has an estimator of stock.
+        NoNewCheckpoint: an evaluation was due, but no checkpoint was written.
     """
     _assert_eval_spec(eval_spec)
     return _TrainingExecutor(estimator, train_spec, eval_spec).run()
 
 
 class _EvalStatus:
-    """The outcomes of an evaluation."""
+    """The outcome of an evaluation."""
 
     EVALUATED = "evaluated"
     MISSING_CHECKPOINT = "missing checkpoint"
@@ -60,7 +61,7 @@ class _EvalStatus:
 
 
 class _EvalResult(NamedTuple):
-    """The result of an evaluator that looked for a checkpoint."""
+    """What an evaluator found when it looked for a checkpoint."""
 
     status: str
     metrics: _Metrics | None = None
@@ -68,23 +69,23 @@ class _EvalResult(NamedTuple):
 
 
 class _ContinuousEvalListener:
-    """Is asked by the evaluator of a cluster, which ends when an answer is False."""
+    """Tells the evaluator of a cluster whether to continue. It ends at the first False."""
 
     def before_eval(self) -> bool:
-        """Returns whether to look for a checkpoint."""
+        """Whether to look for a checkpoint."""
         return True
 
     def after_eval(self, eval_result: _EvalResult) -> bool:
-        """Returns whether to go on after an evaluation, or after there was none."""
+        """Whether to continue after an evaluation, or after there was nothing to evaluate."""
         return True
 
 
 class _TrainingExecutor:
-    """The run of `train_and_evaluate`; libraries build their own with hooks and a listener.
+    """Runs `train_and_evaluate`. Libraries create their own, with hooks and a listener.
 
     Args:
-        train_hooks: of the training, beside those of `train_spec`.
-        continuous_eval_listener: of the evaluator of a cluster.
+        train_hooks: hooks of the training in addition to those of `train_spec`.
+        continuous_eval_listener: asked by the evaluator of a cluster.
     """
 
     def __init__(
@@ -114,11 +115,10 @@ class _TrainingExecutor:
 
     @property
     def estimator(self) -> Object:
-        """The estimator."""
         return self._estimator
 
     def run(self) -> _Results | None:
-        """Does what `train_and_evaluate` does, and returns what it returns."""
+        """Does the work of `train_and_evaluate`, and returns the same."""
         _assert_eval_spec(self._eval_spec)
         hooks = [*self._train_spec.hooks, *self._train_hooks]
         return _run(self._estimator, self._train_spec, self._eval_spec, hooks, self._listener)
@@ -155,7 +155,7 @@ def _run(
     evaluates = is_alone or config.task_type == TaskType.MASTER
     listeners = [*train_spec.saving_listeners, *([listener] if evaluates else [])]
     if in_cluster and config.task_type == TaskType.WORKER:
-        listeners = []  # a worker saves nothing
+        listeners = []  # workers save nothing
         estimator._wait_for_turn(start_delay(config))
     estimator.train(
         input_fn=train_spec.input_fn,
@@ -167,10 +167,10 @@ def _run(
 
 
 def start_delay(config: Object) -> float:
-    """Returns the seconds after which a worker that trains by itself begins.
+    """Returns the seconds after which a worker with its own training loop starts.
 
-    Worker i waits 5 (i + 1) seconds, at most `experimental_max_worker_delay_secs` or else 60:
-    the first steps of a model take it far, and many workers at once would all take the same.
+    Worker i waits 5 (i + 1) seconds, but at most `experimental_max_worker_delay_secs`, or 60. The
+    first steps change a model most, and many workers at once would all make the same change.
     """
     longest = config.experimental_max_worker_delay_secs
     longest = _LONGEST_DELAY_SECS if longest is None else int(longest)
@@ -178,7 +178,7 @@ def start_delay(config: Object) -> float:
 
 
 class _EvaluationListener(tf.train.CheckpointSaverListener):
-    """Evaluates checkpoints as they are written, but at most once in `throttle_secs`."""
+    """Evaluates checkpoints as they are written, at most one per `throttle_secs`."""
 
     def __init__(self, evaluator: _Evaluator, throttle_secs: float) -> None:
         self._evaluator, self._throttle_secs = evaluator, throttle_secs
@@ -221,7 +221,7 @@ class _Evaluator:
         self._evaluated: str | None = None
 
     def evaluate_and_export(self) -> tuple[_Metrics, list[Object]] | None:
-        """Returns the metrics and the exporters' results; None if there is no new checkpoint."""
+        """Evaluates and exports the latest checkpoint; None if there is no new one."""
         path = self._estimator.latest_checkpoint()
         if path is None or path == self._evaluated:
             return None
@@ -246,7 +246,7 @@ class _Evaluator:
         return metrics, exports
 
     def evaluate_while_others_train(self, listener: _ContinuousEvalListener) -> None:
-        """Evaluates each checkpoint until one has the last step; forever if that is not known."""
+        """Evaluates each checkpoint up to the last step, or forever if that is not known."""
         _sleep(self._spec.start_delay_secs)
         while listener.before_eval():
             start = time.monotonic()
@@ -263,7 +263,7 @@ class _Evaluator:
             _sleep(max(wait, 1.0 if results is None else 0.0))
 
     def warn_of_final_exports(self, last_step: int) -> None:
-        """Warns of exporters for which no export was the final one, once training has ended."""
+        """Warns, after training, about exporters that still wait for a final export."""
         if self._is_last(last_step):
             return
         for exporter in self._spec.exporters:

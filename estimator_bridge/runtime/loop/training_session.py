@@ -1,6 +1,6 @@
-"""Trains: the session around a step, with its hooks and savers, and when it ends.
+"""Trains: opens the session around a step, with hooks and savers, and ends it.
 
-A training ends by its schedule or by a signal; on the engine hooks see several steps as one.
+A training ends by its schedule or by a signal. On the engine, hooks see several steps as one.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _LOSS = "loss"
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The schedule of a training: when it ends, and the loops that hooks and reports see.
+    """When a training ends, and the loops that hooks and reports see.
 
-    It ends after a number of steps, at a global step, or, without either, with the input. Reports
-    of progress are for hooks that count their calls; None is the interval of the config.
+    It ends after a number of steps, at a global step, or (without either) with the input. Reports
+    of progress are for hooks that count their calls; None takes the interval of the config.
     """
 
     steps: int | None
     last_step: int | None
-    batch_size: int | None = None  # samples of a global batch, for reports
+    batch_size: int | None = None  # samples per global batch, for reports
     report_interval: Mapping[str, int] | None = None  # `every_n_iter` or `every_n_secs`
-    loop: IterationsPerLoop | None = None  # the steps, or seconds, that hooks see as one
-    host_call_every: int = 1  # inside a loop the host call is run in steps 0, k, 2k, ...
+    loop: IterationsPerLoop | None = None  # steps, or seconds, that hooks see as one
+    host_call_every: int = 1  # in a loop the host call runs in steps 0, k, 2k, ...
 
 
 def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[str, int]:
-    """Returns the interval of progress reports as stock computes it, an argument of hooks.
+    """Computes the interval of progress reports, as arguments of a hook, the way stock does.
 
-    Stock divides by the steps of a loop also where there are no loops, and also for hooks that
-    count steps and not calls.
+    Stock divides by the steps of a loop even where there are no loops, and even for hooks that
+    count steps instead of calls.
     """
     if iterations.unit == "seconds":
         return {"every_n_secs": iterations.value}
@@ -58,29 +58,30 @@ def report_interval(iterations: IterationsPerLoop, every_n_steps: int) -> dict[s
 
 
 class DeviceLoopHook(tf.train.SessionRunHook):
-    """Makes all steps of a loop but its last, which is that of the session call itself.
+    """Runs all steps of a loop but the last, which is the step of the session call itself.
 
-    It must be the last hook. Every other hook's `before_run` then comes before the first step of
-    the loop and its `after_run` after the last, and tensors that hooks fetch are of the last
-    step, as with stock, whose loop is on the device. A `tf.while_loop` around the step would be
-    one call too, but would put the model into another graph, out of reach of hooks and of the
-    program's tensors; with single steps ops and numbers are those of an ordinary training.
+    It must be the last hook. The `before_run` of every other hook then comes before the first step
+    of the loop, its `after_run` after the last step, and tensors that hooks fetch belong to the
+    last step. With stock, whose loop runs on the device, it is the same. A `tf.while_loop` around
+    the step would also be one call, but it would move the model into another graph, where hooks and
+    the program cannot reach its tensors. With single steps the ops and numbers are those of an
+    ordinary training.
     """
 
     def __init__(self, schedule: Schedule, step: ModelStep, stop: StopHook) -> None:
-        self.loss: np.floating | None = None  # of the last step that ended
+        self.loss: np.floating | None = None  # of the last completed step
         self._schedule, self._step, self._stop = schedule, step, stop
         self._last_step = schedule.last_step
         self._steps_made, self._unmoved = 0, UnmovedStep()
 
     def begin(self) -> None:
-        """Reads the global step together with the last step of a loop, and after it."""
+        """Reads the global step both together with the last step of a loop, and after it."""
         self._global_step = tf.train.get_global_step()
         with tf.control_dependencies([self._step.train_op]):
             self._step_after: Tensor = self._global_step.read_value()
 
     def after_create_session(self, session: Session, coord: tf.train.Coordinator) -> None:
-        """Computes the step to stop at; a session that is created again stops at the same."""
+        """Computes the step at which to stop. A session that is created again keeps it."""
         self._current_step = int(session.run(self._global_step))
         self._unmoved.see(self._current_step, 0)
         if self._last_step is None:
@@ -88,7 +89,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             self._last_step = self._current_step + self._schedule.steps
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        """Makes all steps of the loop but the last."""
         session, number = run_context.session, 0
         remaining = int(self._last_step or 0) - self._current_step
         started = time.monotonic()
@@ -101,7 +101,6 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs([*last, *self._fetches(number), self._step_after])
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Ends the loop, and stops when the last step is reached."""
         *_, self.loss, current_step = run_values.results
         self._current_step = int(current_step)
         self._unmoved.see(self._current_step, self._steps_made)
@@ -109,7 +108,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def _is_last(self, number: int, remaining: int, started: float) -> bool:
-        """Returns whether step `number` of a loop is its last, `remaining` steps before the end."""
+        """Whether step `number` of a loop is its last, with `remaining` steps to train."""
         assert self._schedule.loop is not None
         value, unit = self._schedule.loop
         if self._stop.stop_requested or number + 1 >= remaining:
@@ -117,7 +116,7 @@ class DeviceLoopHook(tf.train.SessionRunHook):
         return number + 1 >= value if unit == "count" else time.monotonic() - started >= value
 
     def _fetches(self, number: int) -> list[Op]:
-        """Returns the ops of step `number` of a loop, the loss last."""
+        """Lists the ops of step `number` of a loop, with the loss last."""
         due = number % self._schedule.host_call_every == 0 and self._step.host_call is not None
         host_call = [self._step.host_call] if due else []
         return [self._step.train_op, *host_call, self._step.loss]
@@ -130,11 +129,14 @@ def train(
 ) -> np.floating | None:
     """Trains until the schedule, a hook, SIGTERM or Ctrl-C stops it, or the input ends.
 
-    Where the input ends inside a device loop, the steps made by then are counted and saved. (Stock
-    raises the OutOfRangeError of the input and leaves the last checkpoint as it was.)
+    If the input ends inside a device loop, the steps so far are counted and saved. (Stock raises
+    the OutOfRangeError of the input and keeps the last checkpoint.)
 
-    Returns the loss of the last step, None if there was none; raises InvalidInput if there are
-    listeners, but no checkpoint is ever written.
+    Returns:
+        The loss of the last step, or None if there was no step.
+
+    Raises:
+        InvalidInput: there are listeners, but no checkpoint would ever be written.
     """
     config, stop = job.config, StopHook()
     with (
@@ -175,7 +177,7 @@ def train(
 
 
 def _session(job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook]) -> Object:
-    """Opens the session of a training, which initializes, restores and saves in a chief alone."""
+    """Opens the session of a training. Only a chief initializes, restores and saves."""
     config = job.config
     if job.client.end is not None:
         return worker_session(job, step, hooks, job.client.end)
@@ -200,7 +202,7 @@ def _with_savers(
     hooks: Sequence[Hook],
     saving_listeners: Sequence[tf.train.CheckpointSaverListener],
 ) -> list[Hook]:
-    """Returns all hooks in the order of their calls, and adds the listeners to those that save."""
+    """Orders all hooks, and adds the listeners to those that save."""
     all_hooks = (*hooks, *step.chief_hooks)
     savers = [hook for hook in all_hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
     added_savers = []
@@ -228,7 +230,7 @@ def _with_savers(
     if not config.is_chief:
         own_hooks = [SaveBesideChief(hook.listener, secs, steps) for hook in saving_hooks]
     others = [hook for hook in hooks if hook not in saving_hooks]
-    # Savers save when a session begins: by then the input has started, and its state is restored.
+    # Savers save when a session starts. The input has to be started, and restored, before that.
     return [*step.input_hooks, *saving_hooks, *own_hooks, *others]
 
 
@@ -246,7 +248,7 @@ def _progress(job: EstimatorJob, step: ModelStep, schedule: Schedule) -> list[Ho
     timer = tf.train.SecondOrStepTimer(reports.get("every_n_secs"), reports.get("every_n_iter"))
     rates = _StepRateHook(schedule.batch_size, directory, timer)
     losses = tf.train.LoggingTensorHook(shown, **reports)
-    # The order of stock's Estimator, and of its TPUEstimator.
+    # Stock's Estimator and its TPUEstimator have these orders.
     return [rates, losses] if schedule.batch_size is None else [losses, rates]
 
 

@@ -1,4 +1,4 @@
-"""Warns of a training that never ends, because nothing moves its global step."""
+"""Warns about a training that never ends because nothing increments its global step."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from estimator_bridge.runtime.program_types import RunContext, RunValues
 from tf2_engine import log
 
 _STEPS = 100
-"""Those after which a step that was never seen to move is reported."""
+"""The number of steps after which to warn."""
 
 
 class UnmovedStep:
-    """Warns once if the global step has not moved while the first hundred steps were made.
+    """Warns once if the global step has not changed during the first hundred steps.
 
-    A train_op that moves it only now and then, as one that adds up gradients, has had time to.
+    That is long enough for a train_op that changes it only now and then, for instance one that
+    accumulates gradients.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class UnmovedStep:
         self._steps_seen = 0
 
     def see(self, global_step: int, steps: int) -> None:
-        """Takes the global step, and how many training steps were made since the last call."""
+        """Takes the global step, and the number of training steps since the last call."""
         if self._steps_seen >= _STEPS:
             return
         self._steps_seen += steps
@@ -38,9 +39,9 @@ class UnmovedStep:
 
 
 class StopAtStepHook(tf.train.StopAtStepHook):
-    """Stops at a step, as TensorFlow's does; warns if the global step does not move.
+    """Stops at a step like TensorFlow's hook, and warns if the global step does not change.
 
-    It sees the value that TensorFlow's hook fetches, so that a step takes no longer.
+    It uses the value that TensorFlow's hook fetches, so a step takes no longer.
     """
 
     def __init__(self, num_steps: int | None, last_step: int | None) -> None:
@@ -48,6 +49,5 @@ class StopAtStepHook(tf.train.StopAtStepHook):
         self._unmoved = UnmovedStep()
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Requests the end when the step is reached."""
         super().after_run(run_context, run_values)
         self._unmoved.see(run_values.results, 1)

@@ -1,4 +1,4 @@
-"""The session of a worker that trains by itself: the chief initializes, restores and saves."""
+"""The session of a worker with its own training loop: the chief initializes, restores and saves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tf2_engine import log
 from tf2_engine.types import Session
 
 _POLL_SECS = 1.0
-"""Seconds between two looks for the variables of the chief; 30 in a session of TensorFlow's own."""
+"""Seconds between two looks for the chief's variables. TensorFlow's own sessions take 30."""
 
 
 def worker_session(
     job: EstimatorJob, step: ModelStep, hooks: Sequence[Hook], end: WorkerEnd
 ) -> tf.train.MonitoredSession:
-    """Opens the session of a worker; ChiefHasEnded if the chief ends before there is one."""
+    """Opens the session of a worker; raises ChiefHasEnded if the chief ends before that."""
     added: list[Hook] = [_StopWithChief(end)]
     config = job.config
     if job.client.writes_summaries and config.save_summary_steps:
@@ -43,7 +43,6 @@ class _WorkerSessions(tf.train.SessionCreator):
         self._job, self._scaffold, self._end = job, scaffold, end
 
     def create_session(self) -> Session:
-        """Returns a session, with local variables initialized."""
         self._scaffold.finalize()
         manager = tf.train.SessionManager(
             local_init_op=self._scaffold.local_init_op,
@@ -58,7 +57,7 @@ class _WorkerSessions(tf.train.SessionCreator):
         log.info("Waiting for the chief to initialize the variables.")
         while True:
             try:
-                # One look: the manager's own waiting could not be ended.
+                # Looks once, because the manager's own waiting cannot be interrupted.
                 return manager.wait_for_session(target, config=options, max_wait_secs=0)
             except tf.errors.DeadlineExceededError:
                 if time.monotonic() > latest:
@@ -68,13 +67,12 @@ class _WorkerSessions(tf.train.SessionCreator):
 
 
 class _StopWithChief(tf.train.SessionRunHook):
-    """Stops a training after the step that runs, once the chief has ended."""
+    """Stops a training after the current step once the chief has ended."""
 
     def __init__(self, end: WorkerEnd) -> None:
         self._end = end
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Stops, if that is due."""
         if self._end.come.is_set():
             log.info("The chief has ended; the training of this worker stops.")
             run_context.request_stop()
@@ -93,12 +91,10 @@ class SaveBesideChief(StepHook):
         self._timer = tf.train.SecondOrStepTimer(every_secs, every_steps)
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Saves, if that is due."""
         if self._timer.should_trigger_for_step(run_values.results):
             self._save(run_context.session)
 
     def end(self, session: Session) -> None:
-        """Saves the last state."""
         self._save(session)
 
     def _save(self, session: Session) -> None:

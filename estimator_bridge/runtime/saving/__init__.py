@@ -1,1 +1,1 @@
-"""Checkpoints, warm starts and exports of a job."""
+"""Saves checkpoints, warm-starts from them, and exports models."""

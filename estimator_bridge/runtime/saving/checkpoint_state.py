@@ -1,4 +1,4 @@
-"""The latest checkpoint of a model_dir, and the last good one if that is damaged."""
+"""Finds the latest checkpoint of a model_dir, and the last good one if the latest is damaged."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader
 from tf2_engine import log
 
-_STATE = "checkpoint"  # the file that names the latest one
+_STATE = "checkpoint"  # this file names the latest checkpoint
 _INDEX = re.compile(r"(.*-(\d+))\.index$")
 
 
 def check_writable(directory: str) -> None:
-    """Raises CannotWrite if files cannot go into a directory, which need not exist yet.
+    """Raises CannotWrite if files cannot be written to a directory, which need not exist yet.
 
-    Only what this process can tell without writing is checked: of other file systems than the
-    local one nothing.
+    It checks what can be told without writing, and only on the local file system.
     """
     if "://" in directory:
         return
@@ -42,25 +41,28 @@ def check_writable(directory: str) -> None:
 
 
 def latest_checkpoint(model_dir: str) -> str | None:
-    """Returns the path of the latest checkpoint; None where training starts.
+    """Returns the path of the latest checkpoint, or None if there never was one.
 
-    Unlike `tf.train.latest_checkpoint` it does not return None if the state file is damaged, or
-    names a checkpoint that is gone: training would start anew and overwrite the others. Its
-    UnreadableCheckpoint names the file, and the last good checkpoint.
+    If the state file is damaged or names a missing checkpoint, `tf.train.latest_checkpoint` returns
+    None, and training would start again and overwrite the others.
+
+    Raises:
+        UnreadableCheckpoint: the latest checkpoint is gone. The message names the file and the last
+            good checkpoint.
     """
     state, previous = os.path.join(model_dir, _STATE), None
     while tf.io.gfile.exists(state):
         content = None
-        with contextlib.suppress(ValueError):  # It is empty, or not text.
+        with contextlib.suppress(ValueError):  # The file is empty or not text.
             content = tf.train.get_checkpoint_state(model_dir)
         if content is None:
             raise errors.UnreadableCheckpoint(
                 f"{state}: it does not say which checkpoint is the latest. {_offer(model_dir)}"
             )
         path = str(content.model_checkpoint_path)
-        if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # of V1: one file
+        if tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path):  # V1 has one file
             return path
-        # A job that trains at the same time may have replaced it since the state was read.
+        # A job that trains at the same time may have replaced it after the state was read.
         if path == previous:
             raise errors.UnreadableCheckpoint(
                 f"{path}.index: there is no such file, but {state} says that it is the latest "
@@ -72,7 +74,7 @@ def latest_checkpoint(model_dir: str) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Adds the file and the last good checkpoint to errors of reading: UnreadableCheckpoint."""
+    """Turns read errors into UnreadableCheckpoint, naming the file and a good checkpoint."""
     try:
         yield
     except errors.UnreadableCheckpoint as error:
@@ -85,7 +87,7 @@ def reading(path: str) -> Iterator[None]:
 
 
 def step_of(path: str) -> int:
-    """Returns the global step of a checkpoint; UnreadableCheckpoint if it has none."""
+    """Reads the global step of a checkpoint; raises UnreadableCheckpoint if it has none."""
     with reading(path):
         if not has_index(path):
             return int(tf.train.load_variable(path, tf.GraphKeys.GLOBAL_STEP))
@@ -99,18 +101,18 @@ def step_of(path: str) -> int:
 
 
 def has_index(path: str) -> bool:
-    """Returns whether `Reader` can read a checkpoint: it is local, and not of V1."""
+    """Whether `Reader` can read a checkpoint: it is local and not of V1."""
     return is_local(path) and os.path.exists(f"{path}.index")
 
 
 def reason(error: Exception) -> str:
-    """Returns the message of an error of a session, without the stack of the op."""
+    """Extracts the message of a session's error, without the stack of the op."""
     message = str(getattr(error, "message", error))
     return message.partition("\n\t [[")[0].rpartition("\n")[2]
 
 
 def unshared(error: tf.errors.OpError) -> str | None:
-    """Returns the cause if a task of a cluster does not see the files of others; None otherwise."""
+    """Explains an error if a task cannot see the files of the others, else None."""
     if not isinstance(error, tf.errors.NotFoundError) or error.op is None:
         return None
     device = tf.DeviceSpec.from_string(error.op.device)
@@ -124,20 +126,22 @@ def unshared(error: tf.errors.OpError) -> str | None:
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a path is of this machine's file system, and not of a remote one."""
+    """Whether a path is on this machine's file system and not a remote one."""
     return "://" not in path
 
 
 def _is_model(path: str) -> bool:
-    """Reads a whole checkpoint; its UnreadableCheckpoint names the file that is bad."""
+    """Reads a whole checkpoint. Its UnreadableCheckpoint names the damaged file."""
     with Reader(path) as reader:
         for tensor in reader.tensors.values():
             reader.verify(tensor)
-        return tf.GraphKeys.GLOBAL_STEP in reader.tensors  # else it is of an input pipeline
+        return (
+            tf.GraphKeys.GLOBAL_STEP in reader.tensors
+        )  # without it, an input pipeline's checkpoint
 
 
 def _offer(model_dir: str) -> str:
-    """Returns a sentence on the last checkpoint that is whole."""
+    """Words a sentence about the last intact checkpoint."""
     good = _last_good(model_dir) if is_local(model_dir) else None
     if good is None:
         return "There is no other checkpoint that is whole."

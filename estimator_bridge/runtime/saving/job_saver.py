@@ -1,4 +1,4 @@
-"""Saves and restores jobs: their Saver, and the base of hooks that save something beside it."""
+"""Saves and restores jobs. Also the base class of hooks that save state beside the model."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from tf2_engine.types import Object, Op, Session, Variable
 
 
 class BeforeSave(tf.train.CheckpointSaverListener):
-    """Calls a function of the session and the step before each checkpoint is written."""
+    """Calls a function with the session and the step before each checkpoint is written."""
 
     def __init__(self, function: Callable[[Session, int], None]) -> None:
         self._function = function
 
     def before_save(self, session: Session, global_step_value: int) -> None:
-        """Calls the function."""
         self._function(session, int(global_step_value))
 
 
 class SavingHook(tf.train.SessionRunHook):
-    """A hook with a state that belongs to the model's checkpoint.
+    """A hook with state that belongs to the model's checkpoint.
 
-    Training runs its `after_create_session` before the checkpoint of the first step is saved.
+    Training runs its `after_create_session` before it saves the checkpoint of the first step.
     """
 
     listener: tf.train.CheckpointSaverListener  # called around every checkpoint
@@ -43,18 +42,19 @@ class SavingHook(tf.train.SessionRunHook):
 class JobSaver(tf.train.Saver):
     """Restores and saves a job's variables.
 
-    Unlike a plain Saver
-    * it does not rewrite the checkpoint that it restored, though sessions save at the start of a
-      training: a job that is killed meanwhile would lose its latest checkpoint;
-    * large variables are stored in slices, each by the task that holds the rows, and restored slice
-      after slice: nobody needs the memory of a second table;
-    * slots of tables that the checkpoint lacks get their initial values;
-    * rows that another number of hosts, or of parameter servers, spread by "mod" are put into the
-      order of this job's;
-    * an error names the file.
+    It differs from a plain Saver:
+    * It does not rewrite the checkpoint that it restored. Sessions save at the start of a training,
+      and a job that is killed at that moment would lose its latest checkpoint.
+    * Large variables are stored in slices, each by the task that holds the rows, and restored slice
+      by slice, so that no task needs the memory of a second table.
+    * Slots of tables that the checkpoint lacks get their initial values.
+    * Rows that another number of hosts or parameter servers spread by "mod" are put into this job's
+      order.
+    * Errors name the file.
 
-    `stored` are the variables of the checkpoint that will be restored, None if there is none;
-    `in_one_piece` says that it has larger slices than a Saver of this kind writes.
+    Args:
+        stored: the variables of the checkpoint to restore. None if there is none.
+        in_one_piece: the checkpoint has larger slices than this Saver writes.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class JobSaver(tf.train.Saver):
         self._build_for(self._stored, others)
 
     def _build_for(self, stored: Shapes, others: Sequence[Object]) -> None:
-        """Makes the ops for a checkpoint that lacks slots, or was written by another Saver."""
+        """Makes the ops for a checkpoint that lacks slots, or that another Saver wrote."""
         present = list(others)
         missing: dict[str, list[Variable]] = {}
         for variable in tf.global_variables():
@@ -102,7 +102,7 @@ class JobSaver(tf.train.Saver):
                 missing.setdefault(key, []).append(variable)
             else:
                 present.append(variable)
-        # Each slice that is asked for reads the whole piece that has its rows.
+        # Reading a slice means reading the whole stored piece that contains its rows.
         most_bytes = None if self._in_one_piece else slices.SLICE_BYTES
         if self._in_one_piece:
             every = [*tf.global_variables(), *others]
@@ -118,17 +118,17 @@ class JobSaver(tf.train.Saver):
         return tf.train.Saver(saved, sharded=True, builder=tf_compat.SaverBuilderOfSlices())
 
     def _is_slot(self, variable: Variable) -> bool:
-        # Variables of unknown shape, such as centers of clusters, belong to models.
+        # Variables of unknown shape, such as cluster centers, belong to models.
         shape = tf_compat.checkpoint_shape(variable)
         return shape is not None and self._tables.is_slot(tf_compat.checkpoint_key(variable), shape)
 
     def restore(self, sess: Session, save_path: str) -> None:
-        """Restores a checkpoint; its UnreadableCheckpoint names the file and the last good one."""
+        """Restores a checkpoint; UnreadableCheckpoint names the file and a good checkpoint."""
         if not checkpoint_state.has_index(save_path):
             super().restore(sess, save_path)
         else:
             try:
-                with reading(save_path), Reader(save_path) as reader:  # checks sizes of the files
+                with reading(save_path), Reader(save_path) as reader:  # checks the file sizes
                     self._restore(sess, save_path, reader)
                     if self._by_mod is not None:
                         self._by_mod.put_in_order(sess, reader)
@@ -142,7 +142,7 @@ class JobSaver(tf.train.Saver):
     def save(
         self, sess: Session, save_path: str, global_step: Object = None, **options: Object
     ) -> str:
-        """Saves a checkpoint, unless it is the one that was restored; returns its path."""
+        """Saves a checkpoint unless it is the one that was restored, and returns its path."""
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = tf.train.global_step(sess, global_step)
         path = save_path if global_step is None else f"{save_path}-{global_step}"
@@ -154,14 +154,14 @@ class JobSaver(tf.train.Saver):
         except (tf.errors.AbortedError, tf.errors.UnavailableError):
             raise  # sessions recover from these
         except (tf.errors.OpError, OSError) as error:
-            # The partial files would keep a full disk full.
+            # Partial files would keep a full disk full.
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(f"{path}_temp")
             is_op = isinstance(error, tf.errors.OpError)
             cause = checkpoint_state.unshared(error) if is_op else None
             cause = cause or checkpoint_state.reason(error)
-            # TensorFlow raises an OutOfRangeError for some, which a session takes for the end of
-            # the input: the training would pass for complete.
+            # For some failures TensorFlow raises OutOfRangeError. A session would take it for the
+            # end of the input, and the training would look complete.
             raise errors.CannotWrite(
                 f"{path}: the checkpoint cannot be written: {cause}. Older checkpoints are as they "
                 "were."
@@ -183,7 +183,7 @@ class JobSaver(tf.train.Saver):
 
 
 def add_job_saver(step: ModelStep, job: EstimatorJob) -> None:
-    """Adds the Saver of a job to the default graph, unless the program has one."""
+    """Adds the job's Saver to the default graph, unless the program has its own."""
     if (step.scaffold and step.scaffold.saver) or tf.get_collection(tf.GraphKeys.SAVERS):
         return
     stored, in_one_piece = None, False
@@ -210,7 +210,7 @@ def _absolute(path: str) -> str:
 
 
 def _stored_variables(checkpoint: str) -> tuple[Shapes, bool]:
-    """Returns the variables of a checkpoint, and whether it has large pieces."""
+    """Lists the variables of a checkpoint, and tells whether it has large pieces."""
     if not checkpoint_state.has_index(checkpoint):
         return {name: tuple(shape) for name, shape in tf.train.list_variables(checkpoint)}, False
     with reading(checkpoint), Reader(checkpoint) as reader:
@@ -228,9 +228,9 @@ def _has_large_pieces(reader: Reader) -> bool:
 
 
 def _keep_slots(stored: Shapes, tables: TableVariables) -> None:
-    """Creates variables for the slots that only the checkpoint has, so that later ones have them.
+    """Creates variables for slots that only the checkpoint has, so that later ones keep them.
 
-    They are of the other `use_tpu`, or of an earlier optimizer, to which a job may return.
+    They come from the other `use_tpu`, or an earlier optimizer, to which the job may return.
     """
     known = {tf_compat.checkpoint_key(variable) for variable in tf.global_variables()}
     for name, shape in stored.items():

@@ -1,8 +1,8 @@
-"""Rows of tables with partition_strategy="mod": from the order of a checkpoint to that of a job.
+"""Reorders rows of tables with partition_strategy="mod" when the number of parts has changed.
 
-Part `k` of `n` holds the ids k, k + n, k + 2n, ...: the parts are those of as many hosts, or
-parameter servers, and one part has all rows by id. A Saver restores rows in the order in which they
-are stored, which is that of the job only if it has as many parts.
+Part `k` of `n` holds the ids k, k + n, k + 2n, ...; there are as many parts as hosts or parameter
+servers, and a single part has all rows in the order of ids. A Saver restores rows in the order in
+which they are stored. This is the job's order only if the job has as many parts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, Session, Variable
 
 _BYTES_AT_ONCE = 64 << 20
-"""Of rows on their way through this process to a parameter server: a message holds 2 GiB."""
+"""Bytes of rows that go through this process at once. A message can hold 2 GiB."""
 
 
 class RowsByMod:
-    """The tables and slots of the default graph, and the ops that overwrite their rows."""
+    """The tables and slots of the default graph, with ops that overwrite their rows."""
 
     def __init__(self, tables: TableVariables) -> None:
         self._parts: dict[str, list[_Part]] = {}
@@ -31,9 +31,10 @@ class RowsByMod:
                 self._parts.setdefault(key, []).append(_Part(variable))
 
     def put_in_order(self, session: Session, reader: Reader) -> None:
-        """Overwrites rows that were restored in another order than that of the job.
+        """Overwrites rows that were restored in an order other than the job's.
 
-        Raises InvalidInput for a table that is stored in parts which are not those of "mod".
+        Raises:
+            InvalidInput: a table is stored in parts that are not those of "mod".
         """
         for key, parts in self._parts.items():
             tensor = reader.tensors.get(key)
@@ -53,7 +54,7 @@ class RowsByMod:
 
 
 class _Part:
-    """A variable that holds rows of a table, and the op that overwrites some of them."""
+    """A variable that holds rows of a table, with an op that overwrites some of them."""
 
     def __init__(self, variable: Variable) -> None:
         dtype = variable.dtype.base_dtype
@@ -62,7 +63,7 @@ class _Part:
         self._write = tf.scatter_update(variable, self._ids, self._rows)
 
     def read(self, session: Session, reader: Reader, tensor: StoredTensor, places: Array) -> None:
-        """Overwrites all rows by those at `places`, [rows] int64, of a stored tensor."""
+        """Overwrites all rows with the rows at `places`, int64 [rows], of a stored tensor."""
         at_once = max(1, _BYTES_AT_ONCE // max(1, tensor.row_size))
         for first in range(0, len(places), at_once):
             some = places[first : first + at_once]

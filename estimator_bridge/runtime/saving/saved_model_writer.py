@@ -1,4 +1,4 @@
-"""Writes SavedModels: a model_fn's graph around the tensors of a receiver, with trained values."""
+"""Writes SavedModels: the graph of a model_fn around a receiver's tensors, with trained values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tf2_engine.small_exports import SmallTables
 from tf2_engine.types import Nest, Object, Session, Variable
 
 ReceiverFn = Callable[[], Object]
-"""Returns an object with `features` and `receiver_tensors`, and perhaps `labels` and
-`receiver_tensors_alternatives`."""
+"""Returns an object with `features` and `receiver_tensors`, and optionally `labels` and
+`receiver_tensors_alternatives`.
+"""
 
-SpecFn = Callable[[Nest, Nest, str], ModelSpec]  # of features, labels and mode
+SpecFn = Callable[[Nest, Nest, str], ModelSpec]  # takes features, labels and mode
 
-# The tag of each mode's graph. The first of the exported modes is the one that saves variables.
+# The tag of each mode's graph. The first exported mode saves the variables.
 _TAGS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "eval", ModeKeys.PREDICT: "serve"}
-# Where SavedModel loaders look for the train_op of a graph.
+# SavedModel loaders look here for the train_op of a graph.
 _TRAIN_OP_COLLECTION = "saved_model_train_op"
 
 
@@ -46,13 +47,13 @@ def write_saved_model(
 ) -> bytes:
     """Writes a SavedModel into a new directory below `export_dir_base`, named by the time.
 
-    It is written beside its place and moved there when it is complete, so that a server that
-    watches the base directory never loads a part of it. There is a graph for each mode of
-    `receiver_fns`. `table_dtypes` has the types of the tables that shall not be float32, by the
-    names of their variables without a scope. For the other arguments see
-    `Estimator.export_saved_model`.
+    It is written next to that place and moved when it is complete, so a server that watches the
+    base directory never loads a part of it. Each mode of `receiver_fns` gets a graph.
+    `table_dtypes` gives the types of tables that should not be float32, by their variables' names
+    without a scope. The other arguments are those of `Estimator.export_saved_model`.
 
-    Raises InvalidInput if there is no mode, or the checkpoint lacks a variable of the model.
+    Raises:
+        InvalidInput: there is no mode, or the checkpoint lacks a variable of the model.
     """
     modes = [mode for mode in _TAGS if receiver_fns.get(mode)]
     if not modes:
@@ -97,7 +98,7 @@ def write_saved_model(
 def _trace(
     mode: str, receiver_fn: ReceiverFn, model_fn: SpecFn, tables: TableVariables
 ) -> dict[str, Object]:
-    """Builds a mode's graph; returns the arguments of SavedModel builders that describe it."""
+    """Builds the graph of a mode, and returns arguments of SavedModel builders that describe it."""
     receiver = receiver_fn()
     spec: Object = model_fn(receiver.features, getattr(receiver, "labels", None), mode)
     check_spec(mode, spec)
@@ -120,7 +121,7 @@ def _trace(
 def _small_tables(
     table_dtypes: Mapping[str, str], tables: TableVariables, signatures: Mapping[str, Object]
 ) -> SmallTables | None:
-    """Has the graph look tables up in small types; returns None where there are none to be."""
+    """Makes the graph look tables up in small types. None if there are no such tables."""
     if not table_dtypes:
         return None
     of_graph = [
@@ -143,7 +144,7 @@ def _small_tables(
 
 
 def _initialized(session: Session) -> list[Object]:
-    """Returns the variables that the program's saver restored: it may leave some out."""
+    """Lists the variables that the program's saver restored. It may leave some out."""
     variables: list[Variable] = tf.global_variables()
     missing = set(session.run(tf.report_uninitialized_variables(variables)))
     kept = [each for each in variables if each.op.name.encode() not in missing]

@@ -1,7 +1,7 @@
-"""Cuts the large variables of a job into slices of rows, as a checkpoint stores them.
+"""Cuts a job's large variables into slices of rows, which is how a checkpoint stores them.
 
-Whoever restores a row reads the whole slice that has it: a table in one piece would need the memory
-of the table on each parameter server that holds some of its rows.
+Restoring a row means reading the whole slice that contains it. If a table were a single slice, each
+parameter server with some of its rows would need memory for the whole table.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from tf2_engine import sharding, tf_compat
 from tf2_engine.types import Object, Variable
 
 SLICE_BYTES = 40 << 20
-"""The most bytes of a slice.
+"""The largest size of a slice.
 
-More than glibc keeps in its heaps when they are freed (32 MiB, M_MMAP_THRESHOLD_MAX), so that the
-memory of each slice goes back to the system; and so few that three of them, of a session that ends
-and of the next one, are about a hundred megabytes.
+It is larger than the blocks that glibc keeps in its heaps after they are freed (32 MiB,
+M_MMAP_THRESHOLD_MAX), so the memory of each slice returns to the system. It is small enough that
+three slices, of a session that ends and of the next one, take about a hundred megabytes.
 """
 
 _LARGE_PIECE = 2  # slices
 
 _ALIGNED_ROWS = 16
-"""A slice of a multiple of so many rows is stored without a copy, whatever a row's size."""
+"""A slice with a multiple of this many rows is stored without a copy, whatever a row's size."""
 
 Ranges = Sequence[tuple[int, int]]
-"""Rows of a stored tensor: the first of some consecutive ones, and their number."""
+"""Ranges of consecutive rows in a stored tensor: (first row, number of rows)."""
 
 
 def in_slices(
     objects: Sequence[Object], tables: TableVariables, most_bytes: int | None
 ) -> list[Object]:
-    """Returns variables and other objects as a Saver is to save them: large variables in slices.
+    """Prepares variables and other objects for a Saver: large variables are cut into slices.
 
     Args:
-        objects: what a Saver takes; all parts of a variable are among them.
-        tables: those of the job. Parts of a table in the order of "mod" are stored as they are:
-            their slices say how many there are, and so which row is where.
-        most_bytes: of a slice; None is as large as rows are consecutive.
+        objects: what a Saver takes, with all parts of each variable.
+        tables: the tables of the job. Parts of a table in "mod" order are stored as they are,
+            because
+            their slices tell how many parts there are, and so where each row is.
+        most_bytes: the largest slice. None makes slices as large as rows are consecutive.
     """
     parts: dict[str, list[Variable]] = {}
     saved: list[Object] = []
@@ -60,28 +61,28 @@ def in_slices(
 
 
 def is_large_piece(piece_bytes: int, row_bytes: int) -> bool:
-    """Returns whether a stored piece is too large to be read again for each slice of it.
+    """Whether a stored piece is too large to be read again for each of its slices.
 
-    Pieces of at most twice as many bytes as a slice are read twice: those of earlier versions.
+    Earlier versions wrote pieces of up to twice the size of a slice; these are read twice.
     """
     return piece_bytes > max(_LARGE_PIECE * SLICE_BYTES, row_bytes)
 
 
 def cut(ranges: Ranges, rows: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of rows in pieces of `rows`; the last of a range may have fewer."""
+    """Cuts ranges into pieces of `rows` rows. The last piece of a range may have fewer."""
     for start, count in ranges:
         for first in range(0, count, rows):
             yield start + first, min(rows, count - first)
 
 
 def rows_at_once(ranges: Ranges, row_bytes: int, most_bytes: int) -> int | None:
-    """Returns the rows of a slice of a tensor; None if its ranges are small enough.
+    """Computes the number of rows in a slice; None if the ranges are small enough.
 
-    The slices are never those of equal parts, one for each of some hosts: from such parts it does
-    not follow whether rows are in the order of their ids. (It does from parts of a single row.)
+    It never cuts a tensor into equal parts, one per host, because from such parts one cannot tell
+    whether rows are in the order of their ids. (From parts with a single row one can.)
 
     Args:
-        ranges: those of all parts of the tensor, by their first rows.
+        ranges: the ranges of all parts of the tensor, sorted by their first rows.
     """
     rows = max(1, most_bytes // max(1, row_bytes))
     if all(count <= rows for _, count in ranges):
@@ -104,7 +105,7 @@ def _is_by_mod(key: str, parts: Sequence[Variable], tables: TableVariables) -> b
 
 
 def _slice_rows(parts: Sequence[Variable], most_bytes: int | None) -> int | None:
-    """Returns the rows of a slice of a tensor; None if a Saver stores its parts as they are."""
+    """The number of rows in a slice of a tensor; None if its parts are stored as they are."""
     of_parts = [tf_compat.row_ranges(part) or () for part in parts]
     ranges = sorted(each for ranges in of_parts for each in ranges)
     rows = None

@@ -1,4 +1,4 @@
-"""Starts the variables of a traced model from another job's checkpoint or SavedModel."""
+"""Initializes the variables of a traced model from another job's checkpoint or SavedModel."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ _LATER_PART = re.compile(r"/part_[1-9]\d*$")
 
 
 def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
-    """Returns the settings that an estimator's `warm_start_from` stands for.
+    """Reads the `warm_start_from` of an estimator.
 
-    Raises InvalidInput if it is neither None, nor the path of a checkpoint, of its directory or of
-    a SavedModel, nor settings, stock's or ours.
+    Raises:
+        InvalidInput: it is neither None, nor the path of a checkpoint, its directory or a
+            SavedModel,
+            nor a WarmStartSettings (stock's or the bridge's).
     """
     if warm_start_from is None:
         return None
@@ -46,22 +48,24 @@ def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
 
 
 def checkpoint_of(settings: WarmStartSettings) -> str | None:
-    """Returns the checkpoint of the settings, the latest one if they name a directory."""
+    """Finds the checkpoint of the settings: the latest one if they name a directory."""
     path = os.fspath(settings.ckpt_to_initialize_from)
     return tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
 
 
 def warm_start(settings: WarmStartSettings, tables: TableVariables) -> None:
-    """Gives variables of the default graph initialisers that read the checkpoint.
+    """Gives the variables of the default graph initializers that read the checkpoint.
 
-    Unlike in `tf.compat.v1.train.warm_start`, which this calls, a regular expression matches the
-    engine's tables too, though they are not trainable; their slots get their initial values unless
-    a list names them. The dummy variables of tables hold nothing, and are skipped. A backup
-    initializer of a VocabInfo may need a shape that is known, which TensorFlow's does not give it.
+    This calls `tf.compat.v1.train.warm_start`, with some differences. A regular expression also
+    matches the engine's tables, although they are not trainable; their slots get initial values
+    unless a list names them. The dummy variables of tables hold nothing and are skipped. The backup
+    initializer of a VocabInfo may need a known shape, which TensorFlow does not provide.
 
-    Rows are copied in the order in which they are stored: InvalidInput if several hosts, or
-    parameter servers, spread them by "mod", there or here. ValueError if the checkpoint lacks a
-    variable, or the model one of the settings.
+    Rows are copied in the order in which they are stored.
+
+    Raises:
+        InvalidInput: several hosts or parameter servers spread the rows by "mod", there or here.
+        ValueError: the checkpoint lacks a variable, or the model lacks one of the settings.
     """
     _check_hosts(checkpoint_of(settings), tables)
     log.info("Warm-starting with WarmStartSettings: %s", settings)
@@ -104,12 +108,12 @@ def _check_hosts(checkpoint: str | None, tables: TableVariables) -> None:
 
 
 def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
-    """Returns a VocabInfo whose initializer works for the new rows or columns of a variable.
+    """Makes the initializer of a VocabInfo work for the new rows or columns of a variable.
 
-    TensorFlow asks it for [number of new values, 1], a number that the session computes.
-    Initializers that depend on a shape (variance scaling, orthogonal matrices, those of Keras)
-    cannot work with that. They fill a variable of the whole shape, of which the first values are
-    taken.
+    TensorFlow calls it with the shape [number of new values, 1], where the number is computed in
+    the session. Initializers that depend on a shape (variance scaling, orthogonal matrices, Keras')
+    cannot work with that. So they fill a variable of the whole shape, and its first values are
+    used.
     """
     initializer = info.backup_initializer
     if initializer is None or not parts:
@@ -129,5 +133,5 @@ def _with_known_shape(info: Object, parts: Sequence[Variable]) -> Object:
 
 
 def _matching(pattern: str, variables: Iterable[Variable]) -> list[Variable]:
-    # As the scope of `tf.get_collection`: from the beginning of the name.
+    # Matches from the start of the name, like the scope of `tf.get_collection`.
     return [variable for variable in variables if re.match(pattern, variable.name)]

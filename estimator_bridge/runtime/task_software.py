@@ -1,10 +1,10 @@
-"""Reports of the tasks of a cluster: their versions and TF_CONFIG, and if they have the native ops.
+"""Lets each task of a cluster report its versions, its TF_CONFIG, and whether it has native ops.
 
-A task that serves loads the native ops before its server listens, and reports its software. The
-chief asks when it builds a step: a graph that has a native op on a task without it would be
-refused, and tasks with another cluster, or another place in it, would wait for others without an
-end. It asks again for each session of a training: a task that was started again may be another
-machine.
+A task that serves loads the native ops before its server listens, and then reports its software.
+The chief asks when it builds a step, for two reasons. A task without the native ops would refuse a
+graph that uses them there; and tasks that see another cluster, or another place in it, would wait
+for others without end. The chief asks again in every session of a training, because a restarted
+task may be on another machine.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tf2_engine import log
 from tf2_engine.native import loading, source_digest
 from tf2_engine.types import Session
 
-_NAME = "estimator_bridge/software"  # of what a task says
-_SECONDS_OF_SILENCE = 30.0  # after which the log names the tasks that do not serve yet
+_NAME = "estimator_bridge/software"  # name of the queue with a task's report
+_SECONDS_OF_SILENCE = 30.0  # then the log names the tasks that do not serve yet
 
 
 class TaskReport(NamedTuple):
-    """The versions of a task, its native sources, and whether it has loaded these.
+    """The versions of a task, its native sources, and whether it has loaded them.
 
     Attributes:
-        tasks: the addresses of its TF_CONFIG, by job; None if its version says nothing of them.
-        trains: whether it trains by itself, without use_tpu=True; None likewise.
+        tasks: the addresses in its TF_CONFIG, by job. None if its version does not report them.
+        trains: whether it runs its own training, without use_tpu=True. None as above.
     """
 
     tensorflow: str = "unknown"
@@ -46,16 +46,15 @@ class TaskReport(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> TaskReport:
-        """Reads the report of a task, which may be of another version, with other fields."""
+        """Reads the report of a task, which may come from another version with other fields."""
         answer = json.loads(text)
         return cls(**{field: answer[field] for field in cls._fields if field in answer})
 
     def to_json(self) -> str:
-        """Returns the report of a task, as JSON."""
         return json.dumps(self._asdict())
 
     def versions(self) -> str:
-        """Returns the versions as words of a sentence."""
+        """Describes the versions for a sentence."""
         return (
             f"TensorFlow {self.tensorflow} and estimator-bridge {self.package} (native sources "
             f"{self.native_sources})"
@@ -63,7 +62,7 @@ class TaskReport(NamedTuple):
 
 
 def serve(cluster: Cluster) -> None:
-    """Serves as a task of a cluster until the chief ends; reports first what this process runs."""
+    """Reports what this process runs, then serves the cluster until the chief ends."""
     report = of_this_process()._replace(tasks=cluster.tasks, trains=False)
     cluster.target()
     _say(cluster, report)
@@ -71,25 +70,25 @@ def serve(cluster: Cluster) -> None:
 
 
 def say_that_it_trains(cluster: Cluster) -> None:
-    """Reports that this worker trains by itself, to a chief that takes it for one that serves."""
+    """Tells a chief that expects this worker to serve that it runs its own training."""
     versions = tf.version.VERSION, __version__, source_digest()
     _say(cluster, TaskReport(*versions, False, cluster.tasks, trains=True))
 
 
 def of_this_process() -> TaskReport:
-    """Returns the software of this process; compiles the native ops if they are to be used."""
+    """Describes the software of this process. Compiles the native ops if they will be used."""
     has_native_ops = loading.host_ops() is not None
     return TaskReport(tf.version.VERSION, __version__, source_digest(), has_native_ops)
 
 
 def native_devices(cluster: Cluster) -> frozenset[str]:
-    """Returns the devices of the tasks that have the native ops; none if this process has not.
+    """Lists the devices of the tasks that have native ops; empty if this process has none.
 
     Waits for tasks that have not started yet, as every session does.
 
     Raises:
-        InvalidInput: a task runs another version of the package, or of TensorFlow, has another
-            TF_CONFIG, or trains by itself.
+        InvalidInput: a task runs another version of this package or of TensorFlow, has another
+            TF_CONFIG, or runs its own training.
     """
     devices = _devices_with_native_ops(cluster)
     log.info("Native ops are on %d of %d tasks.", len(devices), 1 + len(cluster.others()))
@@ -97,17 +96,17 @@ def native_devices(cluster: Cluster) -> frozenset[str]:
 
 
 class SameSoftwareHook(tf.train.SessionRunHook):
-    """Ends a training whose step has native ops on a task that no longer has them.
+    """Ends a training if a task on which its step uses native ops no longer has them.
 
-    Before the first step of each session, the first and those after a task was lost; there the step
-    itself would fail with TensorFlow's "Op type not registered".
+    It asks before the first step of each session, that is at the start and after a task was lost.
+    The step itself would fail with TensorFlow's "Op type not registered".
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def begin(self) -> None:
-        """Reads from the graph, which is complete, on which tasks native ops are."""
+        """Reads from the complete graph which tasks run native ops."""
         ops = tf.get_default_graph().get_operations()
         self._needed = {op.device for op in ops if loading.is_host_op(op.type)}
 
@@ -142,9 +141,9 @@ def _devices_with_native_ops(cluster: Cluster) -> frozenset[str]:
 
 
 def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
-    """Raises InvalidInput if the settings of a task are not for the cluster of this chief."""
+    """Raises InvalidInput if the settings of a task do not belong to this chief's cluster."""
     if report.tasks is not None:
-        # An evaluator is no part of the cluster, and need not be in it.
+        # An evaluator is outside the cluster and need not be listed.
         jobs = sorted((report.tasks.keys() | cluster.tasks.keys()) - {TaskType.EVALUATOR})
         differing = [job for job in jobs if report.tasks.get(job) != cluster.tasks.get(job)]
         if differing:
@@ -165,7 +164,7 @@ def _check_config(cluster: Cluster, name: str, report: TaskReport) -> None:
 
 
 def _say(cluster: Cluster, report: TaskReport) -> None:
-    """Reports to whoever asks from now on; an earlier report is replaced."""
+    """Publishes a report for tasks that ask, and replaces an earlier one."""
     with tf.Graph().as_default(), tf.device(cluster.own_device):
         clear = tf.raw_ops.StageClear(dtypes=[tf.string], shared_name=_NAME)
         with tf.control_dependencies([clear]):
@@ -175,8 +174,8 @@ def _say(cluster: Cluster, report: TaskReport) -> None:
 
 
 def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskReport]:
-    """Returns the reports of the tasks, in their order; waits for tasks that do not serve yet."""
-    cluster.target()  # one thread starts the server
+    """Collects the tasks' reports in their order. Waits for tasks that do not serve yet."""
+    cluster.target()  # starts the server in one thread only
     answers: dict[str, TaskReport | Exception] = {}
     for _, _, device in others:
         arguments = (cluster, device, answers)
@@ -188,7 +187,7 @@ def _ask(cluster: Cluster, others: Sequence[tuple[str, str, str]]) -> list[TaskR
 def _ask_until_it_serves(
     cluster: Cluster, device: str, answers: dict[str, TaskReport | Exception]
 ) -> None:
-    """Adds the report of a task to the answers, or an error."""
+    """Adds the report of a task, or an error, to the answers."""
     end = time.monotonic() + _SECONDS_OF_SILENCE
     while device not in answers:
         try:
@@ -196,22 +195,22 @@ def _ask_until_it_serves(
             if not report.trains or time.monotonic() > end:
                 answers[device] = report
             else:
-                time.sleep(0.5)  # it may be about to end what it trains by itself
+                time.sleep(0.5)  # it may be about to finish its own training
         except (tf.errors.UnavailableError, tf.errors.AbortedError):
-            time.sleep(0.5)  # it ends just now, or starts
-        except Exception as error:  # for the thread that waits
+            time.sleep(0.5)  # it is just ending or starting
+        except Exception as error:  # the waiting thread raises it
             answers[device] = error
 
 
 def _wait_for(
     others: Sequence[tuple[str, str, str]], answers: Mapping[str, TaskReport | Exception]
 ) -> None:
-    """Waits until all tasks have answered, or one has failed; the log names those that are late."""
+    """Waits until all tasks have answered or one has failed, and logs the names of late tasks."""
     named = time.monotonic()
     while waiting := [f"{name} at {address}" for name, address, d in others if d not in answers]:
         if any(isinstance(answer, Exception) for answer in answers.values()):
-            return  # it may be the reason for which others are silent
-        time.sleep(0.05)  # in turns, so that signals are handled
+            return  # this may be why others are silent
+        time.sleep(0.05)  # short waits let signals through
         if time.monotonic() - named > _SECONDS_OF_SILENCE:
             named = time.monotonic()
             log.info(

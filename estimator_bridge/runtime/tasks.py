@@ -1,7 +1,8 @@
-"""The tasks of a cluster that TF_CONFIG describes: their devices, their servers, and their end.
+"""The tasks of a cluster in TF_CONFIG: their devices, their servers, and how they end.
 
-Each task is a server of TensorFlow. The chief, when its program ends, lets the others end: those
-that only serve wait for that, and workers that train by themselves stop after their step.
+Every task runs a TensorFlow server. When the chief's program ends, the chief tells the others:
+tasks that only serve have been waiting for that, and workers with their own training stop after a
+step.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from tf2_engine import log
 from tf2_engine.types import Object
 
 _CHIEFS = (TaskType.CHIEF, TaskType.MASTER)
-_END = "estimator_bridge/end"  # the name of the queue by which every other task hears of the chief
-_LEFT = "estimator_bridge/left"  # that of the chief, for the numbers of workers that train no more
-_ENDED, _TRAIN_YOURSELF = 0, 1  # what the first of the queues holds
-_PATIENCE_MS = 5000  # for a task to hear of the end: one that is gone hears nothing
-_LONG_PATIENCE_MS = 60_000  # for one to hear that it has to train, for which nobody waits
+_END = "estimator_bridge/end"  # the queue in each other task that tells it about the chief
+_LEFT = "estimator_bridge/left"  # tells the chief which workers have stopped training
+_ENDED, _TRAIN_YOURSELF = 0, 1  # what `_END` holds
+_PATIENCE_MS = 5000  # to tell a task about the end; a dead task never answers
+_LONG_PATIENCE_MS = 60_000  # to tell a worker that it has to train; nothing waits for this
 
 _STARTING = threading.Lock()
 
 LEAVING_SECS = 10.0
-"""How long parameter servers serve after the chief has ended, for workers to end their steps."""
+"""How long parameter servers go on after the chief has ended, so that workers can finish steps."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """A cluster with parameter servers, and the place of this process in it."""
+    """A cluster with parameter servers, and the role of this process in it."""
 
     tasks: Mapping[str, Sequence[str]]  # addresses by job
     task_type: str
@@ -45,35 +46,31 @@ class Cluster:
 
     @property
     def chief(self) -> str:
-        """The device of the chief."""
         return self._device(next(job for job in _CHIEFS if job in self.tasks), 0)
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The devices of the tasks that run cores: the workers, or without any the chief."""
+        """The devices of the tasks that run cores: the workers, or the chief if there are none."""
         return self.other_workers or (self.chief,)
 
     @property
     def other_workers(self) -> tuple[str, ...]:
-        """The devices of the workers, of which there may be none."""
+        """The devices of the workers; may be empty."""
         return self._devices(TaskType.WORKER)
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The devices of the parameter servers."""
         return self._devices(TaskType.PS)
 
     @property
     def own_device(self) -> str:
-        """The device of this process."""
         return self._device(self.task_type, self.task_id)
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the chief."""
         return self.task_type in _CHIEFS
 
-    def __hash__(self) -> int:  # a dict has none
+    def __hash__(self) -> int:  # a dict has no hash
         return hash((self.task_type, self.task_id))
 
     def __str__(self) -> str:
@@ -81,21 +78,20 @@ class Cluster:
         return f"{counts}; this is {self.task_type} {self.task_id}"
 
     def target(self) -> str:
-        """Returns the address of this task for sessions; starts its server, if none runs."""
-        with _STARTING:  # by one of the threads that speak to other tasks
+        """Returns this task's address for sessions. Starts its server if none runs."""
+        with _STARTING:  # several threads talk to other tasks
             return str(_server(self).target)
 
     def tell_all_at_exit(self, *, workers_train: bool) -> None:
-        """Lets every other task end when this process does, also after an error.
+        """Ends all other tasks when this process ends, even after an error.
 
         Args:
-            workers_train: whether workers have steps of their own, which parameter servers serve
-                to their end.
+            workers_train: workers have their own steps, and parameter servers serve until these
+                end.
         """
         _tell_all_at_exit(self, workers_train)
 
     def serve(self) -> None:
-        """Serves until the chief ends."""
         self.target()
         log.info("Serving in a cluster of %s.", self)
         ended = threading.Event()
@@ -106,7 +102,7 @@ class Cluster:
 
         thread = threading.Thread(target=wait, daemon=True, name="estimator_bridge end")
         thread.start()
-        while not ended.wait(1.0):  # in turns, so that signals are handled
+        while not ended.wait(1.0):  # short waits let signals through
             if not thread.is_alive():
                 raise errors.InvalidInput(
                     f"The server of {self.task_type} {self.task_id} has failed; its own log says "
@@ -115,10 +111,10 @@ class Cluster:
         log.info("The chief has ended, and so does this task.")
 
     def wait_for_end(self, train_yourself: Callable[[], None] | None = None) -> None:
-        """Blocks until this task has been told of the end.
+        """Blocks until the chief ends.
 
         Args:
-            train_yourself: called when the chief says that workers train by themselves.
+            train_yourself: called when the chief says that workers run their own training.
         """
         with tf.Graph().as_default(), self.session(self.own_device) as session:
             message = _queue(self.own_device, _END).dequeue()
@@ -135,21 +131,21 @@ class Cluster:
         )
 
     def say_workers_train(self) -> None:
-        """Lets workers that only serve warn of it, as soon as they can be reached."""
+        """Makes workers that only serve warn, as soon as they can be reached."""
         for device in self.other_workers:
             arguments = (device, _END, _TRAIN_YOURSELF, _LONG_PATIENCE_MS)
             threading.Thread(target=self._put, args=arguments, daemon=True).start()
 
     def tell_own(self) -> None:
-        """Tells this task of the end."""
+        """Tells this task about the end."""
         self._put(self.own_device, _END, _ENDED)
 
     def say_left(self) -> None:
-        """Tells the chief that this worker trains no more."""
+        """Tells the chief that this worker has stopped training."""
         self._put(self.chief, _LEFT, self.task_id)
 
     def tell_all(self, *, workers_train: bool) -> None:
-        """Lets every other task end. One that cannot be reached is left as it is."""
+        """Ends every other task that can be reached."""
         workers = self.other_workers
         if not workers_train:
             self._tell([*workers, *self.servers])
@@ -160,7 +156,7 @@ class Cluster:
         self._tell(self.servers)
 
     def _workers_left(self, expected: set[int], seconds: float) -> set[int]:
-        """Returns the workers that have left, once the expected ones have, or after a time."""
+        """Waits for the expected workers, or for a time; returns those that have left."""
         left: set[int] = set()
         end = time.monotonic() + seconds
         with tf.Graph().as_default(), self.session(self.own_device) as session:
@@ -194,13 +190,13 @@ class Cluster:
             log.warning("%s did not hear %s: %s", device, what, error.message)
 
     def session(self, device: str) -> tf.Session:
-        """Returns a session that sees this task and that of a device alone."""
+        """Opens a session that sees only this task and the task of a device."""
         # Without the filter a session waits for every task of the cluster.
         config = tf.ConfigProto(device_filters=[task_of(device), task_of(self.own_device)])
         return tf.Session(self.target(), config=config)
 
     def others(self) -> list[tuple[str, str, str]]:
-        """Returns the name, the address and the device of each worker and parameter server."""
+        """Lists (name, address, device) of each worker and parameter server."""
         return [
             (f"{job} {index}", address, self._device(job, index))
             for job in (TaskType.WORKER, TaskType.PS)
@@ -215,10 +211,10 @@ class Cluster:
 
 
 def cluster_of(config: RunConfig) -> Cluster | None:
-    """Returns the cluster of a config; None without parameter servers, or for an evaluator."""
+    """Reads the cluster of a config; None without parameter servers, or for an evaluator."""
     if not config.num_ps_replicas:
         return None
-    # That of the config may be the one of a resolver, of a TPU that is not there.
+    # The cluster in the config may come from a resolver for a TPU that does not exist.
     spec = read_task(tf_config()).cluster_spec
     return Cluster(spec.as_dict(), config.task_type, config.task_id, config.protocol)
 
@@ -235,7 +231,7 @@ def _queue(device: str, name: str) -> Object:
 
 @functools.cache
 def _server(cluster: Cluster) -> Object:
-    """Starts the server of a task; it runs until the process ends."""
+    """Starts the server of a task. It runs until the process ends."""
     try:
         return tf.distribute.Server(
             tf.train.ClusterSpec(cluster.tasks),

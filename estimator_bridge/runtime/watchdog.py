@@ -1,10 +1,10 @@
-"""Ends the chief when a task of its cluster no longer answers: its machine froze, or is lost.
+"""Ends the chief when a task of its cluster stops answering, because its machine froze or is lost.
 
-The connections of a process that dies are reset, and sessions recover from that by themselves.
-Those of a machine that freezes, or loses its network, stay: a session waits for it without an end,
-and so does what would cancel its step. So every task is asked for a sign of life beside the step,
-and if one is silent for longer than a patience, the chief ends. Whoever starts tasks again starts
-it, too, and it goes on from the last checkpoint.
+When a process dies, its connections are reset, and sessions recover from that. When a machine
+freezes or loses its network, the connections stay open: a session waits for it forever, and so does
+anything that would cancel the step. Therefore a thread asks every task for a sign of life, and if a
+task is silent for too long, it ends the chief. Whatever restarts tasks also restarts the chief,
+which continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from estimator_bridge.runtime.tasks import Cluster
 from tf2_engine import log
 
 VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"
-"""The environment variable with the seconds for which a task may be silent."""
+"""Environment variable: for how many seconds a task may be silent."""
 
 PATIENCE_SECONDS = 300.0
-"""The default: five minutes.
+"""The default, five minutes.
 
-What passes by itself is shorter: the pauses of a virtual machine that moves take seconds, those of
-a network file system or of TCP's retries a minute or two, and a task that is started again imports
-TensorFlow for up to a minute on a busy machine. What does not pass costs five minutes once.
+Temporary problems are shorter: a virtual machine that moves pauses for seconds, a network file
+system or TCP's retries for a minute or two, and a restarted task imports TensorFlow for up to a
+minute on a busy machine. A permanent problem costs five minutes once.
 """
 
 STATUS = os.EX_TEMPFAIL
-"""The exit status, 75: started again, the program goes on."""
+"""Exit status 75: the program continues when it is started again."""
 
 _ASKS_PER_PATIENCE = 10
 _LONGEST_INTERVAL = 10.0  # seconds between two questions to a task
@@ -43,7 +43,7 @@ _LONGEST_INTERVAL = 10.0  # seconds between two questions to a task
 
 @dataclasses.dataclass
 class Watched:
-    """A task, and for how many seconds it has been silent; None before its first answer."""
+    """A task, and for how many seconds it has been silent (None before its first answer)."""
 
     name: str
     address: str
@@ -54,8 +54,8 @@ class Watched:
 class Silences:
     """Counts how long tasks are silent.
 
-    Time is added in small parts: a chief that was itself frozen, for an hour, has not listened for
-    that hour.
+    Time is added in small parts, so that an hour in which the chief itself was frozen does not
+    count.
     """
 
     def __init__(self, tasks: Sequence[Watched], patience: float) -> None:
@@ -63,9 +63,9 @@ class Silences:
         self.interval = min(patience / _ASKS_PER_PATIENCE, _LONGEST_INTERVAL)
 
     def add(self, seconds: float) -> Watched | None:
-        """Adds the time since the last call; returns a task that was silent for too long.
+        """Adds the time since the last call, and returns a task that has been silent for too long.
 
-        One that has never answered is not started yet, and is waited for.
+        A task that has never answered has not started yet, and is waited for.
         """
         for task in self.tasks:
             if task.silent is not None:
@@ -76,10 +76,10 @@ class Silences:
 
 
 def patience_seconds() -> float | None:
-    """Returns the seconds for which a task may be silent; None, for 0, is without an end.
+    """Reads for how many seconds a task may be silent. None (from 0) means forever.
 
     Raises:
-        InvalidInput: the environment variable is no such number.
+        InvalidInput: the environment variable is not such a number.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -96,16 +96,16 @@ def patience_seconds() -> float | None:
 
 @contextlib.contextmanager
 def watching(cluster: Cluster | None) -> Iterator[None]:
-    """Watches the other tasks of a cluster in the context; None, and a patience of 0, watch none.
+    """Watches the other tasks of a cluster. Does nothing for None or a patience of 0.
 
-    A task that is silent for too long ends the process, with a message that names it and STATUS:
-    the session that waits for the task cannot be cancelled.
+    If a task is silent for too long, the process ends with STATUS and a message that names the
+    task, because the session that waits for the task cannot be cancelled.
     """
     patience = patience_seconds()
     if cluster is None or patience is None:
         yield
         return
-    cluster.target()  # one thread starts the server
+    cluster.target()  # starts the server in one thread only
     tasks = [Watched(*each) for each in cluster.others()]
     ended = threading.Event()
     silences = Silences(tasks, patience)
@@ -123,10 +123,12 @@ def watching(cluster: Cluster | None) -> Iterator[None]:
 
 
 def _ask(cluster: Cluster, task: Watched, interval: float, ended: threading.Event) -> None:
-    """Asks a task for a sign of life until the end, also after it was started again."""
+    """Asks a task for a sign of life until the end, even after it was restarted."""
     while not ended.is_set():
         with (
-            contextlib.suppress(tf.errors.OpError),  # it died: a new session waits for the new one
+            contextlib.suppress(
+                tf.errors.OpError
+            ),  # it died: a new session waits for its successor
             tf.Graph().as_default(),
             cluster.session(task.device) as session,
         ):
@@ -150,7 +152,7 @@ def _watch(silences: Silences, ended: threading.Event) -> None:
 
 
 def _end(task: Watched, patience: float) -> None:
-    """Ends the process at once: its main thread is in a step that does not return."""
+    """Ends the process at once, because its main thread is in a step that does not return."""
     log.error(
         "The task %s at %s has not answered for %g s: its machine is frozen or lost, or nothing "
         "has started it again. This process ends, for no step that waits for the task can be "

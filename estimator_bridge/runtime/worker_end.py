@@ -1,4 +1,4 @@
-"""The end of a worker that trains: it is told that the chief has ended, or its program ends."""
+"""Ends a worker with its own training, when the chief has ended or the worker's program ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tf2_engine import log
 
 
 class ChiefHasEnded(Exception):
-    """The program of the chief has ended, so that nothing initializes or saves variables."""
+    """The chief's program has ended, so nothing initializes or saves variables any more."""
 
 
 class WorkerEnd:
-    """Waits for the end of the chief, and tells the chief that this worker trains no more.
+    """Waits for the end of the chief, and tells the chief when this worker stops training.
 
-    Parameter servers serve until all workers have left, so that none waits for the dead. A worker
-    whose step does not end in time has its process ended: nothing of it would be saved.
+    Parameter servers serve until all workers have left, so that no worker waits for a dead server.
+    A worker whose step does not end in time ends its process; nothing it computes would be saved.
 
     Attributes:
         come: set once the chief has ended.
@@ -32,7 +32,7 @@ class WorkerEnd:
         self._cluster = cluster
         self.come = threading.Event()
         self._training = threading.Lock()
-        cluster.target()  # the chief must be able to reach this task
+        cluster.target()  # the chief has to be able to reach this task
         self._thread = threading.Thread(
             target=self._leave, daemon=True, name="estimator_bridge end of the worker"
         )
@@ -41,7 +41,7 @@ class WorkerEnd:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[None]:
-        """Keeps this worker among those that the chief waits for; ChiefHasEnded if it is late."""
+        """Makes the chief wait for this worker; raises ChiefHasEnded if it is too late for that."""
         if not self._training.acquire(blocking=False):
             raise ChiefHasEnded
         try:
@@ -59,7 +59,7 @@ class WorkerEnd:
             )
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(0)  # No signal would interrupt a session that waits for other tasks.
+            os._exit(0)  # A session that waits for other tasks cannot be interrupted.
         self._cluster.say_left()
 
     def _leave_at_exit(self) -> None:
@@ -70,5 +70,5 @@ class WorkerEnd:
 
 @functools.cache
 def end_of(cluster: Cluster) -> WorkerEnd:
-    """Returns the end of this process as a worker; there is one, however often it trains."""
+    """Returns the WorkerEnd of this process. There is one, however often it trains."""
     return WorkerEnd(cluster)

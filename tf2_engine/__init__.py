@@ -1,6 +1,6 @@
 """The TF2 embedding engine: TPU semantics on a TPU, a CPU or a GPU.
 
-Names are imported when they are first used: importing the package loads no TensorFlow.
+Names are imported when they are first used, so importing the package does not load TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks the arguments of a constructor against its annotations, its one description of them.
+"""Checks the arguments of constructors against their type annotations.
 
-An argument of another type is refused before anything is done with it: the error names it, its
-value, and what it must be. Which values of the type there may be, the classes check themselves.
+An argument of the wrong type is refused before it is used. The error names the argument, its value
+and the expected type. The classes themselves check which values of the type are allowed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _Class = TypeVar("_Class", bound=type)
 
 
 class Kind(NamedTuple):
-    """The meaning of a part of an annotation: the test of its values, and its name in messages."""
+    """What a part of an annotation means: a test for values, and a name for messages."""
 
     contains: Callable[[Object], bool]
     text: str
 
 
 def _is_flag(value: Object) -> bool:
-    # Programs pass flags of other libraries, and None where stock takes it for False.
+    # Programs pass flags of other libraries, and None where stock reads it as False.
     number = isinstance(value, (numbers.Integral, np.bool_)) and value in (0, 1)
     return value is None or bool(number)
 
 
 def _is_number(value: Object) -> bool:
-    # Decimals and scalar tensors are numbers; a text that float() would read is none.
+    # Decimals and scalar tensors are numbers, but a string that float() could parse is not.
     is_one = hasattr(value, "__float__") and len(getattr(value, "shape", ())) == 0
     return isinstance(value, numbers.Real) or (is_one and not isinstance(value, type))
 
@@ -78,17 +78,17 @@ KINDS: dict[str, Kind] = {
     "_Unset": Kind(lambda value: type(value).__name__ == "_Unset", "left out"),
     "type": Kind(lambda value: isinstance(value, type), "a class"),
 }
-"""The kinds by what annotations call them; an annotation with another name is not checked."""
+"""The kinds by their names in annotations. Annotations with other names are not checked."""
 _ALIASES = {"Rate": "float | Callable", "Hooks": "Iterable | None"}
 
 
 def kinds_of(annotation: object) -> tuple[Kind, ...]:
-    """Returns the kinds that an annotation allows; empty if one of its types has no kind."""
-    # Those of named tuples are references that hold the text.
+    """Lists the kinds that an annotation allows; empty if one of its types has no kind."""
+    # Annotations of named tuples are references that hold the text.
     text = str(getattr(annotation, "__forward_arg__", annotation))
     for alias, meaning in _ALIASES.items():
         text = re.sub(rf"\b{alias}\b", meaning, text)
-    # What is inside of brackets, such as the items of a sequence, is left to the class.
+    # The class itself checks what brackets describe, such as the items of a sequence.
     while (shorter := re.sub(r"\[[^\[\]]*\]", "", text)) != text:
         text = shorter
     names = [part.strip() for part in text.split("|")]
@@ -96,10 +96,10 @@ def kinds_of(annotation: object) -> tuple[Kind, ...]:
 
 
 def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, object]) -> None:
-    """Refuses values that are of none of the kinds of their annotations.
+    """Refuses values that do not match their annotations.
 
     Raises:
-        WrongSetting: for the first of them; the message names it.
+        WrongSetting: for the first such value; the message names it.
     """
     for name, annotation in annotations.items():
         kinds = kinds_of(annotation) or (_NO_ARRAY,)
@@ -114,7 +114,7 @@ def check(owner: str, values: Mapping[str, object], annotations: Mapping[str, ob
 def instead_of_raw_errors(
     owner: str, values: Mapping[str, object], annotations: Mapping[str, object]
 ) -> Iterator[None]:
-    """Checks arguments as `check`, after the constructor's own checks, in stock's words."""
+    """Runs `check` after the constructor's own checks, which use stock's wording."""
     try:
         yield
     except errors.EngineError:
@@ -126,9 +126,10 @@ def instead_of_raw_errors(
 
 
 def typed(kind: _Class) -> _Class:
-    """Makes a class, as a decorator, check the arguments of its constructor.
+    """Decorates a class so that its constructor checks its arguments.
 
-    That is its `__init__`, or the `__new__` of a named tuple. Subclasses check those of their own.
+    The constructor is `__init__`, or `__new__` of a named tuple. Subclasses check their own
+    arguments.
     """
     name = "__init__" if "__init__" in vars(kind) else "__new__"
     constructor: Callable[..., Object] = vars(kind)[name]
@@ -138,7 +139,7 @@ def typed(kind: _Class) -> _Class:
     if issubclass(kind, tuple) and "__new__" in vars(kind) and hasattr(kind, "_field_defaults"):
         described = {**vars(kind).get("__annotations__", {}), **described}
 
-    # `*arguments` are whatever the class makes of them.
+    # The class decides what `*arguments` mean.
     named = {
         name: annotation
         for name, annotation in described.items()
@@ -148,7 +149,7 @@ def typed(kind: _Class) -> _Class:
 
     @functools.wraps(constructor)
     def construct(self: Object, *arguments: Object, **settings: Object) -> Object:
-        # Too many arguments, and unknown ones, are Python's own error.
+        # Python's own errors cover too many and unknown arguments.
         bound = signature.bind(self, *arguments, **settings)
         with instead_of_raw_errors(kind.__name__, bound.arguments, named):
             return constructor(self, *arguments, **settings)

@@ -1,7 +1,7 @@
-"""Turns the tensors that a user enqueues into ids, cells and gains. Pure.
+"""Converts the tensors that a user enqueues to ids, cells and gains. Has no side effects.
 
-A *cell* is one position of a feature's activation, its batch and sequence dimensions flattened.
-An *occurrence* is one id that contributes to one cell with some *gain*.
+A *cell* is one position of a feature's activation, with the batch and sequence dimensions
+flattened. An *occurrence* is one id that contributes to one cell with some *gain*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tf2_engine.types import Ids, Object, Op, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class RawIds:
-    """The ids of one feature on one core, as the enqueue ops take them.
+    """The ids of one feature on one core, in the form of the enqueue ops.
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
@@ -42,14 +42,14 @@ class RawIds:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences of ids in one feature's batch, on one core: three tensors of [num_ids].
+    """The occurrences in one feature's batch on one core, as three tensors of [num_ids].
 
-    The ids are int64; so are the cells, None when occurrence i belongs to cell i. Gains are
-    float32, None for ones. `num_cells` is an int or a scalar int64 tensor.
+    Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
+    None for ones. `num_cells` is an int or a scalar int64 tensor.
 
-    Native ops have `splits` instead of cells where ids are in order of their cells and share the
-    gain of a cell: row splits, [1, rows + 1] int64. The ids of cell i are those from splits[0, i]
-    to splits[0, i + 1], gains are [rows] float32, and cells from `rows` on have no ids.
+    If ids are sorted by cell and share the gain of their cell, native ops get `splits` instead of
+    cells: row splits [1, rows + 1] int64. Cell i then has the ids from splits[0, i] to splits[0, i
+    + 1], gains are [rows] float32, and cells from `rows` on have no ids.
     """
 
     ids: Tensor
@@ -59,10 +59,10 @@ class Occurrences:
     splits: Tensor | None = None
 
     def combine(self, rows: Tensor) -> Tensor:
-        """Returns the sum of each cell, [num_cells, dim] float32; a cell without ids is zero.
+        """Computes the sum of each cell, [num_cells, dim] float32. A cell without ids is zero.
 
-        Each of the `rows` of the ids, [num_ids, dim] float32, is multiplied by its gain, then rows
-        are summed: the rounding order of the device.
+        Each row of `rows`, [num_ids, dim] float32, is multiplied by the gain of its id, and then
+        the rows are added. The device rounds in the same order.
         """
         if self.gain is not None:
             rows = self.gain[:, None] * rows
@@ -71,7 +71,7 @@ class Occurrences:
         return rows
 
     def explicit(self) -> OccurrenceTensors:
-        """Returns the same with `cell` and `gain` written out as tensors, one for each id."""
+        """Writes `cell` and `gain` out as tensors with one value per id."""
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -80,10 +80,9 @@ class Occurrences:
         )
 
     def compact(self) -> OccurrenceTensors:
-        """Returns the same, as native ops take it.
+        """Converts to what native ops take.
 
-        There is an empty tensor for what is None. Splits take the place of cells, from which their
-        rank tells them.
+        Empty tensors replace None. Splits take the place of cells; their rank tells them apart.
         """
         by_splits = self if self.splits is None else dataclasses.replace(self, cell=self.splits)
         return by_splits._as_tensors(
@@ -93,7 +92,7 @@ class Occurrences:
     def _by_cells(self, splits: Tensor) -> Occurrences:
         lengths = splits[0, 1:] - splits[0, :-1]
         cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
-        cell = tf.ensure_shape(cell, [None])  # Graphs do not know the rank of what is repeated.
+        cell = tf.ensure_shape(cell, [None])  # In graphs, repeating loses the rank.
         gain = None if self.gain is None else tf.gather(self.gain, cell)
         return Occurrences(self.ids, cell, gain, self.num_cells)
 
@@ -110,7 +109,7 @@ class Occurrences:
 
 @dataclasses.dataclass(frozen=True)
 class OccurrenceTensors(Occurrences):
-    """Occurrences of which every field but `splits` is a tensor."""
+    """Occurrences in which every field but `splits` is a tensor."""
 
     cell: Tensor
     gain: Tensor
@@ -118,7 +117,7 @@ class OccurrenceTensors(Occurrences):
 
 
 class _Cells(NamedTuple):
-    """The cells of a batch, as in `Occurrences`; and the ids to keep, [num_ids] bool or None."""
+    """The cells of a batch as in `Occurrences`, and which ids to keep: [num_ids] bool or None."""
 
     cell: Tensor | None
     num_cells: Tensor | int
@@ -130,10 +129,13 @@ _KINDS = (tf.Tensor, tf.Variable, tf.SparseTensor, tf.RaggedTensor)
 
 
 def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int | None, ...]:
-    """Returns the shape of the activation of a batch, without `dim`.
+    """Computes the shape of a batch's activation without `dim`.
 
-    `max_sequence_length` is 0 where the feature has an output shape of its own. Raises WrongType if
-    the ids are no tensor, and InvalidInput if their rank is not possible.
+    `max_sequence_length` is 0 if the feature has its own output shape.
+
+    Raises:
+        WrongType: the ids are not a tensor.
+        InvalidInput: the rank of the ids is impossible.
     """
     check_kind(f"Feature {name!r}", value)
     rank, is_dense = value.shape.rank, not isinstance(value, (tf.SparseTensor, tf.RaggedTensor))
@@ -158,20 +160,20 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
 
 
 def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
-    """Returns one core's ids and weights in the form of the enqueue ops, after `check_ids`."""
+    """Checks one core's ids and weights, and converts them to the form of the enqueue ops."""
     check_ids(feature, value, weight)
     return read_unchecked(value, weight)
 
 
 def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
-    """Returns one core's ids and weights in the form of the enqueue ops."""
+    """Converts one core's ids and weights to the form of the enqueue ops."""
     kind, index, num_samples = _layout(value)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
     return RawIds(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
 
 
 def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None) -> None:
-    """Refuses ids and weights of dtypes, kinds or lengths that do not fit; names the feature."""
+    """Refuses ids and weights with wrong dtypes, kinds or lengths. Errors name the feature."""
     if value.dtype not in (tf.int32, tf.int64):
         raise errors.WrongType(
             f"{feature.where}: ids must be int32 or int64, got {value.dtype.name}. Look strings up "
@@ -202,7 +204,7 @@ def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None
 
 
 def as_tensor(value: Object) -> Object:
-    """Returns a numpy array as a tensor, and any other value as it is."""
+    """Converts a NumPy array to a tensor, and leaves other values alone."""
     return (
         tf.convert_to_tensor(value)
         if hasattr(value, "__array__") and not isinstance(value, (tf.Tensor, tf.Variable))
@@ -211,7 +213,7 @@ def as_tensor(value: Object) -> Object:
 
 
 def check_kind(where: str, value: Object) -> None:
-    """Raises WrongType, with a message that begins with `where`, if ids are no tensor."""
+    """Raises WrongType if ids are not a tensor. The message starts with `where`."""
     if not isinstance(value, _KINDS):
         raise errors.WrongType(
             f"{where}: ids must be a Tensor, SparseTensor or RaggedTensor, got "
@@ -220,16 +222,21 @@ def check_kind(where: str, value: Object) -> None:
 
 
 def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:
-    """Returns the row, the cell and the gain of each occurrence; checks the layout first.
+    """Checks the layout of a batch, and returns the row, cell and gain of each occurrence.
 
-    The gain of an occurrence is its weight times the scale of the combiner: "sum" 1, "mean" 1 / sum
-    of the cell's weights, "sqrtn" 1 / sqrt(sum of its squared weights), and 0 where the denominator
-    is 0 (as in the scale functions of TensorFlow's SparseCore kernels). Gains come first and are
-    float32, then rows are summed: the rounding order of the device.
+    The gain of an occurrence is its weight times the scale of the combiner. The scale is 1 for
+    "sum", 1 / (sum of the cell's weights) for "mean", and 1 / sqrt(sum of their squares) for
+    "sqrtn". It is 0 if the denominator is 0, as in the scale functions of TensorFlow's SparseCore
+    kernels. As on the device, gains are rounded to float32 first, and then rows are summed.
 
-    An `out_of_range` of "error" fails the step with a message that names an id outside the table;
-    "drop" treats it as absent; "unchecked" leaves it to `after_range_checks`. Raises InvalidInput
-    if the batch does not fit the output shape.
+    Args:
+        out_of_range: what happens to ids outside the table. "error" fails the step with a message
+            that
+            names such an id, "drop" ignores the id, and "unchecked" leaves it to
+                `after_range_checks`.
+
+    Raises:
+        InvalidInput: the batch does not fit the output shape.
     """
     return occurrences_in(feature, raw, check_layout(feature, raw), out_of_range)
 
@@ -237,7 +244,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
 def occurrences_in(
     feature: FeaturePlan, raw: RawIds, per_row: int | None, out_of_range: str
 ) -> Occurrences:
-    """Returns the same as `occurrences`; `per_row` is the result of `check_layout`."""
+    """Does the work of `occurrences`, given the result of `check_layout` as `per_row`."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
     ids = _after(_size_checks(feature, raw), raw.ids)
     if out_of_range == "drop":
@@ -256,10 +263,10 @@ def occurrences_in(
 def after_range_checks(
     features: Sequence[FeaturePlan], of_features: Sequence[Occurrences]
 ) -> list[Occurrences]:
-    """Returns occurrences whose ids are there when those of all features have been checked.
+    """Makes occurrences available once the ids of all features have been checked.
 
-    An id outside the table of its feature fails the step as in `occurrences`. All features have one
-    check together, for devices on which a check makes the host wait.
+    An id outside its feature's table fails the step as in `occurrences`. All features share one
+    check, for devices on which each check makes the host wait.
     """
     pairs = list(zip(features, of_features, strict=True))
     inside = tf.stack([_all_in_range(feature, each.ids) for feature, each in pairs])
@@ -272,11 +279,13 @@ def after_range_checks(
 
 
 def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
-    """Returns sparse or ragged ids as sparse ones of rank 2, with a row for each activation.
+    """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
 
-    What is beyond the length of a sequence is left out; the order is that of the ids. A coordinate
-    outside of the output shape fails the step. Raises InvalidInput if the batch does not fit the
-    output shape.
+    Ids beyond the length of a sequence are dropped; the order of ids stays. A coordinate outside
+    the output shape fails the step.
+
+    Raises:
+        InvalidInput: the batch does not fit the output shape.
     """
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, check_layout(feature, raw))
     assert cell is not None
@@ -289,16 +298,18 @@ def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
 
 
 def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
-    """Checks the layout of a batch as far as its shape is known before it runs; see `occurrences`.
+    """Checks the layout of a batch as far as its static shape allows; see `occurrences`.
 
-    Returns the activations that a row of the input has: 1 but for ragged sequences. None if only
-    the run can tell.
+    Returns:
+        The number of activations per row of the input, which is 1 except for ragged sequences. None
+            if
+        it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 
 
 def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
-    """Returns whether only the run can tell that a batch has the size that is planned."""
+    """Whether the size of a batch can only be checked at run time."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
 
@@ -317,7 +328,7 @@ def _flat(value: Ids) -> Tensor:
 
 
 def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Op]:
-    """Returns checks for the run: there is one weight per id, and the size is as planned."""
+    """Checks at run time that there is one weight per id, and that the size is as planned."""
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
         one_each = tf.equal(tf.size(raw.weight), tf.size(raw.ids))
@@ -354,14 +365,14 @@ def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
 def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
     assert raw.index is not None
     rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
-    # A sequence has one id per (sample, position), or several: then the third column counts them.
+    # A sequence has one id per (sample, position), or several, which the third column counts.
     if rank < axes or (not feature.max_sequence_length and rank - 1 != axes):
         raise wrong_rank(feature, rank)
     return 1
 
 
 def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
-    """Returns the error for a sparse tensor of a rank that does not fit the activation."""
+    """Words the error for a sparse tensor whose rank does not fit the activation."""
     return errors.InvalidInput(
         f"{feature.where}: a sparse tensor of rank {rank} does not fit an activation of "
         f"{feature.output_shape}."
@@ -369,7 +380,7 @@ def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
 
 
 def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
-    # With as many rows as activations a row is combined into one; with fewer, it is a sequence.
+    # If there are as many rows as activations, each row is combined. Otherwise it is a sequence.
     assert raw.index is not None
     splits = raw.index.shape.as_list()[0]
     rows = None if splits is None else splits - 1
@@ -419,7 +430,7 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Ce
 def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
     assert raw.index is not None
     numbers = tf.range(tf.size(raw.ids, out_type=tf.int64))
-    # Of int64 throughout: TensorFlow keeps int32 on the host, also for ops that are on a GPU.
+    # All int64, because TensorFlow keeps int32 on the host even for ops on a GPU.
     row = tf.searchsorted(raw.index[1:], numbers, "right", out_type=tf.int64)
     num_cells = _num_cells(feature, raw)
     if per_row == 1:
@@ -429,7 +440,7 @@ def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Ce
         positions = tf.constant(feature.cells, tf.int64) // tf.maximum(raw.num_samples, 1)
     position = tf.range(tf.size(raw.ids, out_type=tf.int64)) - tf.gather(raw.index, row)
     cell, keep = row * positions + position, position < positions
-    # A ragged sequence has one id per position: nothing to weigh or combine.
+    # A ragged sequence has one id per position, so nothing is weighted or combined.
     if per_row is not None:
         return _Cells(cell, num_cells, keep, None)
     combined = tf.equal(positions, 1)
@@ -470,7 +481,7 @@ def _gain(
 
 def _sums(values: Tensor, cell: Tensor, num_cells: Tensor | int) -> Tensor:
     if loading.on_gpu():
-        # There the other op adds in whatever order its threads come.
+        # On a GPU the other op adds in the order in which threads arrive.
         return add_rows(values[:, None], None, cell, num_cells)[:, 0]
     total: Tensor = tf.math.unsorted_segment_sum(values, cell, num_cells)
     return total
@@ -488,7 +499,7 @@ def _all_in_range(feature: FeaturePlan, ids: Tensor) -> Tensor:
 
 def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:
     rows = feature.table.vocabulary_size
-    # Two reductions are enough: which id it is only matters once there is one.
+    # Two reductions are enough: the id itself only matters if there is a bad one.
     low, high = tf.reduce_min(ids), tf.reduce_max(ids)
     some = tf.size(ids) > 0
     return tf.debugging.Assert(
@@ -502,7 +513,7 @@ def _assert_in_range(feature: FeaturePlan, ids: Tensor) -> Op:
 
 
 def _after(checks: list[Op], value: Tensor) -> Tensor:
-    # Eagerly a check has passed, and there is no op to wait for.
+    # Eagerly a check has already passed, and there is no op to wait for.
     ops = [check for check in checks if check is not None]
     if not ops:
         return value

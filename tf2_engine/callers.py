@@ -1,4 +1,4 @@
-"""Finds the code of the program that calls the engine, to which warnings point."""
+"""Finds the program's code that calls the engine, so that warnings can point to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import sys
 
 
 def frames_to_the_caller() -> int:
-    """Returns the `stacklevel` at which a warning points at the code that uses the engine.
+    """Computes the `stacklevel` with which a warning points to the code that uses the engine.
 
-    A fixed number is not the same in all versions of Python: from 3.12 on comprehensions have no
-    frame of their own.
+    It depends on the Python version: from 3.12 on, comprehensions have no frame of their own.
     """
     import tensorflow as tf
 

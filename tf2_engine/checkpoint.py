@@ -1,20 +1,19 @@
-"""Checkpoints of an engine, with the keys and the layout of stock's TPUEmbedding.
+"""Saves and restores an engine with the checkpoint keys and layout of stock's TPUEmbedding.
 
-`tf.train.Checkpoint(embedding=engine)` writes, for a table "users" of Adagrad,
+For a table "users" with Adagrad, `tf.train.Checkpoint(embedding=engine)` writes
 
     embedding/users/.ATTRIBUTES/VARIABLE_VALUE                 [vocabulary_size, dim] float32
     embedding/users.Saccumulators/.ATTRIBUTES/VARIABLE_VALUE   the same shape, one per slot
 
-each one tensor with its rows in the order of the ids: with several hosts and "div" in slices,
-one per host; with "mod" put in order, which takes memory for up to two more copies of the tables
-while a checkpoint is written or read. So neither the number of hosts nor the partition strategy is
-part of a checkpoint, and stock reads ours as we read stock's.
+Each is one tensor with rows in the order of ids. If there are several hosts, it is written in
+slices with "div", one per host. With "mod" the rows are reordered, which takes memory for up to two
+more copies of the tables while a checkpoint is written or read. So a checkpoint depends neither on
+the number of hosts nor on the partition strategy, and stock and this engine read each other's.
 
-Before a save an engine brings its variables up to date, after a restore its driver takes them over.
-A restore that comes before the engine is built is carried out when it is built. Two things are left
-to the caller: in a `tf.Graph`, to run `load` after the ops that restore; and to call `load` after a
-restore of a checkpoint that another class wrote, `TPUEmbeddingForServing` for instance, into an
-engine that is built.
+An engine updates its variables before a save, and its driver takes them over after a restore. A
+restore before the engine is built happens when it is built. The caller has to do two things: in a
+`tf.Graph`, run `load` after the ops that restore; and call `load` after restoring a checkpoint that
+another class wrote, such as `TPUEmbeddingForServing`, into an engine that is already built.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from tf2_engine.types import Graph, Op, Tensor, Variable
 
 
 class RetrieveOnce:
-    """Returns the op that all reads and writes of a graph's checkpoints wait for.
+    """Makes the op that all reads and writes of a graph's checkpoints wait for.
 
-    It is what `retrieve` returns, which brings the variables up to date, and is made once per
-    graph, unless there is nothing to retrieve yet. Outside of a graph there is none: then an engine
+    It is the result of `retrieve`, which brings the variables up to date. It is made once per
+    graph, if there is anything to retrieve. Outside a graph there is no such op: an engine
     retrieves before it is saved.
     """
 
@@ -46,7 +45,7 @@ class RetrieveOnce:
         self._names: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
     def __call__(self) -> Op:
-        """Returns the op of the current graph, else None."""
+        """Returns the op of the current graph, or None."""
         if not building_graph():
             return None
         graph = tf.compat.v1.get_default_graph()
@@ -62,9 +61,9 @@ class RetrieveOnce:
 def table_tensors(
     spec: EngineSpec, tables: Mapping[str, Table], wait_for: Callable[[], Op]
 ) -> dict[str, TableTensor]:
-    """Returns the tensors that a checkpoint holds of an engine's tables, by their names in it.
+    """Lists the tensors that a checkpoint holds for an engine's tables, by their names in it.
 
-    In a graph the shards may be read and written after the op that `wait_for` returns.
+    In a graph, the shards can be read and written after the op that `wait_for` returns.
     """
     return {
         table.name if variable == PARAMETERS else f"{table.name}/{variable}": TableTensor(
@@ -81,9 +80,9 @@ def table_tensors(
 
 
 def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
-    """Returns the variables that a SavedModel holds of an engine: the parameters of its tables.
+    """Lists the variables that a SavedModel holds for an engine: the parameters of its tables.
 
-    Slots serve no lookup. (Stock's SavedModel holds them, unless its optimizer is None.)
+    Lookups need no slots. (Stock's SavedModel contains them unless its optimizer is None.)
     """
     return {
         name if table.num_shards == 1 else f"{name}/{number}": shard
@@ -93,10 +92,10 @@ def exported_variables(tables: Mapping[str, Table]) -> dict[str, Variable]:
 
 
 class TableTensor(tf_compat.SavedTensor):
-    """The parameters or a slot of one table, of any number of shards, as one tensor.
+    """The parameters or one slot of a table, in any number of shards, as one tensor.
 
-    Its rows are in the order of the ids; messages call it by its label. Rows beyond the vocabulary,
-    which exist when there are more hosts than rows, are left out.
+    Rows are in the order of ids. Rows beyond the vocabulary, which exist if there are more hosts
+    than rows, are left out. Messages use the label.
     """
 
     def __init__(
@@ -107,7 +106,8 @@ class TableTensor(tf_compat.SavedTensor):
         strategy: str,
         wait_for: Callable[[], Op],
     ) -> None:
-        # With fewer rows than shards each shard holds one row: the first ones hold the vocabulary.
+        # If there are fewer rows than shards, each shard has one row, and the first ones hold the
+        # vocabulary.
         self._shards = shards[:rows]
         self._label = label
         self._rows = rows
@@ -118,7 +118,6 @@ class TableTensor(tf_compat.SavedTensor):
         return f"<TableTensor {self._label}, {len(self._shards)} shards>"
 
     def slices(self) -> list[Slice]:
-        """Returns the parts to write and to read."""
         if len(self._shards) > 1 and self._strategy == "octaves":
             raise errors.InvalidInput(
                 f"{self._label}: rows that are spread over parameter servers in octaves cannot be "
@@ -139,7 +138,7 @@ class TableTensor(tf_compat.SavedTensor):
         return parts
 
     def restore(self, values: Sequence[Tensor]) -> Op:
-        """Takes over the values of the parts; returns an op in a graph."""
+        """Assigns the values of the parts, and returns an op in a graph."""
         if len(values) == 1:
             values = [self._checked(values[0])]
         if len(values) < len(self._shards):  # "mod"
@@ -164,15 +163,15 @@ class TableTensor(tf_compat.SavedTensor):
 
     def _read(self, shard: Variable) -> Tensor:
         with run_after([self._wait_for()]):
-            # Variables with sparse updates are otherwise copied when they are read.
+            # Otherwise TensorFlow copies variables with sparse updates when it reads them.
             return shard.read_value_no_copy()
 
     def _read_whole(self) -> Tensor:
         values = [self._read(shard) for shard in self._shards]
         if len(values) == 1:
             return values[0]
-        # Row by row from each shard in turn; the last round may not go all the way. (No ids: the
-        # ops that place rows by id take int32 ones only.)
+        # Takes a row from each shard in turn; the last round may be incomplete. (Ops that place
+        # rows by id only take int32 ids.)
         rounds, extra = divmod(self._rows, len(values))
         even: Tensor = tf.stack([value[:rounds] for value in values], axis=1)
         even = tf.reshape(even, [rounds * len(values), values[0].shape.as_list()[1]])

@@ -1,4 +1,4 @@
-"""Keys of checkpoints, and the command that converts a checkpoint of a legacy program."""
+"""Keys of checkpoints, and the command that converts the checkpoint of a legacy program."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ _OF_TABLES = "embedding"
 
 
 def key_of_variable(name: str) -> str:
-    """Returns the key of a variable of the model in a checkpoint, by its legacy name."""
+    """Returns the checkpoint key of a model variable, given its legacy name."""
     return _key(_OF_VARIABLES, name)
 
 
 def key_of_table(name: str) -> str:
-    """Returns the key of a table in a checkpoint."""
     return _key(_OF_TABLES, name)
 
 
 def names_of_variables(checkpoint: str) -> list[str]:
-    """Returns the legacy names of the variables and tables in a checkpoint, without slots.
+    """Lists the legacy names of variables and tables in a checkpoint, without slots.
 
     The global step is one of the variables.
     """
@@ -49,7 +48,7 @@ def _key(place: str, name: str) -> str:
 
 
 def legacy_names(table: TableSpec) -> re.Pattern[str]:
-    """Returns a pattern of the names that a table's variable may have in the legacy program."""
+    """Returns a pattern for the names that a table's variable can have in a legacy program."""
     name = re.escape(str(table.name).removeprefix("tbl_"))
     return re.compile(rf"(.*/)?(tbl_)?{name}(_embedding/embedding_weights)?")
 
@@ -83,7 +82,7 @@ def check_converted(
         names = [name for name in shapes if legacy_names(table).fullmatch(name)]
         words += [f"--table {table.name}={name}" for name in names]
         others.difference_update(names)
-    # Embeddings of the model itself look like tables, and are ordinary variables.
+    # Embeddings of the model itself look like tables, but are ordinary variables.
     alike = re.compile(r"^[^/]+$|(_embedding|embedding_weights)(_\d+)?$")
     words += [f"--allow {name}" for name in sorted(others) if tables and alike.search(name)]
     if partition_strategy != "div":

@@ -1,4 +1,4 @@
-"""Builds the `TPUEmbeddingConfiguration` that the device is configured with from a plan."""
+"""Builds the `TPUEmbeddingConfiguration` of a device from a plan."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ _STRATEGY = {"div": "DIV_DEFAULT", "mod": "MOD"}
 
 
 def config_proto(plan: Plan) -> Message:
-    """Returns the proto; field by field as tpu_embedding_configuration.proto documents it.
+    """Builds the proto, field by field as tpu_embedding_configuration.proto documents it.
 
-    Raises InvalidSpec if a feature's batch size is open: the device needs every size.
+    Raises:
+        InvalidSpec: a feature has no fixed batch size. The device needs every size.
     """
     kind = tf_compat.TPUEmbeddingConfiguration
     config = kind()
@@ -34,7 +35,7 @@ def config_proto(plan: Plan) -> Message:
 
 
 def optimizer_proto(table: TablePlan) -> Message:
-    """Returns the `OptimizationParameters` of a table."""
+    """Builds the `OptimizationParameters` of a table."""
     parameters = tf_compat.OptimizationParameters()
     optimizer = table.optimizer
     if table.rate_tag is None:

@@ -1,4 +1,4 @@
-"""Declares the class of a TensorFlow 2 program that trains, so that `verify` can run it."""
+"""Declares classes of TensorFlow 2 programs that train, so that `verify` can run them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ _used: list[tuple[type, dict[str, object]]] = []
 
 
 def verifiable(kind: Kind) -> Kind:
-    """Declares, as a decorator, a class whose training `verify` may run as a side.
+    """Decorates a class whose training `verify` can run.
 
-    `tf2_engine.training.Trainer` is one without being declared, and `tf2_engine.keras.TableModel`
-    is recorded by its own methods. Outside of `verify` the class stays
-    as it is. `verify` records the calls of these methods, and replaces some of the program's
-    arguments; it passes all of them by name:
+    `tf2_engine.training.Trainer` needs no declaration, and `tf2_engine.keras.TableModel` is
+    recorded through its own methods. Outside `verify` the decorator changes nothing. `verify`
+    records the calls of the following methods, and replaces some of the program's arguments. It
+    passes all arguments by name:
 
         __init__(model_fn, model_dir, embedding_config_spec, ...)
-            The model_dir is replaced. The caller of `model_fn` passes the activations among the
-            features, by the names of the spec; it returns a NamedTuple with the `loss`. It is
-            called once for each trace of a tf.function, or for each step. Gradients of the model's
-            own optimizer are recorded if the optimizer is one of `tf.compat.v1.train`.
+            The model_dir is replaced. Whoever calls `model_fn` passes the activations among the
+            features, by the names of the spec. It returns a NamedTuple with the `loss`, and is
+                called
+            once for each trace of a tf.function, or once per step. Gradients of the model's own
+            optimizer are recorded if the optimizer comes from `tf.compat.v1.train`.
         restore(checkpoint)
             Restores all variables from a checkpoint that `estimator-bridge convert` wrote.
         train(input_fn, steps, max_steps, callbacks)
-            Calls `on_train_begin()` of each callback when all variables have their values, and
+            Calls `on_train_begin()` of each callback once all variables have their values, and
             `on_train_batch_end(step)` after each step. `input_fn` returns a `tf.data.Dataset`.
         evaluate(input_fn, steps)
             Returns metrics by name. A training may call it too.
         predict(input_fn)
-            Yields the predictions for each sample: a dict of arrays.
+            Yields the predictions of each sample, as a dict of arrays.
         engine, step, variables
-            The `tf2_engine.TPUEmbedding`; the variable that counts steps; every other variable by
+            The `tf2_engine.TPUEmbedding`; the variable that counts steps; and every other variable
+                by
             its legacy name, as soon as training begins.
 
     A class that exports also has `export_saved_model(...)`, which returns the directory that it
@@ -47,9 +49,9 @@ def verifiable(kind: Kind) -> Kind:
 
 
 def used(kind: type) -> None:
-    """Declares a class of a library, if it is recorded, before each of its instances is made.
+    """Declares a library class before each of its instances is made, while recording is on.
 
-    When the recording ends, the class is again as it was before.
+    When the recording ends, the class is restored.
     """
     if not _recorders or any(issubclass(kind, each) for each, _ in _used):
         return
@@ -59,7 +61,7 @@ def used(kind: type) -> None:
 
 @contextlib.contextmanager
 def recorded(record: Callable[[type], None]) -> Iterator[None]:
-    """Calls `record`, in the context, with each class that a program declares or uses."""
+    """Calls `record` with each class that a program declares or uses inside the context."""
     _recorders.append(record)
     try:
         yield

@@ -31,14 +31,14 @@ from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables,
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
 StepObserver = Callable[[Plan, Sequence[Sequence[FeatureInput]], PerCore], None]
-"""Sees a training step while it is traced: inputs and gradients of each core, by feature."""
+"""Sees the inputs and gradients of each core, by feature, while a training step is traced."""
 
 
 @dataclasses.dataclass(frozen=True)
 class BuiltEngine:
     """The parts of an engine that exist once it is built.
 
-    In a `tf.Graph` its `ops` are those that configure the driver and hand it the tables, else None.
+    In a `tf.Graph`, `ops` configure the driver and hand it the tables. Elsewhere they are None.
     """
 
     plan: Plan
@@ -50,11 +50,11 @@ class BuiltEngine:
 class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     """Embedding tables that are looked up and trained with the arithmetic of a TPU.
 
-    Works eagerly, in tf.functions and in a `tf.Graph`. In a graph the methods return ops, and
-    whoever runs the graph runs them. Under a strategy of several replicas a step is global: the
-    gradients of all replicas are summed and each row is updated once. Under a TPUStrategy the TPU
-    does the work: `dequeue` and `apply_gradients` belong inside `strategy.run` then, while
-    `enqueue` may be called on both sides.
+    The class works eagerly, in tf.functions and in a `tf.Graph`, where the methods return ops for
+    the caller to run. Under a strategy with several replicas a step is global: the gradients of all
+    replicas are summed, and each row is updated once. Under a TPUStrategy the TPU does the work.
+    There, `dequeue` and `apply_gradients` belong inside `strategy.run`, and `enqueue` may be called
+    inside or outside.
 
         embedding = TPUEmbedding(feature_config, optimizer=Adagrad(0.1))
         with embedding.step():
@@ -63,34 +63,40 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             ...
             embedding.apply_gradients(gradients)
 
-    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and the
-    configuration objects that are passed in are not changed.
+    Unlike `tf.tpu.experimental.embedding.TPUEmbedding` it runs without a TPU, and it does not
+    change the configuration objects that it receives.
 
     Args:
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
-        optimizer: for tables without one; if a table has none at all, the engine only looks up.
-            In the form of TF 2.3 an int comes before it: `batch_size`.
-        pipeline_execution_with_tensor_core: activations do not see the update of the step before.
-        initialize_tpu_embedding: False expects that another engine has initialised the TPU.
-        batch_size: the global batch size, fixed; None takes it from `build` or the first batch.
-        verify_output_shapes: whether each batch is checked against the shapes that were built.
-        driver: the driver that runs the plan, by name or as an object; None is "tpu" under a
-            TPUStrategy, "ps" under a ParameterServerStrategy, else "host".
-        num_cores: cores to emulate on one machine; None is one per replica of the strategy.
-            Outside of a strategy, batches, activations and gradients of several cores are lists
-            with one entry per core.
-        synchronous: functions of a step under ParameterServerStrategy, each of which sends its
-            gradients with `apply_gradients(gradients, core=...)`, for `apply_step` to apply them
-            together; None has each function update the tables by itself.
-        num_hosts: hosts whose row placement to emulate; None is one, or those of the TPU.
-        training: False makes no slots and looks up alone.
+        optimizer: for tables that have none. If no table has an optimizer, the engine only looks
+            up. As
+            in TF 2.3, an int before it is taken as `batch_size`.
+        pipeline_execution_with_tensor_core: activations do not include the update of the previous
+            step.
+        initialize_tpu_embedding: False if another engine has initialized the TPU.
+        batch_size: the fixed global batch size. None takes it from `build` or the first batch.
+        verify_output_shapes: checks each batch against the shapes for which the engine was built.
+        driver: the driver that runs the plan, by name or as an object. None is "tpu" under a
+            TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
+        num_cores: how many cores to emulate on one machine. None is one per replica of the
+            strategy.
+            Outside a strategy with several cores, batches, activations and gradients are lists with
+                one
+            entry per core.
+        synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
+            gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
+            together. With None, each function updates the tables itself.
+        num_hosts: how many hosts to emulate for the placement of rows. None is one, or the TPU's
+            hosts.
+        training: False makes no slots and only looks up.
         variable_factory: makes the variables of the tables; see `tables.create_tables`.
 
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
-        OutOfOrder: driver="tpu" without a TPUStrategy; or the TPU is to be initialised already
-            and is not.
+        OutOfOrder: driver="tpu" without a TPUStrategy, or the TPU should already be initialized but
+            is
+            not.
     """
 
     def __init__(
@@ -162,25 +168,26 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @property
     def tables(self) -> Mapping[str, Table]:
-        """The variables of every table, slots included, by table name."""
+        """The variables of every table, including slots, by table name."""
         return self._built.tables if self._built else {}
 
     @property
     def embedding_tables(self) -> dict[Object, Object]:
-        """The parameters of every table: [vocabulary, dim] float32.
+        """The parameters of every table, [vocabulary, dim] float32.
 
-        Keyed by the `TableConfig` that was passed in; by name for an `EngineSpec`. A variable; of
-        several hosts their shards, as one variable where rows are in order ("div"), and in a tuple
-        with "mod".
+        Keys are the `TableConfig` objects that were passed in, or table names for an `EngineSpec`.
+        Each value is a variable. With several hosts it is a variable made of all shards if rows are
+        in order ("div"), and a tuple of shards with "mod".
 
         Raises:
             OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
-                being written, for which they were brought up to date.
+                being
+                written, which would have brought them up to date.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
         for key, table in zip(self._table_keys, built.plan.tables, strict=True):
-            # Hosts beyond the vocabulary have rows that no id means.
+            # If there are more hosts than rows, the last hosts have rows that belong to no id.
             shards = built.tables[table.name].variables[PARAMETERS][: table.vocabulary_size]
             in_order = built.tables[table.name].strategy == "div" or len(shards) == 1
             parameters[key] = whole(shards, table.name) if in_order else shards
@@ -233,9 +240,10 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def build_for_batch(self, features: Nest) -> None:
-        """Builds for batches like this one, of any size off a TPU; nothing if it is done.
+        """Builds for batches like this one. Does nothing if already built.
 
-        The features are as those of `enqueue`, for one replica; nothing is looked up.
+        Batches may differ in size, except on a TPU. The features are as for `enqueue`, for one
+        replica; nothing is looked up.
         """
         if self._built is None:
             inputs = self._read(*unpacked(self._spec, features, None))
@@ -256,14 +264,14 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
-        """Returns a batch as four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
+        """Packs a batch into four tensors, for a `tf.data` pipeline: `dataset.map(engine.pack)`.
 
         A tf.function or a step takes a packed batch as an argument in less time than a nest of many
-        features. The methods that take `features` take it in their place, without weights, and
-        give the same numbers to the bit.
+        features. Methods that take `features` accept it instead, without weights, and compute the
+        same numbers to the bit.
 
         Args:
-            features, weights: as those of `enqueue`, of one replica or core.
+            features, weights: as for `enqueue`, for one replica or core.
 
         Raises:
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
@@ -279,26 +287,28 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         name: str | None = None,
         device: str | None = None,
     ) -> Op:
-        """Hands over one batch; the first one fixes shapes and builds the engine.
+        """Hands over a batch. The first batch fixes shapes and builds the engine.
 
         Args:
-            features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and RaggedTensors as leaves, mixed as one likes. Under a strategy of
-                several replicas, per-replica values outside of `strategy.run` and a replica's own
-                inside. For several emulated cores a list of such structures. Or, in place of a
-                structure, what `pack` returned for it.
-            weights: None, or the same with a weight tensor or None per feature.
-            training: whether gradients will come back; a bool, or a scalar bool tensor.
-            name: tags the batch: `dequeue` and `apply_gradients` of the same name take it.
-            device: the worker device whose part of the batch this is; then `features` is that
-                part alone.
+            features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
+                SparseTensors and RaggedTensors, in any mixture. Under a strategy with several
+                    replicas,
+                these are per-replica values outside `strategy.run`, and the replica's own values
+                    inside.
+                For several emulated cores, a list of such structures. A batch from `pack` can
+                    replace a
+                structure.
+            weights: None, or the same structure with a weight tensor or None per feature.
+            training: whether gradients will follow; a bool or a scalar bool tensor.
+            name: tags the batch. `dequeue` and `apply_gradients` with the same name take it.
+            device: the worker device to whose part of the batch `features` belongs.
 
         Returns:
-            In a `tf.Graph` an op, or None where there is nothing to run.
+            In a `tf.Graph` an op, or None if there is nothing to run.
 
         Raises:
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
-            ControlFlow: a replica calls inside control flow.
+            ControlFlow: a replica calls this inside control flow.
         """
         values = {"features": features, "weights": weights}
 
@@ -315,19 +325,24 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def dequeue(self, name: str | None = None) -> Nest:
-        """Returns the activations of the oldest batch that was not looked up yet.
+        """Returns the activations of the oldest batch that has not been looked up yet.
 
         Returns:
-            The structure of the feature config; for each feature [*output_shape, dim] float32:
-            inside `strategy.run` the replica's own. A list of such per core for several emulated
-            cores.
+            The structure of the feature config with [*output_shape, dim] float32 for each feature.
+                Inside
+            `strategy.run` these are the replica's own. For several emulated cores, a list of
+                structures.
 
         Raises:
-            OutOfOrder: the engine is not built, or nothing is enqueued; or the batch is for
-                training and gradients of the one looked up before it never came, as after an
-                exception: see `step` and `reset_batches`. (While a tf.function runs, these are an
-                InvalidArgumentError with the same message.) Several batches may wait for gradients
-                if they are looked up in one tf.function or graph, or have a `name` of their own.
+            OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training batch
+                and the
+                gradients of the previous one never arrived, for instance after an exception (see
+                    `step` and
+                `reset_batches`). While a tf.function runs, these are an InvalidArgumentError with
+                    the same
+                message. Several batches may wait for gradients if they are looked up in one
+                    tf.function or
+                graph, or have different names.
         """
         plan = self._check_built("dequeue").plan
 
@@ -340,22 +355,26 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def apply_gradients(
         self, gradients: Nest, name: str | None = None, core: Tensor | int | None = None
     ) -> Op:
-        """Updates the tables with the gradients of the oldest training batch looked up.
+        """Updates the tables with the gradients of the oldest training batch that was looked up.
 
         Args:
-            gradients: the structure that `dequeue` returned, each of the shape of the activation;
-                None counts as zeros, and the rows are updated with them.
-            name: tags the batch.
-            core: in a synchronous step, which of its cores these gradients are of: an int or a
-                scalar integer tensor from 0 to `synchronous` - 1. They are sent, and `apply_step`
-                updates the tables. A function that a coordinator runs again counts once.
+            gradients: the structure that `dequeue` returned, each of the shape of the activation.
+                None
+                counts as zeros, with which rows are updated too.
+            name: the tag of the batch.
+            core: in a synchronous step, the core to which these gradients belong: an int or a
+                scalar
+                integer tensor from 0 to `synchronous` - 1. They are only sent, and `apply_step`
+                    updates the
+                tables. A function that a coordinator repeats counts once.
 
         Returns:
             In a `tf.Graph` the op that updates.
 
         Raises:
-            InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or the
-                core is none of the step's, or missing, or named where there are none.
+            InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or
+                `core` is
+                missing or out of range, or was given although the step is not synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
@@ -372,12 +391,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def apply_step(self) -> None:
         """Updates the tables with the gradients of all cores of a synchronous step.
 
-        Called by the coordinator, eagerly, after the functions of the step and before those of the
-        next. Each row is updated once, with the sum over all cores in their order.
+        The coordinator calls this eagerly, between the functions of one step and those of the next.
+        Each row is updated once, with the sum over all cores in their order.
 
         Raises:
-            OutOfOrder: the engine is not built, not `synchronous` or has no optimizer; or a core
-                has sent no gradients since the last step; or the call is inside a tf.function.
+            OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
+                has sent no
+                gradients since the last step; or the call is inside a tf.function.
         """
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
@@ -394,41 +414,44 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Holds the calls of one step in its context; drops the step's batches if it fails.
+        """Encloses the calls of one step, and drops the step's batches if it fails.
 
-        A batch that was enqueued or looked up when an exception comes would be taken by the next
-        step, and the next gradients would update its rows. With this, an exception that leaves
-        the context drops what waits, as `reset_batches`, and goes on. The calls of a step may be
-        anywhere in it: made eagerly, or by tf.functions that are called.
+        Without this, a batch that is waiting when an exception is raised would be taken by the next
+        step, and the next gradients would update its rows. With this, an exception that leaves the
+        context drops waiting batches, as `reset_batches` does, and propagates. The calls of a step
+        can be made eagerly, or in tf.functions that are called inside the context.
 
         Raises:
-            OutOfOrder: the driver is that of a TPU of the first generation, which keeps batches
-                itself; the message has the way out. SparseCores keep none.
+            OutOfOrder: the driver is for a TPU of the first generation, which queues batches
+                itself; the
+                message says what to do. SparseCores queue none.
         """
         self._check_drops_batches("step")
         try:
             yield
         except BaseException:
-            # While a function is traced nothing has run yet.
+            # While a function is being traced, nothing has run yet.
             if self._built is not None and not tf.inside_function():
                 self._driver.reset_batches()
             raise
 
     @do_not_convert
     def reset_batches(self) -> Op:
-        """Drops every batch that waits, of every name: to be looked up, or for its gradients.
+        """Drops every batch, of any name, that waits for its lookup or its gradients.
 
-        For a step that failed between `enqueue` and `apply_gradients`. An update that is pending,
-        with pipelining, is of a step that was complete, and stays.
+        Use it when a step has failed between `enqueue` and `apply_gradients`. With pipelining, a
+        pending update stays, because it belongs to a step that was completed.
 
         Returns:
-            In a `tf.Graph` an op, which drops nothing when it runs: there a batch is part of the
-            graph, and later calls in this graph do not see it any more.
+            In a `tf.Graph` an op that does nothing. There a batch is part of the graph, and later
+                calls in
+            this graph no longer see it.
 
         Raises:
-            OutOfOrder: the driver is that of a TPU of the first generation, which keeps batches
-                itself; the message has the way out. SparseCores keep none.
-            ControlFlow: a replica calls, inside `strategy.run`.
+            OutOfOrder: the driver is for a TPU of the first generation, which queues batches
+                itself; the
+                message says what to do. SparseCores queue none.
+            ControlFlow: a replica calls this inside `strategy.run`.
         """
         self._check_drops_batches("reset_batches")
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
@@ -447,28 +470,29 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         training: bool | None = None,
         name: str | None = None,
     ) -> tuple[Nest, Callable[[Nest], Op]]:
-        """Looks features up at once; returns a function that trains on them, if gradients come.
+        """Looks features up at once, and returns a function that trains on them if gradients come.
 
-        For callers that do not know yet whether a step trains, a Keras layer for instance.
-        Unlike an enqueued batch, one whose gradients never come waits nowhere. Off a TPU batches
-        may differ in size, unless the engine has a batch size.
+        This is for callers that do not know yet whether a step trains, such as a Keras layer.
+        Unlike an enqueued batch, a batch whose gradients never come does not wait anywhere. Except
+        on a TPU, batches may differ in size, unless the engine has a batch size.
 
         Args:
-            features, weights: as those of `enqueue`.
-            training: None where it is not known; False if no gradients can come: an update that is
-                pending is applied before then.
-            name: tells the batches of a graph from each other; on a TPU it must be given.
+            features, weights: as for `enqueue`.
+            training: None if it is not known. False if no gradients can come; a pending update is
+                applied
+                first then.
+            name: tells the batches of a graph apart. On a TPU it is required.
 
         Returns:
-            The activations as `dequeue` returns them, and a function that takes gradients of that
-            structure and updates the tables, as `apply_gradients` does. It returns the op, or None
-            eagerly.
+            The activations as from `dequeue`, and a function that takes gradients of the same
+                structure and
+            updates the tables as `apply_gradients` does. It returns the op, or None eagerly.
 
         Raises:
             As `enqueue`, and the function as `apply_gradients`.
         """
-        # Where the calls of replicas are merged, the function of one of them is called for all:
-        # the same one here and when gradients come.
+        # When the calls of replicas are merged, the function of one of them is called for all. It
+        # is the same one here and when gradients come.
         updates: list[Update] = []
         seen: list[StepInputs] = []
 
@@ -492,13 +516,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return activations, lambda gradients: self._send(gradients, send)
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Shows each training step of `differentiable_lookup` to a function; None ends that.
+        """Shows each training step of `differentiable_lookup` to a function; None stops that.
 
-        The function is called while a step is traced, and adds ops to it: steps that were traced
-        before are not seen.
+        The function is called while a step is traced, and adds ops to it. It does not see steps
+        that were traced earlier.
 
         Raises:
-            OutOfOrder: the engine is under a TPUStrategy, where batches and tables are on a device.
+            OutOfOrder: under a TPUStrategy, batches and tables are on a device.
         """
         if observer is not None and self._cores.tables_on_device:
             raise errors.OutOfOrder(
@@ -509,17 +533,18 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     @do_not_convert
     def embedding_lookup(self, features: Nest, weights: Nest = None) -> Nest:
-        """Looks features up at once: no batch is enqueued, and no gradients are awaited.
+        """Looks features up at once, without enqueuing a batch or expecting gradients.
 
-        Numbers are those of `dequeue`, and updates that wait are applied first. Inside of a
-        SavedModel the ops are TensorFlow's own.
+        The numbers are those of `dequeue`, and pending updates are applied first. In a SavedModel
+        the ops are TensorFlow's own.
 
         Args:
-            features, weights: as those of `enqueue`, for a single core, of any batch size;
-                features may be left out.
+            features, weights: as for `enqueue`, for a single core and any batch size. Features may
+                be
+                left out.
 
         Returns:
-            The structure of `features`; for each feature [*output_shape, dim] float32.
+            The structure of `features` with [*output_shape, dim] float32 for each feature.
 
         Raises:
             OutOfOrder: as `embedding_tables`.
@@ -536,9 +561,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _inputs(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
     ) -> StepInputs:
-        """Returns the inputs of a step, by replica or core; the first batch builds the engine.
+        """Reads the inputs of a step by replica or core. The first batch builds the engine.
 
-        If it is `fixed`, a first batch also fixes the size of those to come.
+        If `fixed`, a first batch also fixes the size of later ones.
         """
         if tf.inside_function():
             forks.check()
@@ -546,7 +571,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         inputs = StepInputs(parts, of_replicas)
         per_replica = self._cores.per_replica if of_replicas else 1
         output_shapes = [self._output_shapes(part, per_replica) for part in parts.values()]
-        # Only a batch that can be enqueued decides the shapes.
+        # Shapes are only taken from a batch that can be enqueued.
         plan = self._built.plan if self._built else self._plan_for_batch(output_shapes[0], fixed)
         if self.verify_output_shapes:
             built_for = [feature.output_shape for feature in plan.features]
@@ -560,7 +585,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return inputs
 
     def _as_nests(self, values: Mapping[str, Nest]) -> dict[str, Nest]:
-        """Returns the values of a call for one core, of which the batch is packed no more."""
+        """Unpacks the batch of a call for one core."""
         features, weights = unpacked(self._spec, values["features"], values["weights"])
         return {"features": features, "weights": weights}
 
@@ -569,7 +594,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         return [FeatureInput(*pair) for pair in zip(ids, of_ids, strict=True)]
 
     def _output_shapes(self, part: Sequence[FeatureInput], cores: int) -> list[Shape]:
-        """Returns the shapes of the activations of a part that is split over `cores`."""
+        """The activation shapes of a part that is split over `cores`."""
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
     def _plan_for(self, output_shapes: Sequence[Shape]) -> Plan:
@@ -583,7 +608,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         )
 
     def _plan_for_batch(self, output_shapes: Sequence[Shape], fixed: bool) -> Plan:
-        """Returns the plan for a first batch, which may fix the size of the batches to come."""
+        """Plans for a first batch, which may fix the size of later batches."""
         if not self.verify_output_shapes:
             raise errors.InvalidSpec(
                 "With verify_output_shapes=False the shapes are not taken from batches; call "
@@ -597,11 +622,12 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def _build_once(self, plan_of: Callable[[], Plan]) -> BuiltEngine:
         if self._built is None:
             plan = plan_of()
-            # Inside a tf.function variables and queues belong outside of it; in a plain graph they
+            # In a tf.function, variables and queues belong outside of it; in a plain graph they
             # belong to the graph.
             with tf.init_scope():
                 tables = create_tables(plan, self._variable_factory)
-                # A restore that came first reaches the tables here, before the driver takes them.
+                # A restore that came earlier reaches the tables here, before the driver takes them
+                # over.
                 saved = table_tensors(self._spec, tables, self._retrieve_once)
                 for name, tensor in saved.items():
                     self._track(name, tensor)
@@ -666,7 +692,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             )
         return built
 
-    # The hooks of checkpoints and SavedModels; see `checkpoint`.
+    # Hooks of checkpoints and SavedModels; see `checkpoint`.
 
     def _retrieve_if_built(self) -> Op:
         return self.retrieve() if self._built else None
@@ -720,7 +746,7 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
 def _read_config(
     feature_config: Nest, optimizer: Object, pipeline: bool
 ) -> tuple[specs.EngineSpec, Sequence[Object], bool]:
-    """Returns the spec, the keys of its tables, and whether any of them is trained."""
+    """Reads the spec, the keys of its tables, and whether any of them is trained."""
     if isinstance(feature_config, specs.EngineSpec):
         of_spec = {"optimizer": optimizer, "pipeline_execution_with_tensor_core": pipeline}
         for name, value in of_spec.items():

@@ -1,4 +1,4 @@
-"""The folders of exports, which are named by the second in which they were written."""
+"""Folders of exports, named by the second in which they are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new_directories(base: str) -> tuple[str, str]:
 
 
 def names_of_exports(base: str) -> list[str]:
-    """Returns the names of the exports below `base`, the latest last."""
+    """Lists the names of the exports below `base`, oldest first."""
     names = (
         [name.rstrip("/") for name in tf.io.gfile.listdir(base)] if tf.io.gfile.exists(base) else []
     )
@@ -34,6 +34,6 @@ def names_of_exports(base: str) -> list[str]:
 
 
 def keep_latest(base: str, count: int) -> None:
-    """Deletes the exports below `base` but for the latest ones."""
+    """Deletes all but the latest exports below `base`."""
     for name in names_of_exports(base)[:-count]:
         tf.io.gfile.rmtree(os.path.join(base, name))

@@ -1,7 +1,7 @@
-"""Refuses to train in a fork of a process that has trained: TensorFlow's threads are not in it.
+"""Refuses to train in a fork of a process that has trained, because it lacks TensorFlow's threads.
 
-`os.fork` copies the thread that calls it and no other. Sessions and tf.functions wait for threads
-of TensorFlow, and would wait for ever there. What was imported or made before works in a fork, and
+`os.fork` copies only the thread that calls it. Sessions and tf.functions wait for threads of
+TensorFlow, and would wait forever in a fork. What was imported or made before works in a fork, and
 so do ops that run eagerly, one by one.
 """
 
@@ -11,11 +11,11 @@ import os
 
 from tf2_engine import errors
 
-_process: int | None = None  # the one that has run sessions or functions of ours
+_process: int | None = None  # the process that has run our sessions or functions
 
 
 def check() -> None:
-    """Notes that this process runs sessions or tf.functions; called before it does.
+    """Records that this process is about to run sessions or tf.functions.
 
     Raises:
         OutOfOrder: this process is a fork of one that has run some.

@@ -12,11 +12,14 @@ from tf2_engine.types import Object, Tensor
 
 
 def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Tensor:
-    """Returns the checked gradient of one feature's activation: [*output_shape, dim] float32.
+    """Checks the gradient of one feature's activation: [*output_shape, dim] float32.
 
-    The value is a tensor or IndexedSlices of that shape, whose first dimension is that of all cores
-    of a replica; None is zeros, with a warning. Raises WrongType for what is no tensor or not
-    float32, and InvalidInput for another shape, or for None where the batch size is not fixed.
+    The value is a tensor or IndexedSlices of that shape, where the first dimension covers all cores
+    of a replica. None counts as zeros, with a warning.
+
+    Raises:
+        WrongType: the value is not a tensor, or not float32.
+        InvalidInput: the shape is wrong, or the value is None and the batch size is not fixed.
     """
     first, *rest = feature.output_shape
     expected = [None if first is None else first * cores_per_replica, *rest, feature.table.dim]
@@ -47,5 +50,5 @@ def read(feature: FeaturePlan, value: Object, cores_per_replica: int = 1) -> Ten
         raise errors.InvalidInput(
             f"{feature.where}: found a gradient of shape {value.shape}, expected {expected}."
         )
-    # Sizes that only the run can tell are checked in the run.
+    # Sizes that are only known at run time are checked then.
     return value if value.shape.is_fully_defined() else tf.ensure_shape(value, expected)

@@ -1,8 +1,8 @@
-"""Differences between graph mode and eager mode, all in one place: what is returned, what waits.
+"""The differences between graph mode and eager mode: what calls return, and what ops wait for.
 
-In a plain `tf.Graph` a call adds ops that its caller must run, so it returns them. Eagerly it has
-taken effect when it returns, and in a tf.function it takes effect when the function runs: there it
-returns None.
+In a plain `tf.Graph` a call adds ops that its caller must run, so it returns them. Eagerly the call
+has taken effect when it returns, and in a tf.function it takes effect when the function runs. So
+there it returns None.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def building_graph() -> bool:
-    """Returns whether a plain `tf.Graph` is under construction, whose ops its builder must run."""
+    """Whether a plain `tf.Graph` is under construction, whose ops the caller must run."""
     return not tf.executing_eagerly() and not tf.inside_function()
 
 
 def to_run(op: Op | Sequence[Op]) -> Op:
-    """Returns the op that a caller must run: in a plain graph one op, elsewhere None.
+    """Returns the op that a caller must run: one op in a plain graph, None elsewhere.
 
-    A list of ops is grouped; entries that are None are left out.
+    A list of ops is grouped, without entries that are None.
     """
     if not building_graph():
         return None
@@ -36,7 +36,7 @@ def to_run(op: Op | Sequence[Op]) -> Op:
 
 
 def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
-    """Makes the ops created in the context wait for `ops`; entries that are None are left out.
+    """Makes ops that are created in the context wait for `ops`, ignoring None.
 
     Eagerly there is nothing to wait for.
     """
@@ -46,9 +46,9 @@ def run_after(ops: Sequence[Op]) -> AbstractContextManager[None]:
 
 
 def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
-    """Runs an action if a condition holds; returns the op, None if it is known not to hold.
+    """Runs an action if a condition holds. Returns the op, or None if it is known not to hold.
 
-    A scalar bool tensor may be known only when a graph runs.
+    A scalar bool tensor may only be known when a graph runs.
     """
     if not isinstance(condition, bool) and tf.executing_eagerly():
         condition = bool(condition)
@@ -63,6 +63,6 @@ def run_if(condition: Tensor | bool, action: Callable[[], Op]) -> Op:
 
 
 def do_not_convert(function: _Function) -> _Function:
-    """Keeps AutoGraph from converting a function of the engine, which has nothing to convert."""
+    """Keeps AutoGraph away from a function of the engine, where it has nothing to convert."""
     unconverted: _Function = tf.autograph.experimental.do_not_convert(function)
     return unconverted

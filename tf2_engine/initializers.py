@@ -1,9 +1,9 @@
-"""Initial values of tables: how initializers are checked and called.
+"""Checks and calls the initializers of tables.
 
-An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host;
-so one that draws numbers from a seed of its own draws the same ones on every host. An initializer
-that takes `shard_info` is called for the whole table instead and told which part to return, as
-stock's TPUEmbedding tells it.
+An initializer is called as `initializer(shape, dtype=tf.float32)`, once for the rows of each host.
+One that draws random numbers from a fixed seed therefore draws the same numbers on every host. An
+initializer with a `shard_info` argument is instead called with the shape of the whole table and
+told which part to return, as by stock's TPUEmbedding.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def check(table: str | None, initializer: Object) -> None:
 
 
 def takes_shard_info(initializer: Initializer) -> bool:
-    """Returns whether an initializer wants to know which part of the table it makes."""
+    """Whether an initializer asks which part of the table it makes."""
     return "shard_info" in (_parameters(initializer) or ())
 
 
 def filled(value: float) -> Initializer:
-    """Returns an initializer of one number.
+    """Makes an initializer that fills with one number.
 
-    Unlike tf.constant_initializer it makes no constant of the shape in a graph: that would keep the
-    memory of a whole table, beside the variable's, for as long as there is a session.
+    Unlike tf.constant_initializer it adds no constant of the variable's size to a graph, which
+    would keep as much memory as the whole table while there is a session.
     """
 
     def fill(shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
@@ -65,13 +65,13 @@ def filled(value: float) -> Initializer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByShard:
-    """An initializer that takes `shard_info`, for the shards of one table.
+    """Calls an initializer that takes `shard_info` for the shards of one table.
 
-    It is called with the shape of the whole table, [vocabulary, dim], and `shard_info`, which has
-    the `shape` and the `offset` of the part to return. With "div" that part is the rows of a host,
-    which are consecutive. With "mod" they are not, so the part is the whole table, of which each
-    host keeps its rows; that takes memory for the whole table while a host's variable is made. Rows
-    that exist only because there are more hosts than rows are zero.
+    The initializer gets the shape of the whole table, [vocabulary, dim], and a `shard_info` with
+    the `shape` and `offset` of the part to return. With "div" the part is the consecutive rows of a
+    host. With "mod" the rows of a host are not consecutive, so the part is the whole table, of
+    which each host keeps its rows. That takes memory for the whole table while a host's variable is
+    made. Rows that only exist because there are more hosts than rows are zero.
     """
 
     initializer: Initializer
@@ -106,9 +106,10 @@ class ByShard:
 def initial_value(
     table: str, initializer: Initializer, shard: int, shape: tuple[int, int]
 ) -> Tensor:
-    """Returns the initial values of a host's rows of a table, or of a slot: float32, `shape`.
+    """Computes the initial values of a host's rows of a table or slot: float32 of `shape`.
 
-    Raises InvalidSpec if the initializer returned something else.
+    Raises:
+        InvalidSpec: the initializer returned something else.
     """
     if isinstance(initializer, ByShard):
         value = initializer.rows_of(shard, shape, tf.float32)
@@ -131,5 +132,5 @@ def initial_value(
 def _parameters(initializer: Initializer) -> Mapping[str, inspect.Parameter] | None:
     try:
         return inspect.signature(initializer).parameters
-    except (TypeError, ValueError):  # a built-in has no signature, and is checked by calling it
+    except (TypeError, ValueError):  # a built-in has no signature; calling it is the check
         return None

@@ -1,9 +1,9 @@
-"""Ends steps on SIGTERM and Ctrl-C in time, also while TensorFlow does not return to Python.
+"""Ends steps on SIGTERM and Ctrl-C in time, even while TensorFlow does not return to Python.
 
-Python runs handlers of signals in the main thread alone, and not while that waits inside of
-TensorFlow, for an input that gives no batch, say. A thread is told of the signal all the same. If
-the step then goes on waiting, it saves what there is to save, cancels the step, and ends the
-process if even that does not end it.
+Python runs signal handlers only in the main thread, and not while that thread waits inside
+TensorFlow, for instance for an input without a batch. A separate thread hears of the signal anyway.
+If the step goes on waiting, this thread saves what there is to save, cancels the step, and ends the
+process if even that does not end the step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from types import FrameType
 from tf2_engine import errors, log
 
 VARIABLE = "ESTIMATOR_BRIDGE_STOP_SECONDS"
-"""The environment variable with the seconds from a signal to the end of a stuck step."""
+"""Environment variable: seconds from a signal to the end of a stuck step."""
 _SECONDS = 10.0
 _POLL_SECONDS = 0.1
 Condition = Callable[[], bool]
@@ -32,10 +32,10 @@ _NAMES = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
 
 
 def stop_seconds() -> float:
-    """Returns the seconds from a signal to the end of a stuck step.
+    """Reads the seconds from a signal to the end of a stuck step.
 
     Raises:
-        InvalidInput: the environment variable is no positive number.
+        InvalidInput: the environment variable is not a positive number.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -51,18 +51,19 @@ def stop_seconds() -> float:
 
 
 def can_handle() -> bool:
-    """Returns whether signals can be held back: on the main thread, if SIGTERM is not ignored."""
+    """Whether signals can be held back: on the main thread, and SIGTERM is not ignored."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and signal.getsignal(signal.SIGTERM) not in (None, signal.SIG_IGN)
 
 
 class Steps(abc.ABC):
-    """Steps that a signal may end, as the watching thread sees them.
+    """Steps that a signal may end, as seen by the watching thread.
 
     Attributes:
-        holds_signals: whether handlers only take note of a signal, so that it is due until the
-            steps end; else Python's own act once a step returns.
-        cause: why steps are ended, for people.
+        holds_signals: True if handlers only record a signal, which stays due until the steps end.
+            False
+            if Python's own handlers act as soon as a step returns.
+        cause: why the steps end, for messages.
     """
 
     holds_signals = False
@@ -71,30 +72,30 @@ class Steps(abc.ABC):
     @property
     @abc.abstractmethod
     def running(self) -> int | None:
-        """The number of the step that runs, another one for each; None if none does."""
+        """The number of the current step, different for each; None if no step runs."""
 
     @abc.abstractmethod
     def waits(self) -> bool:
-        """Returns whether the step that runs may be ended: it waits, and has changed nothing."""
+        """Whether the current step may be cancelled: it is waiting and has changed nothing."""
 
     @abc.abstractmethod
     def rescue(self, still_waits: Condition) -> bool:
-        """Saves while a step waits; returns whether it waited to the end of that."""
+        """Saves while a step waits; returns whether it was waiting all the time."""
 
     @abc.abstractmethod
     def cancel(self) -> None:
-        """Ends the step that runs with an error, as far as its ops can be cancelled."""
+        """Ends the current step with an error, as far as its ops can be cancelled."""
 
     @abc.abstractmethod
     def state(self) -> str:
-        """Returns whether and where the last step is saved, in words."""
+        """Says whether and where the last step is saved."""
 
 
 class SavedSteps(Steps):
-    """Steps that are saved before a signal has its effect; `held_back` watches over them.
+    """Steps that are saved before a signal takes effect; `held_back` watches over them.
 
     Attributes:
-        stop_requested: the signal that asked for the end after the step that runs, or None.
+        stop_requested: the signal that asked to stop after the current step, or None.
     """
 
     holds_signals = True
@@ -106,27 +107,27 @@ class SavedSteps(Steps):
     @property
     @abc.abstractmethod
     def has_begun(self) -> bool:
-        """Whether there is something to save; before that Ctrl-C has its usual effect."""
+        """Whether there is something to save. Before that, Ctrl-C has its usual effect."""
 
 
 class ReadingSteps(Steps):
-    """Steps that change nothing: those of an evaluation or a prediction.
+    """Steps that change nothing, as in an evaluation or a prediction.
 
-    They are a context, out of which a KeyboardInterrupt comes with words on what it ended:
+    It is a context from which a KeyboardInterrupt comes with a description of what it ended:
 
         with ReadingSteps("the evaluation of model.ckpt-4") as reading:
             with reading.step():
                 ...
 
-    Signals keep their handlers. One that none can run for, since a step does not return, cancels
-    that step. Inside of a training, which holds signals back, it cancels the step likewise, once
-    the training is saved.
+    Signals keep their handlers. If a handler cannot run because a step does not return, the step is
+    cancelled. Inside a training, which holds signals back, the step is also cancelled, once the
+    training has been saved.
 
     Args:
         what: what the steps are for, such as "the evaluation of model.ckpt-4".
 
     Attributes:
-        canceller: ends the step that runs; None before it can be.
+        canceller: ends the current step; None while that is not possible.
         num_ended: the number of steps that ended without an error.
     """
 
@@ -140,24 +141,19 @@ class ReadingSteps(Steps):
 
     @property
     def running(self) -> int | None:
-        """The number of the step that runs."""
         return self._running
 
     def waits(self) -> bool:
-        """Always: nothing is lost by the end of a step."""
         return True
 
     def rescue(self, still_waits: Condition) -> bool:
-        """Has nothing to save."""
         return still_waits()
 
     def cancel(self) -> None:
-        """Ends the step that runs."""
         if self.canceller is not None:
             self.canceller()
 
     def state(self) -> str:
-        """Returns that there is no result."""
         return f"{self._what} is not finished"
 
     def __enter__(self) -> ReadingSteps:
@@ -169,12 +165,12 @@ class ReadingSteps(Steps):
         if self._watch is not None:
             self._watch.close()
         if isinstance(error, KeyboardInterrupt):
-            # Without a traceback of the insides.
+            # Without the traceback of internal frames.
             raise KeyboardInterrupt(str(error) or f"Ctrl-C: {self.state()}.") from None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Marks the context as a step that runs; one inside of another is a step of its own."""
+        """Marks the context as a running step. Nested steps count separately."""
         outer = self._running
         self._next()
         try:
@@ -182,7 +178,7 @@ class ReadingSteps(Steps):
                 yield
             self.num_ended += 1
         except Exception:
-            # TensorFlow makes another error of a KeyboardInterrupt while it raises that of the end.
+            # TensorFlow turns a KeyboardInterrupt into another error while it raises its own.
             if self._is_ended_by_ctrl_c():
                 raise KeyboardInterrupt from None
             raise
@@ -246,8 +242,6 @@ def held_back(steps: SavedSteps) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
-    """Turns signals, in the context, into requests to stop; sends a SIGTERM again on exit."""
-
     def request_stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and (not steps.has_begun or steps.stop_requested):
             raise KeyboardInterrupt
@@ -267,7 +261,7 @@ def _handled(steps: SavedSteps, watch: _Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterator[None]:
-    """Gives signals another handler in the context, though not in forks."""
+    """Gives signals another handler inside the context, though not in forks."""
     is_outermost = not _handlers_before
     if is_outermost:
         _handlers_before.update(before)
@@ -282,8 +276,8 @@ def _replaced(before: dict[signal.Signals, Handler], handler: Handler) -> Iterat
             signal.signal(number, previous)
 
 
-_handlers_before: dict[signal.Signals, Handler] = {}  # of the outermost training
-_watches: list[_Watch] = []  # those that are told of signals
+_handlers_before: dict[signal.Signals, Handler] = {}  # from before the outermost training
+_watches: list[_Watch] = []  # the watches that hear of signals
 
 
 @functools.cache
@@ -292,12 +286,12 @@ def _register_for_forks() -> None:
 
 
 def _forget() -> None:
-    """Gives a fork, such as a worker of multiprocessing, the signals that the process had before.
+    """Restores the earlier signal handlers in a fork, such as a worker of multiprocessing.
 
-    Its own signals would be those of the training that forked it.
+    Otherwise signals to the fork would act on the training that forked it.
     """
     _Watch.holding = None
-    with contextlib.suppress(ValueError):  # It has no interpreter of its own.
+    with contextlib.suppress(ValueError):  # The fork has no interpreter of its own.
         if _watches:
             signal.set_wakeup_fd(-1)
         for number, handler in _handlers_before.items():
@@ -310,9 +304,9 @@ class _Watch:
     """The thread that acts on a signal while the main thread cannot.
 
     Attributes:
-        holding: the watch of the training that runs in the main thread; None if none does.
-        numbers: the signals that it acts on, as far as Python has a handler for them.
-        ended_by: the signal for which it has ended a step; None if it has not.
+        holding: the watch of the training in the main thread, or None.
+        numbers: the signals on which it acts, as far as Python has a handler for them.
+        ended_by: the signal for which it has ended a step, or None.
     """
 
     holding: _Watch | None = None
@@ -331,7 +325,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
-        """Tells the thread of signals, in the context."""
+        """Tells the thread about signals while in the context."""
         _register_for_forks()
         _watches.append(self)
         descriptor = self._writer.fileno()
@@ -342,12 +336,12 @@ class _Watch:
             _watches.remove(self)
             try:
                 signal.set_wakeup_fd(self._previous, warn_on_full_buffer=False)
-            except (OSError, ValueError):  # The program has closed its own meanwhile.
+            except (OSError, ValueError):  # The program has closed its own in the meantime.
                 signal.set_wakeup_fd(-1)
 
     @contextlib.contextmanager
     def around(self, inner: Steps) -> Iterator[None]:
-        """Runs other steps, in the context, inside of those of the watch."""
+        """Makes other steps, inside those of the watch, the current ones while in the context."""
         outer, self._inner = self._inner, inner
         try:
             yield
@@ -355,7 +349,6 @@ class _Watch:
             self._inner = outer
 
     def close(self) -> None:
-        """Ends the thread."""
         self._ended.set()
         self._writer.close()
         if threading.current_thread() is not self._thread:
@@ -368,7 +361,7 @@ class _Watch:
                 return
 
     def _signals(self) -> Iterator[int]:
-        """Yields signals that end steps; ends with the watch."""
+        """Yields signals that end steps, until the watch is closed."""
         while True:
             try:
                 numbers = self._reader.recv(64)
@@ -376,13 +369,13 @@ class _Watch:
                 return
             if not numbers:
                 return
-            if self._previous != -1:  # Such as an event loop.
+            if self._previous != -1:  # For example, an event loop.
                 with contextlib.suppress(OSError):
                     os.write(self._previous, numbers)
             yield from (n for n in numbers if n in self.numbers and callable(signal.getsignal(n)))
 
     def _watches_after(self, number: int) -> bool:
-        """Watches the steps after a signal; returns False where its handler has run."""
+        """Watches the steps after a signal; returns False once its handler has run."""
         step = self._now.running
         began = since = time.monotonic()
         while not self._ended.wait(_POLL_SECONDS):
@@ -414,17 +407,17 @@ class _Watch:
             log.error("%s: nothing could be saved: %s", _NAMES[signal.Signals(number)], error)
             is_rescued = True
         if is_rescued and isinstance(self._steps, SavedSteps):
-            # As far as Python's own handler gets to run only now.
+            # Python's own handler may not run before now.
             self._steps.stop_requested = number
         if is_rescued:
             self.ended_by = number
         return is_rescued
 
     def _end(self, number: int, deadline: float) -> None:
-        """Ends the step, or, if that does not end by then, the process."""
+        """Ends the step, or the process if the step is still running at the deadline."""
         name, seconds = _NAMES[signal.Signals(number)], self._seconds / 2
         log.warning("%s: %s for %g s; %s.", name, self._now.cause, seconds, self._steps.state())
-        # Ops that can be cancelled are; a generator in Python, say, cannot.
+        # Some ops can be cancelled; a Python generator, for instance, cannot.
         threading.Thread(target=self._now.cancel, daemon=True).start()
         if not self._ended.wait(max(1.0, deadline - time.monotonic() - 0.5)):
             for stream in (sys.stdout, sys.stderr):

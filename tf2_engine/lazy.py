@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used."""
+"""Imports the names of a package when they are first used."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, cast
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and `__dir__` of the package of this name.
+    """Makes the `__getattr__` and `__dir__` of a package.
 
-    The names of the package are those that its source imports for type checkers:
+    The package offers the names that its source imports for type checkers:
 
         if TYPE_CHECKING:
             from package.conversion import convert
 
         __getattr__, __dir__ = lazy.exports(__name__)
 
-    The package's `__all__`, if it does not say it itself, are these names.
+    They are also its `__all__`, unless it defines another one.
     """
 
     @functools.cache
@@ -50,7 +50,7 @@ def _checked_imports(package: str) -> Iterable[tuple[str, str]]:
 
 
 def _source(module: str) -> list[ast.stmt]:
-    spec = importlib.util.find_spec(module)  # which does not import the module
+    spec = importlib.util.find_spec(module)  # does not import the module
     loader = cast(importlib.abc.InspectLoader, spec.loader) if spec else None
     source = loader.get_source(module) if loader else None
     if source is None:

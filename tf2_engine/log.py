@@ -1,8 +1,8 @@
-"""Loggers that make names and messages of others plain.
+"""Loggers that make names and messages from outside safe to show.
 
 Names of tables and variables come from checkpoints and programs of others. Both packages log
-through here, so that no name reaches a terminal or a file as an escape sequence, or makes a line of
-its own; see `plain_text`.
+through this module, so that no name can send an escape sequence to a terminal or forge a line of a
+log; see `plain_text`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ from tf2_engine import plain_text
 
 
 class PlainLogger:
-    """Writes to the logger of a name; messages are made plain once their values are in them."""
+    """Writes to a named logger. Messages are made safe after their values are filled in."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def debug(self, message: str, *values: object) -> None:
-        """Logs `message % values` at the level DEBUG."""
         self._log(logging.DEBUG, message, values)
 
     def info(self, message: str, *values: object) -> None:
-        """Logs `message % values` at the level INFO."""
         self._log(logging.INFO, message, values)
 
     def warning(self, message: str, *values: object) -> None:
-        """Logs `message % values` at the level WARNING."""
         self._log(logging.WARNING, message, values)
 
     def error(self, message: str, *values: object) -> None:
-        """Logs `message % values` at the level ERROR."""
         self._log(logging.ERROR, message, values)
 
     def _logger(self) -> logging.Logger:
@@ -42,15 +38,15 @@ class PlainLogger:
         logger = self._logger()
         if logger.isEnabledFor(level):
             text = message % values if values else message
-            # The line that is shown is that of the caller of `info` or `warning`.
+            # The record shows the line that called `info` or `warning`.
             logger.log(level, "%s", plain_text.plain(text), stacklevel=3)
 
 
 def _drop_repeating_handlers(logger: logging.Logger) -> None:
-    """Drops handlers of a logger that write to a stream to which the root logger writes too.
+    """Drops handlers that write to a stream to which the root logger also writes.
 
-    TensorFlow adds its handler only if the root logger has none. The first message of absl, with
-    TensorFlow 2.21 at the first checkpoint, gives the root logger one later.
+    TensorFlow adds its handler only if the root logger has none. But absl's first message (with
+    TensorFlow 2.21, at the first checkpoint) adds one to the root logger later.
     """
     streams = [getattr(each, "stream", None) for each in logging.getLogger().handlers]
     for handler in [*logger.handlers] if logger.propagate else ():
@@ -59,7 +55,7 @@ def _drop_repeating_handlers(logger: logging.Logger) -> None:
 
 
 class _TensorFlowLogger(PlainLogger):
-    """The logger of TensorFlow, which gets its level and its handler when it is asked for."""
+    """TensorFlow's logger. It gets its level and handler when it is first used."""
 
     def _logger(self) -> logging.Logger:
         import tensorflow as tf
@@ -69,21 +65,21 @@ class _TensorFlowLogger(PlainLogger):
         return logger
 
     def fact(self, message: str, *values: object) -> None:
-        """Logs which engine runs where, at INFO; see `say_facts`."""
+        """Logs at INFO which engine runs where; see `say_facts`."""
         self._log(logging.INFO, message, values)
         if _say is not None and not self._logger().isEnabledFor(logging.INFO):
             _say(message % values if values else message)
 
 
 def say_facts(say: Callable[[str], object] | None) -> None:
-    """Has facts said by a function where the log does not show them, as a command does."""
+    """Sets a function that is called with facts which the log does not show."""
     global _say
     _say = say
 
 
 _say: Callable[[str], object] | None = None
 _tensorflow = _TensorFlowLogger("tensorflow")
-# Where legacy programs look for what happens.
+# Legacy programs expect to see what happens in TensorFlow's log.
 info = _tensorflow.info
 fact = _tensorflow.fact
 warning = _tensorflow.warning

@@ -1,4 +1,4 @@
-"""Says when something is due that is done every so many steps, or seconds."""
+"""Decides when something is due that happens every so many steps or seconds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tf2_engine import errors
 
 
 class Pace:
-    """Says at which steps something is due: at the first one, and then at intervals.
+    """Decides at which steps something is due: at the first one, and then at intervals.
 
     Args:
-        seconds, steps: from one time to the next; one of them is None.
+        seconds, steps: the interval; one of the two is None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is.
+        InvalidInput: both intervals are given, or neither.
     """
 
     def __init__(self, seconds: float | None, steps: int | None) -> None:
@@ -27,7 +27,7 @@ class Pace:
         self._latest = -float("inf")
 
     def is_due(self, step: int) -> bool:
-        """Returns whether the interval has passed since the last time that it was due."""
+        """Whether the interval has passed since it was last due."""
         now = float(step) if self._steps is not None else time.monotonic()
         if now - self._latest < float(self._steps or self._seconds or 0):
             return False

@@ -1,9 +1,9 @@
-"""Packs a batch of ids into four tensors, and takes it apart again. Pure.
+"""Packs a batch of ids into four tensors, and unpacks it. Has no side effects.
 
-A function of TensorFlow takes its arguments one by one: 26 ragged features with weights are 104
-tensors, which cost more time in Python than their lookup. A packed batch is four. Which part of
-them belongs to which feature is known when a function is traced, from the class of the batch, and
-from the sizes that are among the four.
+A tf.function takes its arguments one by one. For example, 26 ragged features with weights are 104
+tensors, and passing them costs more time in Python than looking them up. A packed batch has four.
+The class of the batch tells, while a function is traced, which part of them belongs to which
+feature; sizes that are only known at run time are in one of the four tensors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
 
 class FeatureLayout(NamedTuple):
-    """Describes a feature, as far as it is known before a batch runs.
+    """Describes a feature as far as it is known before a batch runs.
 
     Attributes:
-        name: of the feature.
+        name: the name of the feature.
         kind: "dense", "sparse" or "ragged".
-        shape: of the tensor of ids; for ragged ones the number of rows alone. None is a size that
-            only the run can tell, or that does not matter: the last one of a sparse tensor.
+        shape: the shape of the tensor of ids; for ragged ids just the number of rows. None is a
+            size
+            that is only known at run time, or that does not matter (the last one of a sparse
+                tensor).
         weighted: whether there are weights.
     """
 
@@ -42,7 +44,7 @@ class FeatureLayout(NamedTuple):
 
     @property
     def num_sizes(self) -> int:
-        """How many of the batch's sizes are this feature's."""
+        """How many of the batch's sizes belong to this feature."""
         return 1 + self.weighted + len(self.shape)
 
 
@@ -52,15 +54,16 @@ Layout = tuple[FeatureLayout, ...]
 class PackedBatch(NamedTuple):
     """The ids and weights of all features, in the order of the engine's features.
 
-    `TPUEmbedding.pack` makes it: an object of a class whose name and `layout` tell batches of
-    different features, kinds and shapes apart, so that a tf.function traces each of them once.
+    `TPUEmbedding.pack` makes it. Its class has a name and a `layout` that depend on the features,
+    their kinds and shapes, so that a tf.function traces each combination once.
 
     Attributes:
         ids: [num_ids] int64.
-        offsets: int64: row splits of ragged ids, and coordinates of sparse ones, flattened.
+        offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ones.
         weights: [num_weights] float32; empty if no feature has weights.
-        sizes: int64; of each feature the number of ids, that of weights if it has some, and the
-            shape of the tensor of ids, or the number of rows if it is ragged.
+        sizes: int64: for each feature the number of ids, the number of weights if it has any, and
+            the
+            shape of the tensor of ids (for ragged ids just the number of rows).
     """
 
     ids: Tensor
@@ -73,7 +76,7 @@ _DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
 
 
 def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
-    """Returns a batch packed, after the checks of ids that `TPUEmbedding.enqueue` makes."""
+    """Packs a batch after the checks of ids that `TPUEmbedding.enqueue` makes."""
     ids, flat_weights = flattened(spec, features, weights)
     shapes.from_values(spec, ids)  # checks kinds and ranks
     for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True):
@@ -99,7 +102,7 @@ def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
 def flattened(
     spec: EngineSpec, features: Nest, weights: Nest
 ) -> tuple[list[Ids], Sequence[Ids | None]]:
-    """Returns the ids and the weights of a batch, in the order of the engine's features."""
+    """Lists the ids and the weights of a batch in the order of the engine's features."""
     ids = structure.flatten(spec.structure, features, "features")
     of_ids: Sequence[Ids | None] = [None] * len(ids)
     if weights is not None:
@@ -108,10 +111,11 @@ def flattened(
 
 
 def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nest]:
-    """Returns the features and weights of a packed batch; others are returned as they are.
+    """Unpacks the features and weights of a packed batch, and leaves others as they are.
 
-    Raises InvalidInput for a packed batch of other features, one that was batched or split, weights
-    that are given beside it, and inside `strategy.run` on a TPU.
+    Raises:
+        InvalidInput: the packed batch has other features, was batched or split, comes with separate
+            weights, or is used inside `strategy.run` on a TPU.
     """
     if not isinstance(features, PackedBatch):
         return features, weights
@@ -127,7 +131,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
         )
     layout: Layout = getattr(features, "layout", ())
     order = _order(spec, layout)
-    # Keras 3 has placeholders of float32 when it builds a model under a strategy.
+    # Keras 3 builds models under a strategy with float32 placeholders.
     packed = PackedBatch(*map(tf.cast, features, _DTYPES))
     tensors = _tensors(*_completed(packed, layout))
     ids, of_ids = zip(*(tensors[position] for position in order), strict=True)
@@ -138,9 +142,10 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 @functools.cache
 def class_of(layout: Layout) -> type[PackedBatch]:
-    """Returns the class of packed batches of a layout.
+    """Returns the class of packed batches with this layout.
 
-    TensorFlow tells named tuples apart by the names of their classes, so the name says the layout.
+    TensorFlow tells named tuples apart by the names of their classes, so the name contains the
+    layout.
     """
     digest = hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
     attributes = {"__slots__": (), "__module__": __name__, "layout": layout}
@@ -148,7 +153,7 @@ def class_of(layout: Layout) -> type[PackedBatch]:
 
 
 def _order(spec: EngineSpec, layout: Layout) -> list[int]:
-    """Returns where the features of a spec are in a layout; raises InvalidInput for others."""
+    """Finds the features of a spec in a layout; raises InvalidInput if they differ."""
     positions = {feature.name: position for position, feature in enumerate(layout)}
     names = [feature.name for feature in spec.features]
     missing, unknown = set(names) - set(positions), set(positions) - set(names)
@@ -162,10 +167,10 @@ def _order(spec: EngineSpec, layout: Layout) -> list[int]:
 
 
 def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout]:
-    """Returns a batch that has all of its sizes, and the layout; raises InvalidInput for a part.
+    """Completes the sizes of a batch and its layout; raises InvalidInput for a part of a batch.
 
-    A strategy whose data ends gives some replicas tensors without elements: a batch of no samples,
-    which its function must take, too, and of which no size is known when it is traced.
+    When its data ends, a strategy gives some replicas tensors without elements. Their function has
+    to accept this as a batch with no samples, whose sizes are unknown during tracing.
     """
     expected = sum(feature.num_sizes for feature in layout)
     shape = packed.sizes.shape
@@ -184,7 +189,7 @@ def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout
     with run_after([fits]):
         sizes = tf.pad(packed.sizes, [[0, expected - size]])
     sizes.set_shape([expected])
-    # Of no rows the splits are a zero.
+    # Row splits of zero rows are a single zero.
     num_ragged = sum(feature.kind == "ragged" for feature in layout)
     offsets = tf.pad(packed.offsets, [[0, tf.where(is_empty, num_ragged, 0)]])
     of_any_size = (feature._replace(shape=(None, *feature.shape[1:])) for feature in layout)
@@ -192,7 +197,7 @@ def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout
 
 
 class _Piece(NamedTuple):
-    """A part of a tensor; its length is `factor` times the size at a position, and `more`."""
+    """A part of a tensor. Its length is `factor` times the size at a position, plus `more`."""
 
     position: int
     factor: int = 1
@@ -200,7 +205,6 @@ class _Piece(NamedTuple):
 
 
 def _tensors(packed: PackedBatch, layout: Layout) -> list[tuple[Ids, Ids | None]]:
-    """Returns the ids and the weights of each feature."""
     starts = list(itertools.accumulate((each.num_sizes for each in layout), initial=0))
     placed = list(zip(layout, starts, strict=False))
     known = [_num_ids(feature) for feature in layout]
@@ -226,7 +230,7 @@ def _tensors(packed: PackedBatch, layout: Layout) -> list[tuple[Ids, Ids | None]
 
 
 def _pieces_of_offsets(placed: Sequence[tuple[FeatureLayout, int]]) -> list[_Piece]:
-    """Returns the pieces of the features that have offsets: rows + 1, or ids times their rank."""
+    """The pieces of features with offsets. Their length is rows + 1, or ids times rank."""
     pieces = []
     for feature, start in placed:
         if feature.kind == "ragged":
@@ -246,12 +250,11 @@ def _split(values: Tensor, sizes: Tensor, pieces: Sequence[_Piece]) -> list[Tens
 
 
 def _parts_of(values: Tensor, lengths: Tensor | list[int]) -> list[Tensor]:
-    """Returns the parts of a vector, which have the lengths."""
     num = len(lengths) if isinstance(lengths, list) else lengths.shape[0]
     if not loading.on_gpu():
         parts: list[Tensor] = tf.split(values, lengths, num=num)
         return parts
-    # TensorFlow splits integers on the host alone, but cuts parts out of them on a GPU as well.
+    # TensorFlow splits integers only on the host, but slices them on a GPU too.
     ends = tf.unstack(tf.cast(tf.cumsum(lengths), tf.int32), num)
     return [values[start:end] for start, end in itertools.pairwise([0, *ends])]
 

@@ -1,16 +1,17 @@
-"""Places rows of tables on parameter servers, and cores on workers. Pure.
+"""Places rows of tables on parameter servers, and cores on workers. Has no side effects.
 
-A placement is about machines alone: the layout of a checkpoint, the core that owns a row, and every
-number of a step are the same whatever it is. `num_hosts` of a plan is another thing.
+A placement only concerns machines. It changes neither the layout of a checkpoint, nor the core that
+owns a row, nor any number of a step. It is not related to `num_hosts` of a plan.
 
-Small tables are whole, on one parameter server each: the largest first, to the emptiest. Of large
-tables every parameter server holds some rows, by one of these layouts:
+A small table is kept whole on one parameter server: the largest first, on the emptiest server. Of a
+large table, every parameter server holds some rows, by one of these layouts:
 
-* "div": as many contiguous parts as there are parameter servers. Vocabularies are mostly sorted by
+* "div": as many contiguous parts as there are parameter servers. Vocabularies are usually sorted by
   frequency, and then the first part gets most of the lookups.
-* "mod": row `i` is on parameter server `i % n`. Even, but no part is contiguous in a checkpoint.
+* "mod": row `i` is on parameter server `i % n`. The load is even, but no part is contiguous in a
+  checkpoint.
 * "octaves": each range of rows [V / 2^(j+1), V / 2^j) is cut into `n` contiguous parts, which
-  rotate over the parameter servers. As even as "mod", and each part is contiguous.
+  rotate over the parameter servers. The load is as even as with "mod", and each part is contiguous.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 FLOAT_BYTES = 4
 
 SMALL_TABLE_BYTES = 1 << 20
-"""Tables of at most so many bytes, slots included, are whole by default.
+"""Tables of at most this size, including slots, are kept whole by default.
 
-A batch looks most of such a table's rows up anyway, and one server less is asked for them.
+A batch usually looks up most rows of such a table, and asking one server for them is cheaper.
 """
 
 _SMALLEST_PART = 2
-"""Rows that each part of the first, smallest octave has at least."""
+"""The least number of rows in each part of the first, smallest octave."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,19 +57,17 @@ class TableSize:
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row: its parameters and slots."""
         return self.variables * self.dim * FLOAT_BYTES
 
     @property
     def bytes(self) -> int:
-        """The bytes of the whole table: parameters and slots."""
         return self.rows * self.row_bytes
 
 
 class RowRange(NamedTuple):
-    """Rows `first`, `first + step`, ... of a table, `rows` of them, that a server has in order.
+    """The rows `first`, `first + step`, ... of a table, `rows` of them, stored in this order.
 
-    The server is that of the part with the number `part`; see `TablePlacement.servers`.
+    They are on the server of part number `part`; see `TablePlacement.servers`.
     """
 
     first: int
@@ -81,8 +80,8 @@ class RowRange(NamedTuple):
 class TablePlacement:
     """The parts of one table: part `k` is a variable on parameter server `servers[k]`.
 
-    The rows of a part are its ranges of `ranges`, one after the other. Those are in the order of
-    their first rows and hold every row of the table exactly once.
+    A part consists of its entries in `ranges`, one after another. The ranges are sorted by their
+    first rows and contain every row of the table exactly once.
     """
 
     size: TableSize
@@ -97,7 +96,6 @@ class TablePlacement:
 
     @functools.cached_property
     def part_rows(self) -> tuple[int, ...]:
-        """The number of rows of each part."""
         rows = [0] * len(self.servers)
         for row_range in self.ranges:
             rows[row_range.part] += row_range.rows
@@ -105,24 +103,22 @@ class TablePlacement:
 
     @property
     def part_bytes(self) -> tuple[int, ...]:
-        """The bytes of each part: parameters and slots."""
         return tuple(rows * self.size.row_bytes for rows in self.part_rows)
 
     def ranges_of(self, part: int) -> tuple[RowRange, ...]:
-        """Returns the ranges of a part, in the order of its rows."""
         return tuple(row_range for row_range in self.ranges if row_range.part == part)
 
     def part_of(self, ids: Array) -> Array:
-        """Returns the part that holds each id; ids are integers of any shape."""
+        """Finds the part that holds each id, for integers of any shape."""
         return self.lines.part[self._line_of(ids)]
 
     def local_row(self, ids: Array) -> Array:
-        """Returns the row of each id inside the part that holds it."""
+        """Finds the row of each id inside its part."""
         line = self._line_of(ids)
         return (ids - self.lines.first[line]) // self.lines.step[line] + self.lines.start[line]
 
     def ids_of(self, part: int) -> Array:
-        """Returns the ids of all rows of a part, in the order of its rows, int64."""
+        """Lists the ids of a part's rows in the order of the rows, int64."""
         return np.concatenate(
             [
                 np.arange(r.first, r.first + r.rows * r.step, r.step, dtype=np.int64)
@@ -132,7 +128,7 @@ class TablePlacement:
 
     @functools.cached_property
     def lines(self) -> RowLines:
-        """The map from ids to parts as columns, for code that computes it with ops of its own."""
+        """The map from ids to parts as columns, for code that computes it with its own ops."""
         starts, filled = [], [0] * len(self.servers)
         for row_range in self.ranges:
             starts.append(filled[row_range.part])
@@ -149,11 +145,11 @@ class TablePlacement:
 
 
 class RowLines(NamedTuple):
-    """The ranges of a table as columns, each [number of ranges] int64, by ascending `first`.
+    """The ranges of a table as columns, each [number of ranges] int64, sorted by `first`.
 
-    The range of an id is the last one whose `first` is not above it; in the layout "mod" of several
-    parts it is that of the number `id % number of parts`. The id is in row
-    `(id - first) // step + start` of the range's `part`.
+    The range of an id is the last one whose `first` is not above the id. In the layout "mod" with
+    several parts it is the range with number `id % number of parts`. The id is in row `(id - first)
+    // step + start` of the range's `part`.
     """
 
     first: Array
@@ -164,18 +160,17 @@ class RowLines(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The places of all tables on `num_servers` parameter servers, by name of the table."""
+    """The places of all tables on `num_servers` parameter servers, by table name."""
 
     num_servers: int
     tables: Mapping[str, TablePlacement]
 
     @property
     def server_bytes(self) -> tuple[int, ...]:
-        """The bytes that each parameter server holds: parameters and slots."""
         return tuple(_bytes_on(self.num_servers, self.tables.values()))
 
     def tables_of(self, server: int) -> dict[str, int]:
-        """Returns the tables of which a server holds rows, each with the number of its part."""
+        """Lists the tables of which a server holds rows, with the number of its part of each."""
         return {
             name: table.servers.index(server)
             for name, table in self.tables.items()
@@ -192,13 +187,11 @@ class Servers:
     whole_up_to: int = SMALL_TABLE_BYTES
 
     def place(self, tables: Sequence[TableSize]) -> Placement:
-        """Returns the placement of tables; raises as `place_tables`."""
         return place_tables(
             tables, len(self.devices), layout=self.layout, whole_up_to=self.whole_up_to
         )
 
     def devices_of(self, table: TablePlacement) -> tuple[str, ...]:
-        """Returns the device of each part of a table."""
         return tuple(self.devices[server] for server in table.servers)
 
 
@@ -209,23 +202,25 @@ def place_tables(
     layout: Layout = "octaves",
     whole_up_to: int = SMALL_TABLE_BYTES,
 ) -> Placement:
-    """Returns the placement of tables on parameter servers.
+    """Places tables on parameter servers.
 
     Args:
-        tables: their sizes. The result depends on their order only where sizes are equal.
+        tables: the sizes of the tables. Their order only matters where sizes are equal.
         num_servers: the number of parameter servers, at least 1.
-        layout: of tables that are not whole.
-        whole_up_to: the bytes up to which a table is whole; so is one with fewer rows than servers.
+        layout: the layout of tables that are not whole.
+        whole_up_to: tables of at most this many bytes stay whole, and so do tables with fewer rows
+            than
+            servers.
 
     Raises:
-        InvalidSpec: an argument is outside of its range, or two tables have one name.
+        InvalidSpec: an argument is out of range, or two tables have the same name.
     """
     _check(tables, num_servers, layout)
     by_size = sorted(tables, key=lambda table: -table.bytes)
     placed: dict[str, TablePlacement] = {}
     spread = [t for t in by_size if t.bytes > whole_up_to and t.rows >= num_servers > 1]
     for number, table in enumerate(spread):
-        # Each table starts on another server, or the most frequent rows of all were on one.
+        # Each table starts on another server, so that their most frequent rows are not all on one.
         placed[table.name] = _spread(table, num_servers, layout, number % num_servers)
     load = _bytes_on(num_servers, placed.values())
     for table in by_size:
@@ -237,9 +232,10 @@ def place_tables(
 
 
 def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
-    """Returns the worker of each core: equal numbers of consecutive cores are one worker's.
+    """Assigns equal numbers of consecutive cores to each worker.
 
-    Raises InvalidSpec if the workers do not divide the cores.
+    Raises:
+        InvalidSpec: the workers do not divide the cores.
     """
     if num_workers < 1 or num_cores < 1 or num_cores % num_workers:
         raise errors.InvalidSpec(
@@ -250,14 +246,15 @@ def workers_of_cores(num_cores: int, num_workers: int) -> tuple[int, ...]:
 
 
 def octaves(rows: int, num_parts: int) -> tuple[tuple[int, int], ...]:
-    """Returns the ranges of the layout "octaves", in order: the first row of each and its part."""
+    """Computes the ranges of the layout "octaves" in order: first row and part of each."""
     edges = [rows]
     while edges[-1] > 2 * _SMALLEST_PART * num_parts:
         edges.append(edges[-1] // 2)
     edges = [0, *reversed(edges)]
     ranges: list[tuple[int, int]] = []
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
-        # The first range of an octave is its hottest: the next octave starts on another part.
+        # The first range of an octave is the most frequent, so the next octave starts on another
+        # part.
         turn = number * (num_parts // 2 + 1)
         for position in range(num_parts):
             first = low + (high - low) * position // num_parts

@@ -1,6 +1,6 @@
-"""Makes text of others safe to show: in a terminal, a log, JSON or HTML.
+"""Makes text from outside safe to show in a terminal, a log, JSON or HTML.
 
-Names of tables, messages of programs and strings in data may hold escape sequences that move the
+Names of tables, messages of programs and strings in data may contain escape sequences that move the
 cursor, characters that reverse the reading direction, or halves of surrogate pairs.
 """
 
@@ -14,36 +14,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tf2_engine.types import Object
 
-# Control, format, surrogate, private and unassigned characters, and separators of lines.
+# Control, format, surrogate, private and unassigned characters, and line separators.
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class Lines(str):
-    """A text of several lines, each of which is plain: only the breaks between them are left."""
+    """A text of several lines, each made safe. Only the line breaks between them are kept."""
 
     __slots__ = ()
 
     def __new__(cls, *lines: object) -> Lines:
-        """Joins lines."""
         return super().__new__(cls, "\n".join(map(plain, lines)))
 
 
 def plain(value: object, *, lines: bool = False) -> str:
-    r"""Returns the text of a value, with every character that is not seen written as an escape.
+    r"""Converts a value to text in which every invisible character is written as an escape.
 
-    `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a backslash that is seen.
-
-    Only `Lines` keep their line breaks: a name that has one cannot forge a line of a report.
+    For example, `"a\x1b[2Jb"`, which clears a terminal, becomes `a\x1b[2Jb` with a visible
+    backslash. Only `Lines` keep their line breaks, so a name with a line break cannot forge a line
+    of a report.
 
     Args:
-        lines: whether line breaks stay as they are in any text, and tabs become spaces.
+        lines: keeps the line breaks of any text, and turns tabs into spaces.
     """
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     text = text if isinstance(text, Lines) else str(text)
     if isinstance(text, Lines) or text.isprintable():
         return text
     if lines:
-        # Of "50 %\r100 %" a terminal shows the end alone, and of a log nobody needs more.
+        # Of "50 %\r100 %" a terminal only shows the end, and a log needs no more.
         text = text.replace("\r\n", "\n").expandtabs()
     return "".join(
         one if (lines and one == "\n") or _is_seen(one) else _escaped(one) for one in text
@@ -51,9 +50,9 @@ def plain(value: object, *, lines: bool = False) -> str:
 
 
 def plain_values(value: Object) -> Object:
-    """Returns nested dicts and lists with all texts plain, their keys too.
+    """Makes all texts in nested dicts and lists safe, including keys.
 
-    JSON has no number that is not finite: they become "Infinity", "-Infinity" and "NaN".
+    JSON has no infinite numbers and no NaN, so these become "Infinity", "-Infinity" and "NaN".
     """
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,7 +1,8 @@
-"""The plan of an engine: a spec resolved for a number of hosts and cores. Pure.
+"""The plan of an engine: a spec resolved for a number of hosts and cores. Has no side effects.
 
-A plan fixes all that the device configuration says and that drivers compute from: the order of
-tables and features, which learning rates are dynamic and under which tag, shards and shapes.
+A plan fixes everything that the device configuration states and that drivers compute from: the
+order of tables and features, which learning rates are dynamic and under which tag, shards and
+shapes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ Shape = tuple[int | None, ...]
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
-    """One table as the engine holds it: ids are below `vocabulary_size`.
+    """One table as the engine holds it. Ids are below `vocabulary_size`.
 
-    It has as many rows, but at least one per host. `table_id` is its position among the tables, and
-    `rate_tag` that among the dynamic rates; None when the rate is constant. `placement` says which
-    parameter server holds which rows; None where the hosts of the plan hold them.
+    The table has as many rows, but at least one per host. `table_id` is its position among the
+    tables, and `rate_tag` its position among the dynamic rates, or None for a constant rate.
+    `placement` tells which parameter server holds which rows; it is None if the hosts of the plan
+    hold them.
     """
 
     name: str
@@ -43,9 +45,9 @@ class TablePlan:
     placement: TablePlacement | None = None
 
     def activation(self, rows: Tensor) -> Tensor:
-        """Returns rows of the table, [num_ids, dim] float32, as a lookup combines them.
+        """Computes what a lookup combines from rows of the table, [num_ids, dim] float32.
 
-        They are quantized first, and then read as the optimizer defines.
+        Rows are quantized first, and then read as the optimizer defines.
         """
         if self.quantization is not None:
             rows = self.quantization(rows)
@@ -56,8 +58,8 @@ class TablePlan:
 class FeaturePlan:
     """One feature as the engine looks it up.
 
-    The `output_shape` is the per-core shape of the activation without `dim`; its first dimension is
-    None when batches may differ in size.
+    `output_shape` is the shape of the activation per core without `dim`. Its first dimension is
+    None if batches may differ in size.
     """
 
     name: str
@@ -68,21 +70,21 @@ class FeaturePlan:
 
     @property
     def cells(self) -> int | None:
-        """The number of activations per core, or None when the batch size is open."""
+        """The number of activations per core, or None if the batch size is open."""
         known = [size for size in self.output_shape if size is not None]
         return math.prod(known) if len(known) == len(self.output_shape) else None
 
     @property
     def cells_per_sample(self) -> int:
-        """The number of activations for one step along the first dimension."""
+        """The number of activations per step along the first dimension."""
         return math.prod(size for size in self.output_shape[1:] if size is not None)
 
     @property
     def takes_any_rows(self) -> bool:
-        """Whether a ragged batch may have another number of rows than samples.
+        """Whether a ragged batch may have a number of rows that differs from its number of samples.
 
-        An activation whose `output_shape` has several dimensions is filled by as many rows as it
-        has cells, or by a divisor of that number, as sequences.
+        If `output_shape` has several dimensions, the activation can be filled by one row per cell,
+        or by sequences: then the number of rows divides the number of cells.
         """
         return len(self.output_shape) > 1 and not self.max_sequence_length
 
@@ -94,7 +96,7 @@ class FeaturePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All that a driver needs to know; see `make_plan`."""
+    """Everything that a driver needs to know; see `make_plan`."""
 
     tables: tuple[TablePlan, ...]
     features: tuple[FeaturePlan, ...]
@@ -109,7 +111,7 @@ class Plan:
     dynamic_rates: tuple[Callable[[], TensorLike], ...]
 
     def features_of(self, table: TablePlan) -> tuple[int, ...]:
-        """Returns the positions of the features that look up in `table`."""
+        """The positions of the features that look up in `table`."""
         return tuple(i for i, feature in enumerate(self.features) if feature.table is table)
 
 
@@ -122,14 +124,17 @@ def make_plan(
     training: bool = True,
     servers: Servers | None = None,
 ) -> Plan:
-    """Returns the plan of a spec for a number of hosts and cores.
+    """Makes the plan of a spec for a number of hosts and cores.
 
-    With `servers` parameter servers hold the tables, instead of hosts.
+    Args:
+        output_shapes: the activation shapes per core without `dim`, in the order of the spec. The
+            shape
+            of a sequence feature includes its length.
+        training: False configures the device for inference.
+        servers: parameter servers that hold the tables instead of hosts.
 
-    The output shapes are those of the activations on a core, without `dim`, in the order of the
-    spec; a sequence feature's has its length in it. Without `training` the device is configured for
-    inference. Raises InvalidSpec, with the name of the feature, if an output shape contradicts the
-    spec.
+    Raises:
+        InvalidSpec: an output shape contradicts the spec; the message names the feature.
     """
     for name, number in (("num_hosts", num_hosts), ("num_cores", num_cores)):
         if number < 1:
@@ -143,12 +148,14 @@ def make_plan(
     for position, table in enumerate(spec.tables):
         assert table.name is not None and table.optimizer is not None
         rate = table.optimizer.learning_rate
-        if callable(rate) and rate not in dynamic_rates:  # by first use, so that tags never vary
+        if (
+            callable(rate) and rate not in dynamic_rates
+        ):  # in the order of first use, so tags never vary
             dynamic_rates.append(rate)
         tables[table.name] = TablePlan(
             **vars(table),
             table_id=position,
-            # The device wants a row on every host; the rows beyond the vocabulary are never hit.
+            # The device needs a row on every host. Rows beyond the vocabulary are never looked up.
             rows=max(table.vocabulary_size, num_hosts),
             rate_tag=dynamic_rates.index(rate) if callable(rate) else None,
             placement=placement.get(table.name),
@@ -158,7 +165,7 @@ def make_plan(
             name=feature.name,
             table=tables[feature.table],
             output_shape=_checked_shape(feature, shape),
-            # An `output_shape` says how many positions there are.
+            # With an `output_shape`, the shape gives the number of positions.
             max_sequence_length=0 if feature.output_shape else feature.max_sequence_length,
             send_name=feature.send_name,
         )
@@ -174,14 +181,14 @@ def make_plan(
 
 
 def shard_shapes(table: TablePlan, num_hosts: int) -> tuple[tuple[int, int], ...]:
-    """Returns [rows, dim] of each host's shard of a table; or of each server's part."""
+    """[rows, dim] of each host's shard of a table, or of each parameter server's part."""
     if table.placement is not None:
         return tuple((rows, table.dim) for rows in table.placement.part_rows)
     return tuple((rows, table.dim) for rows in sharding.shard_rows(table.rows, num_hosts))
 
 
 def agree(expected: Shape, actual: Shape) -> bool:
-    """Returns whether shapes have one rank, and the same sizes where both are known."""
+    """Whether shapes have equal rank, and equal sizes where both are known."""
     return len(expected) == len(actual) and all(
         a is None or b is None or a == b for a, b in zip(expected, actual, strict=True)
     )

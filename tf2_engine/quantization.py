@@ -1,4 +1,4 @@
-"""Simulated quantization: lookups that see rows as if they were stored in few bits."""
+"""Simulated quantization: lookups see rows as if they were stored in few bits."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Quantization:
         q = (upper - lower) / (num_buckets - 1)
         x <- floor((clip(x, lower, upper) - lower) / q + 0.5) * q + lower
 
-    Applied to each row before the combiner. Tables stay float32 and are not rounded themselves,
-    and gradients pass as if there were no rounding.
+    This is applied to each row before the combiner. Tables stay float32 and are not rounded, and
+    gradients pass as if there were no rounding.
 
     Attributes:
         num_buckets: at least 2.
-        lower, upper: the ends.
+        lower, upper: the lowest and the highest number.
 
     Raises:
-        InvalidSpec: a setting is outside its range; the message names it and its value.
+        InvalidSpec: a setting is out of range; the message names it and its value.
 
     Reference: SimulatedQuantization in optimization_parameters.proto.
     """
@@ -43,7 +43,7 @@ class Quantization:
             raise errors.InvalidSpec(
                 f"Quantization: `num_buckets` must be an int of at least 2, got {number!r}."
             )
-        # The device keeps both as float32, in which two numbers may be one.
+        # The device stores both as float32, which may make two numbers equal.
         if not math.isfinite(self.upper - self.lower) or not np.float32(self.lower) < np.float32(
             self.upper
         ):
@@ -53,7 +53,7 @@ class Quantization:
             )
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Returns [num_ids, dim] float32: the rows as a lookup sees them.
+        """Returns the rows as a lookup sees them, [num_ids, dim] float32.
 
         The operations and their order are those above, in float32.
         """

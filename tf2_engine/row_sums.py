@@ -1,4 +1,4 @@
-"""Sums of rows that are chosen by an index, without a copy of each of them."""
+"""Sums rows that are selected by an index, without copying each of them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def add_rows(
         each_has_terms: a promise that there is no sum without terms.
     """
     num_terms = tf.size(into, out_type=tf.int64)
-    # Named after its use as a gradient, it is the op that gathers and adds in one pass: tf.gather
-    # and tf.math.unsorted_segment_sum write and read a row for each term, and the second one takes
-    # longer by itself, or, on a GPU, adds in whatever order its threads come.
+    # This op is named after its use as a gradient, but it gathers and adds in one pass. The pair
+    # tf.gather and tf.math.unsorted_segment_sum writes and reads a row for each term; the second
+    # also takes longer by itself, and on a GPU it adds in the order in which threads arrive.
     total: Tensor = tf.raw_ops.SparseSegmentSumGrad(
         grad=rows,
         indices=into,
@@ -40,5 +40,5 @@ def add_rows(
     )
     if each_has_terms:
         return total
-    # Without a single term TensorFlow 2.21 returns memory as it finds it.
+    # Without any terms, TensorFlow 2.21 returns uninitialized memory.
     return tf.where(num_terms > 0, total, tf.zeros_like(total))

@@ -1,12 +1,12 @@
-"""Lookups for serving: the tables are ordinary variables, the ops are TensorFlow's own.
+"""Lookups for serving, where tables are ordinary variables and ops are TensorFlow's own.
 
-For a function that is exported:
+In a function that is exported:
 
     @tf.function(input_signature=[...])
     def serve(features):
         return model(cpu_embedding_lookup(features, None, engine.embedding_tables, feature_config))
 
-    model.embedding = engine  # a SavedModel holds what is reached from the object that is saved
+    model.embedding = engine  # a SavedModel contains what can be reached from the saved object
     tf.saved_model.save(model, export_dir, signatures=serve)
 """
 
@@ -30,33 +30,35 @@ from tf2_engine.types import Ids, Nest, Object, RaggedTensor, SparseTensor, Tens
 Path = tuple[str | int, ...]
 
 
-@do_not_convert  # to convert it would take long
+@do_not_convert  # conversion would take long
 def cpu_embedding_lookup(
     inputs: Nest, weights: Nest, tables: Mapping[Object, Object], feature_config: Nest
 ) -> Nest:
     """Looks features up and combines them, without an engine or a driver.
 
     With an `EngineSpec` the activations are those that the engine computes in training. With
-    FeatureConfigs they are those of `tf.tpu.experimental.embedding.serving_embedding_lookup`,
-    which differ from a TPU's in three points: rows are not quantized; a sparse id below 0 counts as
-    absent, and so does one whose weight is not positive unless the combiner is "sum", if
-    `validate_weights_and_indices` is set or the rank is not 2; and dense ids keep all their
-    dimensions.
+    FeatureConfigs they are those of `tf.tpu.experimental.embedding.serving_embedding_lookup`, which
+    differs from a TPU in three ways: rows are not quantized; dense ids keep all their dimensions;
+    and if `validate_weights_and_indices` is set or the rank is not 2, sparse ids below 0 are
+    ignored, and so are ids whose weight is not positive, unless the combiner is "sum".
 
-    Unlike stock's, weights of sequences are taken, with the meaning that they have in the engine; a
-    sample without ids is zeros whatever the settings; an id outside of its table
-    fails with a message that names both; and a batch whose size is not known while a function is
-    traced may have another one than the `output_shape` of a ragged feature says.
+    It also differs from stock's function. It takes weights of sequences, with the meaning that they
+    have in the engine. A sample without ids is always zeros. An id outside its table fails with a
+    message that names both. A batch whose size is unknown during tracing may have a size other than
+    in the `output_shape` of a ragged feature.
 
     Args:
-        inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured as
-            the config; features may be left out.
+        inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
+            the
+            config. Features may be left out.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
-        tables: by name or by TableConfig the parameters of each table, [vocabulary, dim]: a
-            variable, a tensor or an array, a list or tuple of shards as in
-            `TPUEmbedding.embedding_tables`, or a `Table`. Shards are those of the EngineSpec's
-            `partition_strategy`; with FeatureConfigs, of "div". Rows may be float16 or bfloat16,
-            or int8 with scales, as `serving_table` makes them.
+        tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
+            variable, a
+            tensor or an array, a list or tuple of shards as in `TPUEmbedding.embedding_tables`, or
+                a
+            `Table`. Shards follow the EngineSpec's `partition_strategy`, or "div" with
+                FeatureConfigs.
+            Rows may be float16 or bfloat16, or int8 with scales, as `serving_table` makes them.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:
@@ -67,7 +69,7 @@ def cpu_embedding_lookup(
 
     Raises:
         InvalidInput: the input does not fit the config; the message names the feature by its path.
-        WrongType: an input is no tensor, or its ids are not integers.
+        WrongType: an input is not a tensor, or its ids are not integers.
     """
     spec = feature_config if isinstance(feature_config, EngineSpec) else None
     settings = dict(_of_spec(spec) if spec else _of_feature_configs(feature_config))
@@ -94,18 +96,19 @@ serving_embedding_lookup = cpu_embedding_lookup
 
 
 _Settings = tuple[Object, Object, str]
-"""A FeatureSpec or FeatureConfig; its TableSpec or TableConfig; and the name of the table, which a
-TableConfig need not have."""
+"""A FeatureSpec or FeatureConfig, its TableSpec or TableConfig, and the table's name, which a
+TableConfig need not have.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Feature(FeaturePlan):
-    """The plan of a feature, which is named by its path in the config, and where it is looked up.
+    """A feature that is looked up, named by its path in the config.
 
-    Its table's optimizer says what a lookup returns for a row; `declared` is its `output_shape`,
-    and `as_engine` whether shapes and sequences are those of the engine, or of stock's serving.
-    With `prune` sparse ids below 0, and weights that are not positive, count as absent; with
-    FeatureConfigs those of a rank other than 2 always do.
+    The optimizer of its table defines what a lookup returns for a row. `declared` is its
+    `output_shape`. `as_engine` selects the engine's shapes and sequences instead of those of
+    stock's serving. With `prune`, sparse ids below 0 and weights that are not positive are ignored;
+    with FeatureConfigs they always are if the rank is not 2.
     """
 
     parameters: Table
@@ -126,7 +129,7 @@ def _look_up(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
 
 def _dense(feature: _Feature, ids: Ids, weight: Ids | None) -> Tensor:
     shape = ids.shape
-    if feature.as_engine and shape.rank != 0:  # a single id has a row, without a batch
+    if feature.as_engine and shape.rank != 0:  # a single id has a row, but no batch
         batch.output_shape(feature.name, 0, ids)  # checks that the last dimension is 1
         shape = ids.shape[:-1] if ids.shape.rank > 1 else ids.shape
     rows = _activations(feature, batch.read_ids(feature, tf.reshape(ids, [-1]), weight))
@@ -160,8 +163,8 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
     batch.output_shape(feature.name, 0, ids)  # checks that the rank is 2
     samples, length = _samples(ids), feature.max_sequence_length
     per_row, result = _ragged_result(feature, samples)
-    # There is one id per position of a sequence, and nothing to weigh or combine. The engine
-    # combines a sequence of length 1; to stock's serving, which takes no weights, it is a sequence.
+    # There is one id per position, so nothing is weighted or combined. The engine combines a
+    # sequence of length 1. Stock's serving takes no weights and treats it as a sequence.
     as_stock = length and not feature.declared and not feature.as_engine and weight is None
     if per_row > 1 or as_stock:
         rows = _sequence(feature, ids.to_sparse(), None, per_row)
@@ -171,7 +174,7 @@ def _ragged(feature: _Feature, ids: RaggedTensor, weight: Ids | None) -> Tensor:
 
 
 def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[int | None]]:
-    """Returns how many activations each row of a ragged tensor has, and the shape of all."""
+    """How many activations each row of a ragged tensor has, and the shape of all of them."""
     dim, shape = feature.table.dim, feature.declared
     if shape is None:
         length = feature.max_sequence_length
@@ -194,9 +197,9 @@ def _ragged_result(feature: _Feature, samples: int | None) -> tuple[int, list[in
 
 
 def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: int) -> Tensor:
-    """Returns [batch, length, dim]: cut, and padded with zeros; ids at one position add up.
+    """Cuts sequences to [batch, length, dim], or pads them with zeros; adds ids at one position up.
 
-    Stock refuses weights. With them ids are combined as in the engine.
+    Stock refuses weights. With weights, ids are combined as in the engine.
     """
     samples = _samples(ids)
     indices = tf.ensure_shape(ids.indices, [None, 2])
@@ -208,14 +211,14 @@ def _sequence(feature: _Feature, ids: SparseTensor, weight: Ids | None, length: 
 
 
 def _samples(ids: Ids) -> int | None:
-    """Returns the first dimension where it is known: an int, also after `disable_v2_behavior`."""
+    """The first dimension if it is static: an int, also after `disable_v2_behavior`."""
     return ids.shape.as_list()[0] if ids.shape.rank else None
 
 
 def _combine(
     feature: _Feature, ids: Ids, weight: Ids | None, shape: Shape, length: int = 0
 ) -> Tensor:
-    """Returns [*shape, dim] float32 of sparse or ragged ids, for any number of samples."""
+    """Combines sparse or ragged ids, for any number of samples, to [*shape, dim] float32."""
     feature = dataclasses.replace(
         feature, output_shape=(None, *shape[1:]), max_sequence_length=length
     )
@@ -227,11 +230,11 @@ def _combine(
 
 
 def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
-    """Returns [cells, dim] float32: gains first, then the sum, which is the order of the device.
+    """Computes [cells, dim] float32 in the order of the device: gains first, and then the sum.
 
-    The gain of "sqrtn" is a quotient, as that of "mean": a weight divided by the square root of
-    the sum of squared weights. In the TensorFlow 2.8 source that this API goes back to, the ragged
-    "sqrtn" makes a pair of the sum and the root where it means to divide one by the other.
+    Like the gain of "mean", the gain of "sqrtn" is a quotient: a weight divided by the square root
+    of the sum of squared weights. The TensorFlow 2.8 source from which this API comes has a mistake
+    there: its ragged "sqrtn" makes a pair of the sum and the root instead of dividing.
     """
     occurrences = batch.occurrences(feature, raw, feature.out_of_range)
     rows = small_types.decode(feature.parameters.gather(PARAMETERS, occurrences.ids))
@@ -251,7 +254,7 @@ def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
 
 
 def _reshape(rows: Tensor, sizes: Tensor, static: Object, feature: _Feature) -> Tensor:
-    """Returns [*sizes, dim]; `static` has the sizes that are known while a function is traced."""
+    """Reshapes to [*sizes, dim]; `static` has the sizes that are known during tracing."""
     shaped = tf.reshape(rows, tf.concat([sizes, tf.constant([feature.table.dim], sizes.dtype)], 0))
     return tf.ensure_shape(shaped, static.concatenate(feature.table.dim))
 
@@ -283,11 +286,11 @@ def _of_spec(spec: EngineSpec) -> Iterator[tuple[Path, _Settings]]:
 
 
 def _of_feature_configs(config: Nest) -> Iterator[tuple[Path, _Settings]]:
-    """Yields the path of every feature of a nest of FeatureConfigs, and its settings."""
+    """Yields the path and settings of every feature in a nest of FeatureConfigs."""
     names: dict[int, str] = {}
     for path, feature in tf_compat.flatten_with_paths(config):
         table = feature.table
-        # An unnamed table is called by its place among the tables, as it is in the engine.
+        # As in the engine, an unnamed table is called by its position.
         name = names.setdefault(id(table), table.name or f"table_{len(names)}")
         yield path, (feature, table, name)
 
@@ -342,12 +345,12 @@ def _shards(parameters: Object, strategy: str) -> tuple[tuple[Variable, ...], st
         return parameters.variables[PARAMETERS], parameters.strategy
     if isinstance(parameters, (list, tuple)):
         return tuple(parameters), strategy
-    # Stock's TPUEmbedding and parameter servers have, as we have, an object of several variables.
+    # In stock's TPUEmbedding, in ours and on parameter servers, one object holds several variables.
     return tuple(getattr(parameters, "variables", (parameters,))), strategy
 
 
 def _rows(where: str, shards: Sequence[Variable], vocabulary_size: int, dim: int) -> int:
-    """Returns how many rows the shards hold; refuses shards that are not of such a table."""
+    """Counts the rows of the shards; refuses shards that cannot belong to such a table."""
     shapes = [small_types.shape_of(shard) for shard in shards]
     total = sum(shape[0] for shape in shapes)
     if total >= vocabulary_size and shapes == _shard_shapes(total, dim, len(shards)):

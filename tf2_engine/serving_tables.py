@@ -1,4 +1,4 @@
-"""The parameters of tables as variables for serving, in a small type if one likes."""
+"""Copies the parameters of tables into variables for serving, optionally in a small type."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ _ELEMENTS_AT_ONCE = 1 << 22
 def serving_table(
     parameters: Object, table_dtype: str = "float32", name: str | None = None
 ) -> Variable | tuple[Variable, ...]:
-    """Returns a copy of a table's parameters that `cpu_embedding_lookup` looks up.
+    """Copies a table's parameters for `cpu_embedding_lookup`.
 
         module.words = serving_table(engine.embedding_tables[words], "int8")
 
     Args:
-        parameters: [vocabulary, dim] float32: a variable, a tensor or an array; shards as
-            `TPUEmbedding.embedding_tables` has them.
-        table_dtype: the type of the copy, "float32", "float16", "bfloat16" or "int8". Lookups
-            return float32 whatever it is; `small_types` has the bounds of their errors.
-        name: of the variable; messages have it, too.
+        parameters: [vocabulary, dim] float32: a variable, a tensor or an array, or shards as in
+            `TPUEmbedding.embedding_tables`.
+        table_dtype: the type of the copy: "float32", "float16", "bfloat16" or "int8". Lookups
+            always
+            return float32; `small_types` gives bounds on their errors.
+        name: the name of the variable, which messages use too.
 
     Returns:
-        A variable that is not trained: [vocabulary, dim] of the type, or for "int8" [vocabulary,
-        dim + 8] uint8, codes and then scale and low of the row. Of a tuple of shards a tuple.
+        A variable that is not trained. It is [vocabulary, dim] of the type; for "int8" it is
+        [vocabulary, dim + 8] uint8: codes, followed by the scale and the lowest value of the row.
+            For a
+        tuple of shards, a tuple.
 
     Raises:
-        InvalidSpec: there is no such type, or it cannot hold a row; the message has its number.
-        WrongType: the parameters are no matrix of floating-point numbers.
-        OutOfOrder: called where a graph is built, in which parameters have no values yet.
+        InvalidSpec: there is no such type, or it cannot hold a row, whose number the message has.
+        WrongType: the parameters are not a matrix of floating-point numbers.
+        OutOfOrder: a graph is being built, where parameters have no values yet.
     """
     where = f"Table {name!r}" if name else "The table"
     dtype = small_types.checked(table_dtype, [""])[""]
@@ -54,7 +57,7 @@ def serving_table(
 
 
 def small_table(table: Table, table_dtype: str) -> Table:
-    """Returns a table of an engine in a type, without its slots; raises as `serving_table`."""
+    """Copies an engine's table in a type, without its slots; raises as `serving_table`."""
     shards = tuple(
         small_variable(shard, table_dtype, table.plan.name) for shard in table.variables[PARAMETERS]
     )
@@ -62,14 +65,14 @@ def small_table(table: Table, table_dtype: str) -> Table:
 
 
 def small_variable(variable: Variable, table_dtype: str, name: str) -> Variable:
-    """Returns the rows of a variable in a type; itself if that is float32."""
+    """Copies the rows of a variable in a type. Returns the variable itself for float32."""
     if table_dtype == "float32":
         return variable
     return _variable([variable], table_dtype, f"Table {name!r}", name)
 
 
 def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str | None) -> Variable:
-    """Returns the rows of all shards, one after the other, as one variable."""
+    """Copies the rows of all shards into one variable."""
     matrices = [_matrix(shard, where) for shard in shards]
     rows, dim = sum(int(each.shape[0]) for each in matrices), int(matrices[0].shape[1])
     stored = np.empty(
@@ -84,13 +87,13 @@ def _variable(shards: Sequence[Object], table_dtype: str, where: str, name: str 
 
 
 def _are_shards(value: Object) -> bool:
-    """Returns whether a value is a sequence of matrices, and not a matrix as a list of lists."""
+    """Whether a value is a sequence of matrices, and not one matrix as a list of lists."""
     is_sequence = isinstance(value, (list, tuple)) and len(value) > 0
     return is_sequence and all(len(getattr(each, "shape", ())) == 2 for each in value)
 
 
 def _matrix(shard: Object, where: str) -> Object:
-    """Returns a shard, an array if it was a list; refuses all but matrices of numbers."""
+    """Converts a list to an array; refuses everything except matrices of numbers."""
     matrix = shard if hasattr(shard, "dtype") else np.asarray(shard)
     if len(matrix.shape) != 2 or not tf.as_dtype(matrix.dtype).is_floating:
         raise errors.WrongType(
@@ -101,7 +104,7 @@ def _matrix(shard: Object, where: str) -> Object:
 
 
 def _parts(matrices: Sequence[Object], rows_at_once: int) -> Iterator[Array]:
-    """Yields some rows at a time, float32; a table may fill half of the memory."""
+    """Yields a few rows at a time as float32, because a table may fill half of the memory."""
     for matrix in matrices:
         for start in range(0, int(matrix.shape[0]), rows_at_once):
             yield np.asarray(matrix[start : start + rows_at_once], np.float32)

@@ -197,25 +197,29 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     def build(
         self, per_replica_input_shapes: Nest = None, per_replica_batch_size: int | None = None
     ) -> Op:
-        """Makes the plan and the variables, and configures the driver; nothing if it is done.
+        """Makes the plan and the variables, and configures the driver, unless already built.
 
-        The shape of an activation comes from the feature's `output_shape`, else from here, else
-        from the first batch.
+        The shape of an activation comes from the feature's `output_shape`, else from this call,
+        else from the first batch.
 
         Args:
             per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a tuple, list or TensorShape: [*output_shape, anything]. (Where a replica
-                has several cores, these are the shapes for one of them, as stock takes them.)
+                input as a
+                tuple, list or TensorShape: [*output_shape, anything]. If a replica has several
+                    cores, these
+                are the shapes for one of them, as in stock.
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
-                `per_replica_input_shapes` is the same.
+                `per_replica_input_shapes` means the same.
 
         Returns:
-            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. They
-            are to be run once, in this order, after variables are initialised. (A host needs
-            neither.) A later call returns them again.
+            In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. Run
+                them once,
+            in this order, after variables are initialized. (A host needs neither.) A later call
+                returns them
+            again.
 
         Raises:
-            InvalidSpec: a shape contradicts the feature's `output_shape`, or is not known.
+            InvalidSpec: a shape is not known, or contradicts the feature's `output_shape`.
         """
         if isinstance(per_replica_input_shapes, int):
             per_replica_batch_size, per_replica_input_shapes = per_replica_input_shapes, None
@@ -235,7 +239,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         ).ops
 
     def build_for(self, output_shapes: Sequence[Shape]) -> Op:
-        """As `build`, for the shapes of activations without `dim`, in the order of the features."""
+        """Builds for activations of these shapes (without `dim`), in the order of the features."""
         return self._build_once(lambda: self._plan_for(output_shapes)).ops
 
     @do_not_convert

@@ -11,9 +11,9 @@ from tf2_engine import log
 
 
 def new_directories(base: str) -> tuple[str, str]:
-    """Returns a path below `base`, named by the seconds since 1970, and one to write it at first.
+    """Returns a path below `base`, named by the seconds since 1970, and where to write it first.
 
-    Neither exists yet: a job that was killed in the same second may have left the latter.
+    Neither exists yet. A job that was killed in the same second may have left a temporary path.
     """
     while True:
         name = str(int(time.time()))

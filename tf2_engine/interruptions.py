@@ -212,12 +212,12 @@ class ReadingSteps(Steps):
 
 @contextlib.contextmanager
 def held_back(steps: SavedSteps) -> Iterator[None]:
-    """Turns SIGTERM and Ctrl-C, in the context, into requests to stop; ends steps that only wait.
+    """Turns SIGTERM and Ctrl-C in the context into requests to stop, and ends steps that only wait.
 
-    On exit the previous handlers are restored. A SIGTERM that was held back is sent again: the
-    process ends, or runs its own handler, only then. After Ctrl-C a KeyboardInterrupt is raised,
-    whose message says what is saved; a second Ctrl-C raises one at once. Ctrl-C is left to a
-    handler of the program's own. Where `can_handle` is false nothing is held back.
+    On exit the previous handlers are restored. Then a SIGTERM that was held back is sent again, so
+    the process ends or runs its own handler only now. After Ctrl-C a KeyboardInterrupt is raised,
+    whose message says what is saved; a second Ctrl-C raises one at once. If the program has its own
+    handler for Ctrl-C, that handler is used. Where `can_handle` is false, nothing is held back.
     """
     if not can_handle():
         yield

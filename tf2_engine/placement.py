@@ -45,10 +45,7 @@ _SMALLEST_PART = 2
 
 @dataclasses.dataclass(frozen=True)
 class TableSize:
-    """The size of a table, as a placement needs it.
-
-    `variables` counts its parameters and slots, each [rows, dim] float32.
-    """
+    """The size of a table. `variables` counts parameters and slots, each [rows, dim] float32."""
 
     name: str
     rows: int
@@ -180,7 +177,7 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Servers:
-    """The parameter servers that hold tables, by device, and how tables are spread over them."""
+    """The devices of the parameter servers, and how tables are spread over them."""
 
     devices: tuple[str, ...]
     layout: Layout = "div"

@@ -1,4 +1,4 @@
-"""Finds the shapes of activations: in the spec, in the arguments of `build`, in a batch. Pure."""
+"""Finds the shapes of activations in the spec, in the arguments of `build`, or in a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tf2_engine.types import Ids, Nest, Object
 
 
 def per_core(batch_size: int | None, num_cores: int) -> int | None:
-    """Returns the samples of each core; raises InvalidSpec if the cores do not divide the batch."""
+    """Divides the batch size by the cores; raises InvalidSpec if there is a remainder."""
     if batch_size is None:
         return None
     if batch_size < 1 or batch_size % num_cores:
@@ -24,7 +24,7 @@ def per_core(batch_size: int | None, num_cores: int) -> int | None:
 
 
 def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None) -> list[Shape]:
-    """Returns the output shapes for the arguments of `build`; raises as `with_batch_size`.
+    """Computes the output shapes for the arguments of `build`; raises as `with_batch_size`.
 
     Args:
         input_shapes: None, or the structure of the feature config with [*output_shape, anything].
@@ -37,10 +37,9 @@ def from_arguments(spec: EngineSpec, input_shapes: Nest, batch_size: int | None)
 
 
 def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list[Shape]:
-    """Returns the per-core output shapes of a batch, in feature order.
+    """Computes the per-core output shapes of a batch, in feature order.
 
-    The values are those of one core; or of a replica that has several `cores`, over which it is
-    split.
+    The values belong to one core, or to a replica whose batch is split over several `cores`.
     """
     return [
         _of_ids(feature, value, cores) for feature, value in zip(spec.features, values, strict=True)
@@ -50,11 +49,12 @@ def from_values(spec: EngineSpec, values: Sequence[Ids], cores: int = 1) -> list
 def with_batch_size(
     spec: EngineSpec, derived: Sequence[Shape | None], batch_size: int | None
 ) -> list[Shape]:
-    """Returns complete shapes: the feature's own first, then the derived, then the batch size.
+    """Completes shapes: from the feature, or else `derived`, or else the batch size per core.
 
-    The `derived` shapes are those that a batch or arguments lead to, None where they say nothing;
-    the batch size is in samples per core. Raises InvalidSpec if the shape of a feature is not
-    known, or if two sources disagree.
+    `derived` shapes follow from a batch or from arguments, and are None where these say nothing.
+
+    Raises:
+        InvalidSpec: the shape of a feature is not known, or two sources disagree.
     """
     return [
         _one(feature, shape, batch_size)
@@ -63,7 +63,7 @@ def with_batch_size(
 
 
 def check(spec: EngineSpec, built: Sequence[Shape], of_batch: Sequence[Shape]) -> None:
-    """Raises InvalidInput if a batch leads to other shapes than the engine is built for."""
+    """Raises InvalidInput if a batch has other shapes than the engine was built for."""
     for feature, expected, actual in zip(spec.features, built, of_batch, strict=True):
         if not _agree(expected, actual):
             raise errors.InvalidInput(
@@ -124,6 +124,6 @@ def _one(feature: FeatureSpec, derived: Shape | None, batch_size: int | None) ->
 
 
 def _agree(expected: Shape, actual: Shape) -> bool:
-    # A ragged batch of rank 2 may fill an activation of more dimensions; the sizes are compared
-    # where the ids are read.
+    # A ragged batch of rank 2 can fill an activation with more dimensions. Its sizes are checked
+    # when the ids are read.
     return len(actual) in (1, 2) if len(actual) < len(expected) else agree(expected, actual)

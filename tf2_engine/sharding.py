@@ -1,8 +1,8 @@
-"""Maps rows to hosts and back: by div and by mod.
+"""Maps rows to hosts and back, by div and by mod.
 
 Source: the comment of `TPUEmbeddingConfiguration.sharding_strategy` in
-tpu_embedding_configuration.proto (example: 13 ids on 5 hosts) and the documentation of
-`tf.nn.embedding_lookup`'s `partition_strategy`.
+tpu_embedding_configuration.proto (example: 13 ids on 5 hosts), and the documentation of
+`partition_strategy` in `tf.nn.embedding_lookup`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Integers = TypeVar("Integers", int, Array, Tensor)
 
 
 def shard_rows(rows: int, num_shards: int) -> tuple[int, ...]:
-    """Returns the number of rows of each shard; the first `rows % num_shards` hold one more.
+    """Counts the rows of each shard. The first `rows % num_shards` shards hold one more.
 
     The sizes are the same for div and mod.
     """
@@ -36,19 +36,19 @@ def shard_of(
     strategy: str,
     maximum: Callable[[Integers, Integers], Integers] = np.maximum,
 ) -> Integers:
-    """Returns the shard that holds each id; `maximum` is the element-wise one for their type."""
+    """Finds the shard of each id. `maximum` is the element-wise maximum for their type."""
     if strategy == "mod":
         return ids % num_shards
     quotient, extra = divmod(rows, num_shards)
     if quotient == 0:
         return ids
-    # The first form is right within the longer shards and too small beyond them; the second is
-    # right beyond them and too small within.
+    # The first form is right within the longer shards and too small beyond them. For the second
+    # form it is the other way round.
     return maximum(ids // (quotient + 1), (ids - extra) // quotient)
 
 
 def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integers:
-    """Returns the row of each id inside the shard that holds it."""
+    """Finds the row of each id inside its shard."""
     if strategy == "mod":
         return ids // num_shards
     shard = shard_of(ids, rows, num_shards, strategy)
@@ -56,7 +56,7 @@ def local_row(ids: Integers, rows: int, num_shards: int, strategy: str) -> Integ
 
 
 def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
-    """Returns how many rows the shards before `shard` hold."""
+    """Counts the rows of all shards before `shard`."""
     quotient, extra = divmod(rows, num_shards)
     over = shard > extra
     return shard * (quotient + 1) - over * (shard - extra)
@@ -65,7 +65,7 @@ def first_row(shard: Integers, rows: int, num_shards: int) -> Integers:
 def global_id(
     shard: Integers, row: Integers, rows: int, num_shards: int, strategy: str
 ) -> Integers:
-    """Returns the id held in `row` of `shard`: the inverse of `shard_of` and `local_row`."""
+    """Finds the id in `row` of `shard`: the inverse of `shard_of` and `local_row`."""
     if strategy == "mod":
         return shard + row * num_shards
     return first_row(shard, rows, num_shards) + row

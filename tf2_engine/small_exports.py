@@ -1,7 +1,7 @@
-"""Graphs that are exported with tables in small types: their lookups read other variables.
+"""Makes exported graphs look tables up in variables of small types.
 
-A model_fn makes its tables float32, by whatever layers and columns it has. Once it is traced, each
-`gather` of a table is replaced by one of a small variable, and rows become float32 after it:
+A model_fn makes float32 tables, with any layers and columns. After it is traced, each `gather` from
+a table is replaced by one from a small variable, followed by a conversion of the rows to float32:
 
     table  -> ResourceGather(ids)        -> ...      becomes
     stored -> ResourceGather(ids) decode -> ...
@@ -26,7 +26,7 @@ _READS = ("ReadVariableOp", "Identity")
 
 @dataclasses.dataclass(frozen=True)
 class _Replaced:
-    """A table, or a part of one, and the variable that stands for it in the export."""
+    """A table, or a part of one, and the variable that replaces it in the export."""
 
     table: str
     table_dtype: str
@@ -36,15 +36,15 @@ class _Replaced:
 
 
 class SmallTables:
-    """The tables of a graph that its export holds in small types.
+    """The tables of a graph that its export stores in small types.
 
         small = SmallTables({"words": [variable]}, {"words": "int8"})
         ...  # variables are restored in the session
         saver = tf.compat.v1.train.Saver(small.store(session, tf.compat.v1.global_variables()))
 
     Args:
-        tables: by name the variables of each table: one, or its parts in order.
-        table_dtypes: by name the type of each table, as `small_types.checked` returns them.
+        tables: the variables of each table by name: one variable, or its parts in order.
+        table_dtypes: the type of each table by name, as `small_types.checked` returns them.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SmallTables:
         """Refuses outputs that still need a float32 table; the message names table and op.
 
         Raises:
-            InvalidInput: the table is read other than by a gather or as a whole.
+            InvalidInput: the table is read neither by a gather nor as a whole.
         """
         graph = v1.get_default_graph()
         originals = {each.original.op.name: each for each in self._replaced}
@@ -107,7 +107,7 @@ class SmallTables:
 
 
 def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) -> _Replaced:
-    """Makes the variable of a part of a table, and has the lookups in its graph read it."""
+    """Makes the small variable for a part of a table, and redirects the graph's lookups to it."""
     rows, dim = original.shape.as_list()
     shape = [rows, small_types.stored_width(dim, table_dtype)]
     with v1.name_scope(None), v1.control_dependencies(None):
@@ -124,9 +124,9 @@ def _replaced(table: str, table_dtype: str, first_row: int, original: Variable) 
 
 
 def _redirect(table: Tensor, stored: Variable) -> None:
-    """Has all ops that gather rows of a table, or read it, use a stored one.
+    """Redirects all ops that gather rows of a table, or read it, to a stored one.
 
-    A whole table that is read is decoded as a whole: its values, in as much memory.
+    If the whole table is read, it is decoded as a whole, which takes as much memory as before.
     """
     whole: Tensor | None = None
     for op in table.consumers():
@@ -141,7 +141,7 @@ def _redirect(table: Tensor, stored: Variable) -> None:
 
 
 def _gathers(op: Op) -> bool:
-    """Returns whether an op gathers rows of its first input."""
+    """Whether an op gathers rows of its first input."""
     if op.type == "ResourceGather":
         return op.get_attr("batch_dims") == 0
     if op.type != "GatherV2" or op.get_attr("batch_dims") != 0:
@@ -167,7 +167,6 @@ def _fill(session: Session, each: _Replaced) -> None:
 
 
 def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
-    """Yields the names of the tensors that signatures return."""
     for signature in signatures:
         for info in signature.outputs.values():
             sparse = info.coo_sparse
@@ -182,7 +181,7 @@ def _outputs(signatures: Iterable[Message]) -> Iterator[str]:
 
 
 def _ancestors(op: Op) -> Iterator[tuple[Op, Op]]:
-    """Yields each op that an op needs, with one that reads it."""
+    """Yields each op on which an op depends, with an op that reads it."""
     seen, waiting = {op.name}, [op]
     while waiting:
         reader = waiting.pop()

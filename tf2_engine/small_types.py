@@ -1,24 +1,25 @@
-"""Rows in small types, for serving: float16, bfloat16, and int8 with a scale for each row. Pure.
+"""Stores rows in small types for serving: float16, bfloat16, and int8 with a scale per row.
 
-Of a row with elements x, the numbers low = min x, high = max x and A = max |x|, a lookup returns
-float32 elements that differ from x by at most
+For a row with elements x, low = min x, high = max x and A = max |x|, a lookup returns float32
+elements that differ from x by at most
 
     float16     max(|x| 2^-11, 2^-25): half a unit in the last place (ULP)
-    bfloat16    max(|x| 2^-8, 2^-126): half a ULP; TensorFlow may flush what is below 2^-126
+    bfloat16    max(|x| 2^-8, 2^-126): half a ULP; TensorFlow may flush values below 2^-126 to zero
     int8        (high - low) / 510 + 6 A 2^-24 + 2^-117
 
-An int8 row is that of FBGEMM's fused 8-bit rowwise tables: `dim` codes from 0 to 255, then scale
-and low, both float32 as a little-endian machine has them, in [dim + 8] uint8:
+An int8 row has the format of FBGEMM's fused 8-bit rowwise tables: `dim` codes from 0 to 255, then
+scale and low as little-endian float32, together [dim + 8] uint8:
 
     scale = float32((high - low) / 255)    code = round((x - low) / scale)    x' = code scale + low
 
-in float64 up to the code, and in float32 from there. Where 6 A 2^-24 comes from: rounding the scale
-moves 255 scale by at most (high - low) 2^-24 <= 2 A 2^-24; so much the largest code may fall short.
-The product rounds by at most as much, and the sum by a little more than A 2^-24. A scale below
-2^-126 is 0, and such a row low: it is off by less than 255 2^-126, and low by 2^-126 if flushed.
+The code is computed in float64, everything after it in float32. The term 6 A 2^-24 comes from three
+roundings. Rounding the scale moves 255 scale by at most (high - low) 2^-24 <= 2 A 2^-24, by which
+the largest code may fall short. The product rounds by at most as much, and the sum by a little more
+than A 2^-24. A scale below 2^-126 is stored as 0, and the row then equals low: the error is less
+than 255 2^-126, plus 2^-126 if low is flushed.
 
-A combiner adds what rows are off by: an activation is off by at most the sum of |gain| times the
-bound of its elements, beside what rounding float32 sums takes in either case.
+A combiner adds up the errors of its rows. An activation is off by at most the sum of |gain| times
+the bound of its elements, in addition to the rounding of float32 sums.
 """
 
 from __future__ import annotations
@@ -40,16 +41,19 @@ _STORED = {
 TABLE_DTYPES = tuple(_STORED)
 """The values of `table_dtype`."""
 
-_BYTES_OF_ROW = 8  # scale and low
+_BYTES_OF_ROW = 8  # bytes of scale and low
 _SMALLEST = np.finfo(np.float32).tiny
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38}
 
 
 def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
-    """Returns the type of each table, by name, as a user chose it by `table_dtype`.
+    """Reads the type of each table, by name, from a user's `table_dtype`.
 
-    That is one of `TABLE_DTYPES` for all tables, or a dict of them by name; tables that it leaves
-    out are float32. Raises InvalidSpec for another value, and for a table that does not exist.
+    `table_dtype` is one of `TABLE_DTYPES` for all tables, or a dict of them by table name. Tables
+    that the dict leaves out are float32.
+
+    Raises:
+        InvalidSpec: there is no such type or table.
     """
     if not isinstance(table_dtype, Mapping):
         return dict.fromkeys(tables, _checked("`table_dtype`", table_dtype))
@@ -67,17 +71,17 @@ def checked(table_dtype: Object, tables: Collection[str]) -> dict[str, str]:
 
 
 def stored_dtype(table_dtype: str) -> DType:
-    """Returns the dtype of the variable that holds rows of a type: uint8 for int8 rows."""
+    """The dtype of the variable that stores rows of a type. For int8 it is uint8."""
     return _STORED[table_dtype]
 
 
 def stored_width(dim: int, table_dtype: str) -> int:
-    """Returns how many elements the variable has for a row: more than `dim` for int8 rows."""
+    """The number of elements that the variable has per row. For int8 it is more than `dim`."""
     return dim + _BYTES_OF_ROW if table_dtype == "int8" else dim
 
 
 def shape_of(variable: Object) -> tuple[int, ...]:
-    """Returns [rows, dim] of the table in a variable, a tensor or an array of any of the types."""
+    """[rows, dim] of the table in a variable, tensor or array of any of the types."""
     shape = tuple(tf.TensorShape(variable.shape).as_list())
     if tf.as_dtype(variable.dtype) != tf.uint8 or len(shape) != 2:
         return shape
@@ -85,10 +89,16 @@ def shape_of(variable: Object) -> tuple[int, ...]:
 
 
 def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Array:
-    """Returns rows [n, dim] float32 as a variable holds them: [n, stored_width].
+    """Encodes rows, [n, dim] float32, for a variable: [n, stored_width].
 
-    Raises InvalidSpec for a row that the type cannot hold within the bounds above; the message
-    begins with `where`, and counts rows from `first_row`. float16 and bfloat16 hold inf and NaN.
+    float16 and bfloat16 can hold inf and NaN.
+
+    Args:
+        where: the start of the error message.
+        first_row: the number of the first row, for the error message.
+
+    Raises:
+        InvalidSpec: the type cannot hold a row within the bounds above.
     """
     fits, stored = _encode_int8(rows) if table_dtype == "int8" else _cast(rows, table_dtype)
     if not fits.all():
@@ -103,7 +113,7 @@ def encode(rows: Array, table_dtype: str, where: str, first_row: int = 0) -> Arr
 
 
 def decode(stored: Tensor) -> Tensor:
-    """Returns rows [..., dim] float32 from stored ones, [..., stored_width]."""
+    """Decodes stored rows, [..., stored_width], to [..., dim] float32."""
     if stored.dtype == tf.uint8:
         codes = tf.cast(stored[..., :-_BYTES_OF_ROW], tf.float32)
         numbers = stored[..., -_BYTES_OF_ROW:]
@@ -116,7 +126,7 @@ def decode(stored: Tensor) -> Tensor:
 
 
 def _checked(setting: str, value: Object) -> str:
-    name = getattr(value, "name", value)  # of a tf.DType
+    name = getattr(value, "name", value)  # a tf.DType has a name
     if not isinstance(name, str) or name not in TABLE_DTYPES:
         raise errors.InvalidSpec(
             f"{setting} must be one of {', '.join(TABLE_DTYPES)}, got {value!r}."
@@ -125,7 +135,7 @@ def _checked(setting: str, value: Object) -> str:
 
 
 def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
-    """Returns for each row whether it fits, and the rows in float16 or bfloat16."""
+    """Converts rows to float16 or bfloat16, and tells for each row whether it fits."""
     if table_dtype == "float32":
         return np.ones(len(rows), bool), rows
     with np.errstate(all="ignore"):
@@ -135,12 +145,12 @@ def _cast(rows: Array, table_dtype: str) -> tuple[Array, Array]:
 
 
 def _encode_int8(rows: Array) -> tuple[Array, Array]:
-    """Returns for each row whether it fits, and the rows as codes, scale and low."""
+    """Converts rows to codes, scale and low, and tells for each row whether it fits."""
     low = rows.min(axis=1, keepdims=True)
     with np.errstate(all="ignore"):
         offsets = rows.astype(np.float64) - low
         scale = (offsets.max(axis=1, keepdims=True) / 255).astype(np.float32)
-        # The largest code must not overflow: a row may span twice the numbers of float32.
+        # The largest code must not overflow: the range of a row can be twice the largest float32.
         fits = np.isfinite(scale * np.float32(255) + low)[:, 0]
         scale[~(scale >= _SMALLEST)] = 0
         codes = np.rint(offsets / np.where(scale > 0, scale, 1))

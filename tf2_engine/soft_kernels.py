@@ -1,4 +1,4 @@
-"""Loads libraries of kernels for ops that TensorFlow's wheels register without any."""
+"""Loads libraries with kernels for ops that TensorFlow's wheels register without any."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tf2_engine.native import build
 
 
 def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
-    """Loads a library, compiled if neither cache nor wheel has it, and returns it.
+    """Loads a library. Compiles it if neither the cache nor the wheel has it.
 
     Args:
-        what: what the library makes, as in "A software TPU cannot be made".
-        source: the file of the library, in the folder of the native sources.
-        taken: the ops of the library that have a kernel already. Two kernels for one op would make
-            every later use of the op fail.
+        what: the start of the error message, such as "A software TPU cannot be made".
+        source: the file of the library in the folder of native sources.
+        taken: ops of the library that already have a kernel. With two kernels, every later use of
+            the
+            op would fail.
 
     Raises:
         InvalidSpec: there are such ops.

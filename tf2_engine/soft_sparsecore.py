@@ -1,4 +1,4 @@
-"""SparseCores on the CPU: kernels for the ops of stock's TPUEmbeddingV2, for the software TPU."""
+"""SparseCores of the software TPU: CPU kernels for the ops of stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine import errors, soft_kernels, tf_compat
 from tf2_engine.types import Ids, Object, Tensor
 
 OPTIMIZERS = ("Adagrad", "AdagradMomentum", "Adam", "Ftrl", "Sgd")
-"""The optimizers that SparseCores have, by the names in their ops."""
+"""The optimizers of SparseCores, by the names in their ops."""
 
 KERNELS = (
     "ConvertToListOfSparseCoreCooTensors",
@@ -23,17 +23,17 @@ KERNELS = (
     *(f"XlaSparseDenseMatmulGradWith{name}AndStaticBufferSize" for name in OPTIMIZERS),
     "XlaSparseDenseMatmulWithStaticBufferSize",
 )
-"""The ops that the software SparseCores have kernels for."""
+"""The ops for which the software SparseCores have kernels."""
 
 SOURCE = "software_sparsecore/software_sparsecore.cc"
 
 ON_DEVICE = "XlaSparseDenseMatmul"
-"""How the names of the ops begin that run on the device, and there for all cores together."""
+"""The prefix of ops that run on the device, once for all cores."""
 
 OutOfRangeIds = Literal["error", "hardware"]
 
 MOST_SPARSE_CORES = 4
-"""Stock's TPUEmbeddingV2 has room for so many on a core."""
+"""The most SparseCores per core that stock's TPUEmbeddingV2 can handle."""
 
 _library: ctypes.CDLL | None = None
 _loading = threading.Lock()
@@ -61,10 +61,11 @@ def check(num_cores: int, sparse_cores: int, out_of_range_ids: str) -> None:
 
 
 def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "error") -> None:
-    """Starts the SparseCores of this process, or starts them anew; ops that wait end with an error.
+    """Starts or restarts the SparseCores of this process. Ops that wait end with an error.
 
-    Raises InvalidSpec as `check`, or if this TensorFlow has such kernels of its own; CannotBuild if
-    the library cannot be compiled.
+    Raises:
+        InvalidSpec: as `check`, or this TensorFlow has its own kernels.
+        CannotBuild: the library cannot be compiled.
     """
     check(num_cores, sparse_cores, out_of_range_ids)
     global _library, _out_of_range_ids
@@ -81,20 +82,20 @@ def start(num_cores: int, sparse_cores: int, out_of_range_ids: OutOfRangeIds = "
 
 
 def num_waiting() -> int:
-    """Returns the number of ops that wait for other cores."""
+    """The number of ops that wait for other cores."""
     return int(_library.software_sparsecore_waiting()) if _library is not None else 0
 
 
 def _as_the_hardware() -> bool:
-    """Returns whether ids outside of their tables are no errors, as in a process with a TPU."""
+    """Whether ids outside their tables are not errors, as in a process with a TPU."""
     return _library is None or _out_of_range_ids == "hardware"
 
 
 def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
-    """Tells the op that reads the ids of a feature how many rows the table has.
+    """Tells the op that reads a feature's ids how many rows the table has.
 
-    The op itself knows only the place of the table among those that are stacked with it. Nothing
-    is told where ids are to be taken as the hardware takes them, or are for the hardware itself.
+    The op itself only knows the position of the table in its stack. Nothing is marked if ids are
+    handled as by the hardware, or are for the hardware itself.
     """
     if _as_the_hardware():
         return
@@ -109,9 +110,9 @@ def mark(op: tf.Operation, table: str, rows: int, feature: str | None) -> None:
 
 
 def as_int32(ids: Tensor) -> Tensor:
-    """Returns ids as int32; those beyond become the least and the largest, outside of any table.
+    """Converts ids to int32. Ids beyond int32 become its ends, which are outside any table.
 
-    As the hardware takes them, and for the hardware itself, they wrap around.
+    If ids are handled as by the hardware, or are for the hardware itself, they wrap around.
     """
     if ids.dtype != tf.int64 or _as_the_hardware():
         return tf.cast(ids, tf.int32)
@@ -119,7 +120,7 @@ def as_int32(ids: Tensor) -> Tensor:
 
 
 def _before(ids: Ids) -> Ids:
-    """Returns the ids of a feature as stock is to read them, which casts 2^32 + 3 to 3."""
+    """Prepares the ids of a feature for stock, whose cast would turn 2^32 + 3 into 3."""
     if ids.dtype != tf.int64:
         return ids
     if isinstance(ids, tf.Tensor):
@@ -128,7 +129,7 @@ def _before(ids: Ids) -> Ids:
 
 
 def _after(output: Tensor, feature: Object) -> None:
-    """Marks the op with this output, which reads the ids of a feature of stock's."""
+    """Marks the op with this output, which reads the ids of one of stock's features."""
     if not hasattr(output, "graph"):
         return  # Ops that run eagerly have no attributes to set.
     layout = feature.table.layout

@@ -21,7 +21,7 @@ from tf2_engine.types import Nest, Object, Tensor, TensorLike
 OPTIMIZERS = tuple(
     sorted(kind.op_name for kind in optimizers.OPTIMIZERS.values() if kind.proto_field in RULES)
 )
-"""The optimizers that it has, by the names of the ops that load and retrieve their tables."""
+"""Its optimizers, by the names of the ops that load and retrieve their tables."""
 
 KERNELS = (
     *("ConfigureDistributedTPU", "ConfigureTPUEmbedding", "CrossReplicaSum"),
@@ -42,7 +42,7 @@ KERNELS = (
     *(f"LoadTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
     *(f"RetrieveTPUEmbedding{name}Parameters" for name in OPTIMIZERS),
 )
-"""The ops that the software TPU has kernels for."""
+"""The ops for which the software TPU has kernels."""
 
 SOURCE = "software_tpu/software_tpu.cc"
 
@@ -56,18 +56,20 @@ def start(
     sparse_cores: int = 0,
     out_of_range_ids: soft_sparsecore.OutOfRangeIds = "error",
 ) -> None:
-    """Starts the software TPU of this process, or starts it anew, which empties it.
+    """Starts or restarts the software TPU of this process.
 
-    Tables and batches are gone afterwards, and ops that wait for a batch end with an error.
+    A restart drops tables and batches, and ops that wait for a batch end with an error.
 
     Args:
-        sparse_cores: how many SparseCores each core has; with none the embedding hardware is that
-            of the first generation.
+        sparse_cores: the number of SparseCores per core. 0 gives the embedding hardware of the
+            first
+            generation.
         out_of_range_ids: see `SoftTPUStrategy`.
 
     Raises:
-        InvalidSpec: there are no such cores; or this TensorFlow has TPU kernels of its own; or
-            soft device placement is off.
+        InvalidSpec: there are no such cores, this TensorFlow has its own TPU kernels, or soft
+            device
+            placement is off.
         CannotBuild: a library cannot be compiled.
     """
     if num_cores < 1:
@@ -162,7 +164,7 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
             soft_sparsecore.check(num_cores, sparse_cores, out_of_range_ids)
         self._sparse_cores = sparse_cores if hardware == "sparsecore" else 0
         start(num_cores, self._sparse_cores, out_of_range_ids)
-        # Past the constructor of TPUStrategy, which looks for a TPU.
+        # Bypasses the constructor of TPUStrategy, which looks for a TPU.
         resolver = _Resolver(num_cores, self._sparse_cores)
         tf.distribute.Strategy.__init__(self, _SoftExtended(self, resolver))
         tf_compat.do_not_pack_variables(self)
@@ -173,9 +175,9 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
 
 
 class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Answers the queries of TPUStrategy about the machine."""
+    """Answers TPUStrategy's questions about the machine."""
 
-    # What `tf.tpu.experimental.initialize_tpu_system` asks for; "local" is this process.
+    # `tf.tpu.experimental.initialize_tpu_system` asks for it; "local" is this process.
     _tpu = "local"
 
     def __init__(self, num_cores: int, sparse_cores: int = 0) -> None:
@@ -203,7 +205,7 @@ class _Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
 
 
 def tpu_system_metadata(num_cores: int) -> Object:
-    """Returns TensorFlow's description of the TPU: one host, a row of chips with one core each."""
+    """TensorFlow's description of the TPU: one host and a row of chips with one core each."""
     host = "/job:localhost/replica:0/task:0/device:"
     kinds = ["CPU:0", *(f"TPU:{core}" for core in range(num_cores))]
     coordinates = [[[core, 0, 0, 0] for core in range(num_cores)]]
@@ -223,7 +225,7 @@ _Device = collections.namedtuple("_Device", "name device_type")
 
 
 class _SoftExtended(tf_compat.TPUExtended):
-    """The parts of TPUStrategy that need a TPU, without one."""
+    """Replaces the parts of TPUStrategy that need a TPU."""
 
     def _tpu_function_creator(
         self, fn: Callable[..., Nest], options: Object
@@ -255,10 +257,11 @@ class _SoftExtended(tf_compat.TPUExtended):
         return run_all
 
     def _broadcast_to(self, tensor: TensorLike, destinations: Object) -> TensorLike:
-        """Returns the first core's value on every core.
+        """Gives every core the first core's value.
 
-        Variables of which the first core's value counts ask for it, as `iterations` of
-        optimizers. A TPU has AllToAll for it. Here other cores add zeros to its bits, exactly.
+        This is needed for variables where the first core's value counts, such as `iterations` of
+        optimizers. A TPU uses AllToAll. Here the other cores add zeros to the bits of the value,
+        which is exact.
         """
         if _traced.core is None or isinstance(tensor, int | float):
             return super()._broadcast_to(tensor, destinations)
@@ -271,7 +274,7 @@ class _SoftExtended(tf_compat.TPUExtended):
 
 
 class _Traced(threading.local):
-    """The run that is being traced: its number, and the core whose computation it is, if any."""
+    """The run that is being traced: its number, and the core that is being traced, if any."""
 
     core: int | None = None
     run = -1
@@ -282,15 +285,15 @@ _traced = _Traced()
 
 
 def next_call() -> str | None:
-    """Returns a name for a call in a run, the same on every core; None outside of a run.
+    """Returns a name for a call in a run that is the same on every core; None outside a run.
 
-    The name tells which ops of different cores, each of which is traced by itself, belong together.
+    Each core is traced separately, and the name tells which of their ops belong together.
     """
     return None if _traced.core is None else f"{_traced.run}_{next(_traced.calls)}"
 
 
 class _CoreContext(tf_compat.TPUReplicateContext):
-    """The context of a TPU computation, which leaves the ops that are traced as they are."""
+    """A context like that of a TPU computation, which leaves traced ops unchanged."""
 
     def __init__(self, core: int, num_cores: int) -> None:
         super().__init__(f"software_core_{core}", num_cores, tf.no_op())
@@ -311,13 +314,13 @@ class _CoreContext(tf_compat.TPUReplicateContext):
 
 
 class _Computation:
-    """A function while it is traced, once for each core.
+    """Traces a function once for each core.
 
-    An op on the software TPU has to know its core. Its device does not say: all cores are threads
-    of the CPU device, on which TensorFlow places ops that are meant for a TPU. So ops get
-    attributes while they are made. A device function sees every op, also in the bodies of control
-    flow and of nested tf.functions: TensorFlow hands it on to their graphs, and traces such
-    functions anew for each TPU computation.
+    An op on the software TPU has to know its core. Its device does not tell, because all cores are
+    threads of the CPU device, on which TensorFlow places ops for a TPU. So ops get attributes while
+    they are made. A device function sees every op, including those in the bodies of control flow
+    and nested tf.functions: TensorFlow passes it on to their graphs, and traces such functions anew
+    for each TPU computation.
     """
 
     _numbers = itertools.count()
@@ -335,7 +338,7 @@ class _Computation:
 
     @contextlib.contextmanager
     def core(self, core: int) -> Iterator[None]:
-        """Marks the ops that are made inside the `with` block as those of one core."""
+        """Marks the ops that are made in the context as belonging to one core."""
         sums = itertools.count()
         last: weakref.WeakKeyDictionary[tf.Graph, tf.Operation] = weakref.WeakKeyDictionary()
 
@@ -344,12 +347,12 @@ class _Computation:
                 return op.device
             attributes: dict[str, int | str] = {"_software_tpu_core": core}
             if op.type == self._SUM:
-                # The cores' parts of one sum have a name in common.
+                # The parts of one sum have the same name on all cores.
                 name = f"{self._number}/{next(sums)}"
                 attributes |= {"_software_tpu_cores": self.num_cores, "_software_tpu_sum": name}
             tf_compat.set_attributes(op, attributes)
             if op.type.startswith(self._EMBEDDING):
-                # A core does one thing after the other, also where no tensor says so.
+                # A core does one thing after another, even where no tensor requires it.
                 if op.graph in last:
                     tf_compat.run_after(op, last[op.graph])
                 last[op.graph] = op
@@ -370,7 +373,7 @@ class _Computation:
 
 
 def _as_arguments(values: Nest) -> Nest:
-    """Marks tensors as arguments, which stock looks for before it enqueues them inside `run`."""
+    """Marks tensors as arguments. Stock looks for these marks before it enqueues inside `run`."""
 
     def mark(value: Nest) -> Nest:
         if not isinstance(value, tf.Tensor) or value.dtype == tf.resource:
@@ -383,9 +386,9 @@ def _as_arguments(values: Nest) -> Nest:
 
 
 def _as_outputs(values: Nest) -> Nest:
-    """Returns copies of the tensors that a function returned, and None for ops.
+    """Copies the tensors that a function returned; ops become None.
 
-    To run one of the copies runs the ops too, as on a TPU.
+    Running a copy also runs the ops, as on a TPU.
     """
     ops = [value for value in tf.nest.flatten(values) if isinstance(value, tf.Operation)]
 
@@ -399,8 +402,8 @@ def _as_outputs(values: Nest) -> Nest:
 
 
 def _check_placement() -> None:
-    with tf.init_scope():  # While a function is traced the answer is no.
-        # A tf.Graph is run by a session, which has its own setting.
+    with tf.init_scope():  # Inside a function the answer would be no.
+        # A session runs a tf.Graph, and has its own setting.
         soft = not tf.executing_eagerly() or tf.config.get_soft_device_placement()
     if not soft:
         raise errors.InvalidSpec(
@@ -411,10 +414,10 @@ def _check_placement() -> None:
 
 
 def _settle_placement() -> None:
-    """Turns on soft placement, which `_check_placement` found to be on.
+    """Turns on soft placement, after `_check_placement` has found it on.
 
-    Where TensorFlow was initialised while a graph was built, as by an earlier session, it is off
-    for everything that runs eagerly afterwards, although TensorFlow says that it is on.
+    If TensorFlow was initialized while a graph was built, for example by an earlier session, soft
+    placement is off for everything that runs eagerly later, although TensorFlow reports it as on.
     """
     with tf.init_scope():
         if tf.executing_eagerly():

@@ -1,15 +1,15 @@
 """Lays tables out over SparseCores: stacking, padding, mod, rotation.
 
-Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables of one padded
-width and one optimizer share a *stack*, which is one variable: each SparseCore holds a *shard* of
-it, in which the tables' shards lie one below the other. Row `r` of a table is on the SparseCore
-`(r + rotation) mod n` of n, where each further table of a stack is rotated by one core, so that the
-first rows of tables, which often are the frequent ones, are not all on the same SparseCore.
+Every table is padded to a multiple of 8 columns, and of 8 rows per SparseCore. Tables with the same
+padded width and optimizer share a *stack*, which is one variable. Each SparseCore holds a *shard*
+of the stack, in which the tables' shards follow one another. Row `r` of a table is on SparseCore
+`(r + rotation) mod n` of n. The rotation grows by one with each table of a stack, so that the first
+rows of tables, often the most frequent ones, are not all on the same SparseCore.
 
 In a checkpoint a stack is one matrix: the shards of all SparseCores below each other.
 
-Source: sparse_core_layout.cc and sparse_core_layout.proto of TensorFlow's core/tpu/kernels, and
-tpu_embedding_v3.py, whose stacker this computes for any TensorFlow, and without one.
+Source: sparse_core_layout.cc and sparse_core_layout.proto in TensorFlow's core/tpu/kernels, and
+tpu_embedding_v3.py, whose stacking this computes for any TensorFlow version, or without TensorFlow.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from tf2_engine import errors
 from tf2_engine.types import Array
 
 SPARSE_CORES_PER_DEVICE = {"v5p": 4, "v6e": 2, "tpu7x": 2}
-"""The SparseCores of a device of TensorFlow, by the kind of TPU."""
+"""The number of SparseCores per TensorFlow device, by the kind of TPU."""
 
 ALIGNMENT = 8
-"""Columns of a stack, and rows of a table on each SparseCore, are multiples of it."""
+"""Columns of a stack, and rows of a table on each SparseCore, are multiples of this."""
 
-# Each must stay below, as the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
-# tf_xla_sparse_core_stacking_table_shard_limit_bytes have it by default; row numbers are int32.
-_ACTIVATION_BYTES = 2 * 1024**2  # of a stack on a SparseCore
-_VARIABLE_BYTES = 2 * 1024**3  # of a stack on a core
-_ROWS = 2**31 - 1  # of a stack
+# Upper bounds, by default those of the XLA flags tf_xla_sparse_core_stacking_mem_limit_bytes and
+# tf_xla_sparse_core_stacking_table_shard_limit_bytes; row numbers are int32.
+_ACTIVATION_BYTES = 2 * 1024**2  # per stack on a SparseCore
+_VARIABLE_BYTES = 2 * 1024**3  # per stack on a core
+_ROWS = 2**31 - 1  # per stack
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseCores:
-    """The SparseCores of a job: `per_core` of each of `cores` devices, that is, replicas.
+    """The SparseCores of a job: `per_core` on each of `cores` devices (replicas).
 
-    Raises InvalidSpec unless there are a power of two of them, which the hardware's ops require.
+    Raises:
+        InvalidSpec: their number is not a power of two, which the hardware's ops require.
     """
 
     cores: int
@@ -55,7 +56,6 @@ class SparseCores:
 
     @property
     def total(self) -> int:
-        """The number of SparseCores of all cores."""
         return self.cores * self.per_core
 
     def __str__(self) -> str:
@@ -68,11 +68,14 @@ class StackableTable:
 
     Attributes:
         rows, dim: its shape without padding.
-        group: tables stack only if theirs are equal: stock takes the optimizer and the
-            quantization, by value.
-        samples: the activations per core of its features. Stock's TPUEmbeddingV2 counts those of
-            the first feature alone, by a defect: be 0 for all other tables to get its layout.
-        features: how many features look it up; carried along, and counted by stock as the samples.
+        group: tables only stack if their groups are equal. Stock compares the optimizer and the
+            quantization by value.
+        samples: the activations per core of its features. Because of a defect, stock's
+            TPUEmbeddingV2
+            only counts those of the first feature: to get its layout, use 0 for all other tables.
+        features: how many features look the table up. Stock counts it like the samples, and it is
+            only
+            passed on.
     """
 
     name: str
@@ -95,15 +98,15 @@ class TableLayout:
     """The place of a table's rows.
 
     Attributes:
-        table: its name.
+        table: the name of the table.
         rows, dim: its shape without padding.
-        padded_rows, padded_dim: its shape with padding; ids from `rows` on are rows of padding.
-        stack: the name of its stack: those of all its tables, joined by `_`.
+        padded_rows, padded_dim: its shape with padding. Ids from `rows` on are padding.
+        stack: the name of its stack, which is the names of all tables in it, joined by `_`.
         stack_rows: the rows of the stack in each shard.
-        row_offset: the row of each shard of the stack in which the table begins.
+        row_offset: the row in each shard of the stack at which the table begins.
         rotation: the SparseCore of row 0.
-        sparse_cores: those of the job.
-        samples_per_sparse_core, features: what stock writes down besides.
+        sparse_cores: the SparseCores of the job.
+        samples_per_sparse_core, features: other values that stock records.
     """
 
     table: str
@@ -121,30 +124,30 @@ class TableLayout:
 
     @property
     def shard_rows(self) -> int:
-        """The rows of the table, padding included, in each shard."""
+        """The number of rows in each shard, including padding."""
         return self.padded_rows // self.sparse_cores.total
 
     @property
     def stack_shape(self) -> tuple[int, int]:
-        """The shape of the stack as a checkpoint holds it."""
+        """The shape of the stack in a checkpoint."""
         return self.stack_rows * self.sparse_cores.total, self.padded_dim
 
     def shard(self, ids: Array) -> Array:
-        """Returns the SparseCore of each row, counted over all cores, by ids [n] int64."""
+        """Finds the SparseCore of each row, counted over all cores, from ids [n] int64."""
         return (ids + self.rotation) % self.sparse_cores.total
 
     def row_in_shard(self, ids: Array) -> Array:
-        """Returns the row of the shard that holds each row of the table, by ids [n] int64."""
+        """Finds the row inside its shard for each id, from ids [n] int64."""
         return self.row_offset + ids // self.sparse_cores.total
 
     def stored(self, ids: Array) -> Array:
-        """Returns the rows, [n] int64, in the stack as a checkpoint holds it, by ids [n] int64."""
+        """Finds the row, [n] int64, of a checkpoint's stack for each id, [n] int64."""
         return self.shard(ids) * self.stack_rows + self.row_in_shard(ids)
 
     def ids(self, stored: Array) -> Array:
-        """Returns the ids of rows of the stack: the inverse of `stored`.
+        """Finds the ids of rows of the stack: the inverse of `stored`.
 
-        Rows of the table's padding have ids from `rows` on, those of other tables -1.
+        Rows of the table's padding have ids from `rows` on, and rows of other tables have -1.
         """
         shard, row = np.divmod(stored, self.stack_rows)
         total, row = self.sparse_cores.total, row - self.row_offset
@@ -158,15 +161,15 @@ class TableLayout:
 def table_layouts(
     tables: Iterable[StackableTable], sparse_cores: SparseCores, *, stacking: bool = True
 ) -> dict[str, TableLayout]:
-    """Returns the layout of each table, by name: those that stock's TPUEmbeddingV2 computes.
+    """Computes the layout of each table, by name, as stock's TPUEmbeddingV2 does.
 
     Args:
-        tables: in any order; they are stacked in that of their names.
-        sparse_cores: those of the job.
-        stacking: whether tables share stacks; else each is a stack of its own.
+        tables: in any order; they are stacked in the order of their names.
+        sparse_cores: the SparseCores of the job.
+        stacking: False gives each table a stack of its own.
 
     Raises:
-        InvalidSpec: two tables, or two stacks, have one name.
+        InvalidSpec: two tables, or two stacks, have the same name.
     """
     groups: dict[Hashable, list[_Stack]] = {}
     for number, table in enumerate(sorted(tables, key=lambda table: table.name)):
@@ -184,7 +187,7 @@ def table_layouts(
 
 
 def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ...]]:
-    """Returns the layouts of each stack, by its name, in the order of their rows."""
+    """Groups layouts by stack, in the order of their rows."""
     stacks: dict[str, list[TableLayout]] = {}
     for layout in layouts:
         stacks.setdefault(layout.stack, []).append(layout)
@@ -197,10 +200,10 @@ def stacks_of(layouts: Iterable[TableLayout]) -> dict[str, tuple[TableLayout, ..
 def stacked(
     layouts: Sequence[TableLayout], tables: Mapping[str, Array], padding: float = 0.0
 ) -> Array:
-    """Returns a stack as a checkpoint holds it, of `stack_shape`, from tables [rows, dim].
+    """Builds a checkpoint's stack, of `stack_shape`, from tables [rows, dim].
 
-    Padding is 0 for tables. For slots it has to be their initial value: from an accumulator of 0
-    Adagrad computes NaN in the columns of padding of each row that is trained.
+    Padding is 0 for tables. For slots it has to be their initial value, because with an accumulator
+    of 0 Adagrad computes NaN in the padded columns of every row that is trained.
     """
     values = np.full(layouts[0].stack_shape, padding, tables[layouts[0].table].dtype)
     for layout in layouts:
@@ -209,7 +212,7 @@ def stacked(
 
 
 def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
-    """Returns the tables of a stack, [rows, dim] each, without padding: inverts `stacked`."""
+    """Extracts the tables of a stack, [rows, dim] each, without padding: inverts `stacked`."""
     return {
         layout.table: stack[layout.stored(np.arange(layout.rows)), : layout.dim]
         for layout in layouts
@@ -218,7 +221,7 @@ def unstacked(layouts: Sequence[TableLayout], stack: Array) -> dict[str, Array]:
 
 @dataclasses.dataclass
 class _Stack:
-    """A stack that is being filled."""
+    """A stack under construction."""
 
     padded_dim: int
     sparse_cores: SparseCores
@@ -229,7 +232,7 @@ class _Stack:
         return "_".join(table.name for table in self.tables)
 
     def takes(self, table: StackableTable) -> bool:
-        """Returns whether the table fits below the others; an empty stack takes any."""
+        """Whether the table fits below the others. An empty stack takes any table."""
         if not self.tables:
             return True
         tables, row = [*self.tables, table], 4 * self.padded_dim
@@ -243,7 +246,6 @@ class _Stack:
         )
 
     def layouts(self) -> list[TableLayout]:
-        """Returns the layouts of its tables, in their order."""
         layouts, total = [], self.sparse_cores.total
         stack_rows, offset = sum(map(self._padded_rows, self.tables)) // total, 0
         for number, table in enumerate(self.tables):

@@ -1,9 +1,9 @@
-"""The buffers of SparseCores, for ids per partition and in all: the need of a batch, and limits.
+"""Buffers of SparseCores for ids, per partition and in total: what a batch needs, and the limits.
 
 Each SparseCore sends the ids of its samples to the SparseCores that hold their rows, its
-*partitions*. TPUEmbeddingV2 reserves room for a number of ids, and of different ids, in each, and
-for all ids of a core, by settings that are 256, 256 and 64 per sample unless the program says more;
-a batch that needs more ends the step with an error.
+*partitions*. TPUEmbeddingV2 reserves room for ids, and for distinct ids, in each partition, and for
+all ids of a core. By default these are 256, 256 and 64 per sample. A batch that needs more ends the
+step with an error.
 
 Source: sparse_core_preprocess_ops.cc and tpu_embedding_v3.py of TensorFlow.
 """
@@ -21,27 +21,30 @@ from tf2_engine.sparsecore_layout import ALIGNMENT, TableLayout
 from tf2_engine.types import Array, Object
 
 IDS_PER_PARTITION = 256
-"""The ids, and the different ids, that stock reserves room for in a partition by default."""
+"""Stock's default for the ids, and the distinct ids, in a partition."""
 
 IDS_PER_SAMPLE = 64
-"""The ids per activation that stock reserves room for on a core by default."""
+"""Stock's default for the ids per activation on a core."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseCoreLimits:
-    """The sizes of the buffers in which SparseCores get ids, as in SparseCoreEmbeddingConfig.
+    """The sizes of the buffers in which SparseCores receive ids, as in SparseCoreEmbeddingConfig.
 
     `estimator-bridge audit --sample` proposes them from a program's own data.
 
     Attributes:
-        max_ids_per_table, max_unique_ids_per_table: by the name of a stack, which is the names of
-            its tables joined by `_`: how many ids, and distinct ids, one SparseCore takes from
-            another in a step; 256 by default. More are an error when the step runs.
-        max_ids_per_chip_per_sample: the room of a core, times the samples of the stack.
-        allow_id_dropping: ids for which a core has no room are dropped, instead of an error.
-        disable_table_stacking: each table is a stack of its own.
+        max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
+            takes
+            from another in a step, by the name of a stack (the names of its tables joined by `_`);
+                256
+            by default. More are an error when the step runs.
+        max_ids_per_chip_per_sample: the room on a core is this times the samples of the stack.
+        allow_id_dropping: drops ids for which a core has no room, instead of an error.
+        disable_table_stacking: gives each table a stack of its own.
 
-    Raises InvalidSpec if a limit is no positive int; the message names it.
+    Raises:
+        InvalidSpec: a limit is not a positive int; the message names it.
     """
 
     max_ids_per_table: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -60,9 +63,10 @@ class SparseCoreLimits:
 
     @classmethod
     def of(cls, limits: Object) -> SparseCoreLimits:
-        """Returns limits, those of a SparseCoreEmbeddingConfig, or the default ones for None.
+        """Converts limits or a SparseCoreEmbeddingConfig; None gives the defaults.
 
-        Raises WrongType for anything else.
+        Raises:
+            WrongType: it is anything else.
         """
         if limits is None or isinstance(limits, cls):
             return limits or cls()
@@ -75,7 +79,7 @@ class SparseCoreLimits:
         return cls(**{name: getattr(limits, name) for name in names})
 
     def check_stacks(self, stacks: Sequence[str]) -> None:
-        """Raises InvalidSpec for a limit of a stack that is not there, which would not be kept."""
+        """Raises InvalidSpec for a limit of a stack that does not exist."""
         for name in _BY_STACK:
             unknown = [stack for stack in getattr(self, name) if stack not in stacks]
             if unknown:
@@ -86,7 +90,7 @@ class SparseCoreLimits:
                 )
 
     def of_stack(self, name: str) -> dict[str, int]:
-        """Returns the limits of a stack, by the attributes of the ops."""
+        """The limits of a stack, by the attributes of the ops."""
         return {
             "max_ids_per_sparse_core": self.max_ids_per_table.get(name, IDS_PER_PARTITION),
             "max_unique_ids_per_sparse_core": self.max_unique_ids_per_table.get(
@@ -104,9 +108,9 @@ def _check_limit(name: str, limit: Object) -> None:
 
 
 class Lookup(NamedTuple):
-    """The ids of one feature on one core: `ids[i]`, [n] int64, is one of activation `cells[i]`.
+    """The ids of one feature on one core: `ids[i]`, [n] int64, belongs to activation `cells[i]`.
 
-    The feature has `num_cells` activations on each core: samples, times positions of a sequence.
+    On each core the feature has `num_cells` activations: samples times positions of a sequence.
     """
 
     feature: str
@@ -118,12 +122,12 @@ class Lookup(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """The buffers that a stack needs on a core: the most of any SparseCore and partition.
+    """The buffers that a stack needs on a core: the maximum over all SparseCores and partitions.
 
     Attributes:
-        ids: in a partition; the ids of an activation count once each.
-        unique_ids: different ids in a partition.
-        buffer: ids of the whole core, with the padding of each partition to a multiple of 8.
+        ids: ids in a partition, counting each id once per activation.
+        unique_ids: distinct ids in a partition.
+        buffer: ids of the whole core, with each partition padded to a multiple of 8.
         cells: activations of a core.
     """
 
@@ -138,15 +142,16 @@ class Need:
         return -(-self.buffer // self.cells) if self.cells else 0
 
     def __or__(self, other: Need) -> Need:
-        """Returns the needs that are enough for both."""
+        """Combines two needs into one that covers both."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Need(*(max(pair) for pair in pairs))
 
 
 def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict[str, Need]:
-    """Returns the needs of each stack for one batch of one core, by the name of the stack.
+    """Computes what each stack, by name, needs for one batch of one core.
 
-    Raises InvalidSpec if a feature has activations that do not divide among the SparseCores.
+    Raises:
+        InvalidSpec: the activations of a feature cannot be divided among the SparseCores.
     """
     by_stack: dict[str, list[Lookup]] = {}
     for lookup in lookups:
@@ -156,7 +161,7 @@ def needs(layouts: Mapping[str, TableLayout], lookups: Iterable[Lookup]) -> dict
 
 
 def next_batch(cells: int, per_core: int) -> int:
-    """Returns the next number of activations that divides among the SparseCores of a core."""
+    """The next number of activations that can be divided among the SparseCores of a core."""
     return -(-cells // per_core) * per_core
 
 
@@ -179,7 +184,7 @@ def _need(layouts: Mapping[str, TableLayout], lookups: Sequence[Lookup]) -> Need
         layout = layouts[lookup.table]
         source = lookup.cells // max(1, lookup.num_cells // sparse_cores.per_core)
         place = source * sparse_cores.total + layout.shard(lookup.ids)
-        # The same id twice in an activation is one, with the sum of both gains.
+        # If an id occurs twice in an activation, it counts once, with the sum of both gains.
         occurrences = np.unique(np.stack([place, lookup.cells, lookup.ids]), axis=1)
         ids += np.bincount(occurrences[0], minlength=places)
         by_table.setdefault(lookup.table, []).append(occurrences[[0, 2]])

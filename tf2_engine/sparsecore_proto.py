@@ -19,7 +19,7 @@ from tf2_engine.types import Message
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
-# Name, number, type, whether it is a list, and the attribute of a layout that it holds as it is.
+# Name, number, type, whether it is a list, and the attribute of a layout with the same value.
 _FIELDS = (
     ("table_name", 1, _FIELD.TYPE_STRING, False, "table"),
     ("stacked_table_name", 2, _FIELD.TYPE_STRING, False, "stack"),
@@ -37,7 +37,7 @@ _ATTRIBUTES = {name: attribute for name, _, _, _, attribute in _FIELDS if attrib
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
-    """Returns the bytes of a `SparseCoreTableLayouts`, equal to stock's for equal layouts."""
+    """Serializes a `SparseCoreTableLayouts`, to the same bytes as stock for equal layouts."""
     message = _message_class()()
     for layout in layouts:
         message.tables.add(
@@ -51,9 +51,10 @@ def serialized(layouts: Iterable[TableLayout]) -> bytes:
 
 
 def parsed(data: bytes) -> dict[str, TableLayout]:
-    """Returns the layouts of a `SparseCoreTableLayouts`, by table.
+    """Parses a `SparseCoreTableLayouts` into layouts by table.
 
-    Raises InvalidSpec if the bytes are no such message, or a layout is not possible.
+    Raises:
+        InvalidSpec: the bytes are not such a message, or a layout is impossible.
     """
     message = _message_class()()
     try:
@@ -105,7 +106,7 @@ def _impossible(table: Message) -> errors.InvalidSpec:
 
 @functools.cache
 def _message_class() -> type:
-    """Returns the class of the message, made in a pool of its own beside TensorFlow's."""
+    """Makes the class of the message in its own descriptor pool, apart from TensorFlow's."""
     file = descriptor_pb2.FileDescriptorProto(
         name="tf2_engine/sparse_core_layout.proto", package="tf2_engine", syntax="proto3"
     )

@@ -1,11 +1,11 @@
-"""The update rules of SparseCores, on TensorFlow's ops, and which optimizers they are for.
+"""The update rules of SparseCores, on TensorFlow's ops, and which optimizers they cover.
 
-They are those of the first generation in another order of operations, which rounds differently:
-`(1 - beta) * g * g` is from left to right, and FTRL divides by zero as it comes, so that a row with
-an accumulator and gradients of zeros becomes NaN.
+The rules are those of the first generation with another order of operations, which rounds
+differently. `(1 - beta) * g * g` goes from left to right. FTRL does not guard its division, so a
+row whose accumulator and gradient are zero becomes NaN.
 
 Source: the lowering of TensorFlow's XlaSparseDenseMatmulGradWith... ops
-(core/tpu/kernels/sparse_core_ops_utils.cc, and optimizer computations beside it).
+(core/tpu/kernels/sparse_core_ops_utils.cc, and the optimizer computations beside it).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REFUSED: tuple[tuple[Callable[[Optimizer], bool], str], ...] = (
         "(initial_accumulator_value=0). Use a small positive number, " + _HOST,
     ),
 )
-"""The tests for optimizers that are refused, and the rest of the message."""
+"""Tests for refused optimizers, with the rest of the message."""
 
 
 def check(table: str, optimizer: Optimizer) -> None:
@@ -67,16 +67,16 @@ def check(table: str, optimizer: Optimizer) -> None:
 
 
 def of_sparsecore(table: str, optimizer: Optimizer) -> Optimizer:
-    """Returns the optimizer with the rule of SparseCores; raises as `check`."""
+    """Replaces the optimizer's rule by that of SparseCores; raises as `check`."""
     check(table, optimizer)
     return _RULES[type(optimizer)](**vars(optimizer))
 
 
 def without_dropped(optimizer: Optimizer) -> Optimizer:
-    """Returns the optimizer without the settings that TPUEmbeddingV2 drops without a word.
+    """Removes those settings of an optimizer that TPUEmbeddingV2 silently drops.
 
-    These are the limits of gradients, updates core by core, and those of all rows by Adam. Limits
-    of weights stay: the ops have them, and stock's class leaves them out.
+    These are limits of gradients, updates core by core, and non-lazy Adam. Limits of weights stay:
+    the ops have them, and only stock's class leaves them out.
     """
     if isinstance(optimizer, Adam):
         optimizer = dataclasses.replace(optimizer, lazy_adam=True)
@@ -139,4 +139,6 @@ _RULES: dict[type[Optimizer], type[Optimizer]] = {
     Adam: _Adam,
     FTRL: _FTRL,
 }
-"""By the optimizer: itself, where the order of operations is the same, or a class with the rule."""
+"""By optimizer: the optimizer itself if the order of operations is the same, or a class with the
+rule.
+"""

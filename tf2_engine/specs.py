@@ -1,7 +1,7 @@
-"""Describes tables, features and engine options, as users give them: frozen and checked.
+"""Describes tables, features and engine options as users give them: immutable and checked.
 
-Built directly, or from the configuration objects of `tf.tpu.experimental.embedding`, which are
-read and never written.
+Specs are built directly, or from the configuration objects of `tf.tpu.experimental.embedding`,
+which are only read.
 """
 
 from __future__ import annotations
@@ -25,21 +25,25 @@ class TableSpec:
     """One embedding table.
 
     Attributes:
-        name: unique among the tables; None is filled in as `table_<position>`.
-        vocabulary_size: rows.
-        dim: columns.
-        combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by
-            1 / sum of weights; "sqrtn", scaled by 1 / sqrt(sum of squared weights).
-        optimizer: how rows are updated; None means the engine's.
+        name: unique among the tables. None becomes `table_<position>`.
+        vocabulary_size: the number of rows.
+        dim: the number of columns.
+        combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
+            weights);
+            or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
+        optimizer: how rows are updated. None means the engine's.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
-            with `shard_info` if it takes that (see `initializers.ByShard`); None means the initial
-            value that the optimizer needs, or else a truncated normal of standard deviation
+            with
+            `shard_info` if it has that argument (see `initializers.ByShard`). None is the initial
+                value
+            that the optimizer needs, or otherwise a truncated normal with standard deviation
             1 / sqrt(dim).
-        hot_id_replication: asks a TPU to keep frequent rows on every core. Numerically neutral.
-        quantization: how lookups round the rows; None means not at all.
+        hot_id_replication: asks a TPU to keep frequent rows on every core. It does not change
+            numbers.
+        quantization: how lookups round the rows. None does not round.
 
     Raises:
-        InvalidSpec: a setting is outside its range; the message names the table.
+        InvalidSpec: a setting is out of range; the message names the table.
     """
 
     name: str | None
@@ -88,16 +92,19 @@ class FeatureSpec:
     """One feature: ids that are looked up in one table.
 
     Attributes:
-        name: for messages; unique, and informational to the device.
-        table: name of the table.
-        max_sequence_length: 0, or the T of a sequence: its ids are not combined, the activation
-            is [batch, T, dim], longer sequences are cut and shorter ones padded with zeros.
-        output_shape: per-core shape of the activation without `dim`, or None to take it from
-            the first batch. Only the first dimension may be None inside.
-        send_name: whether the device gets the name (stock's legacy stack sends none).
+        name: a unique name, used in messages. The device only displays it.
+        table: the name of the table.
+        max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
+            combined:
+            its activation is [batch, T, dim], where longer sequences are cut and shorter ones are
+                padded
+            with zeros.
+        output_shape: shape of the activation per core without `dim`. None takes it from the first
+            batch. Only its first dimension may be None.
+        send_name: whether the device gets the name. (Stock's legacy stack sends none.)
 
     Raises:
-        InvalidSpec: the length is no int of at least 0; the message names the feature.
+        InvalidSpec: the length is not an int of at least 0; the message names the feature.
     """
 
     name: str
@@ -120,22 +127,24 @@ class FeatureSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EngineSpec:
-    """The settings of an engine: its tables, its features and its options.
+    """The settings of an engine: its tables, features and options.
 
     Attributes:
         tables: in device order.
         features: in device order.
         structure: a nest whose leaves are positions in `features`; batches, activations and
-            gradients have this structure. None means a dict by feature name.
-        pipeline_execution_with_tensor_core: a step's activations do not see the update of the
-            step before it (see the field of that name in tpu_embedding_configuration.proto).
-        partition_strategy: "div" or "mod": which host holds which row.
-        profile_data_directory: where lookup statistics are kept; None keeps none.
-        out_of_range_ids: "error", or "drop" to treat an id below 0 or beyond the table as absent.
+            gradients
+            have this structure. None is a dict by feature name.
+        pipeline_execution_with_tensor_core: activations of a step do not include the update of the
+            previous step (see this field in tpu_embedding_configuration.proto).
+        partition_strategy: which host holds which row: "div" or "mod".
+        profile_data_directory: where lookup statistics are written. None writes none.
+        out_of_range_ids: "error", or "drop" to ignore ids below 0 or beyond the table.
 
     Raises:
         InvalidSpec: there is no feature; names are not unique; a feature's table is missing; a
-            table has no feature or no optimizer; or an option has none of its values above.
+            table has
+            no feature or no optimizer; or an option has a value that is not listed above.
     """
 
     tables: tuple[TableSpec, ...]
@@ -191,17 +200,17 @@ class EngineSpec:
 
 
 NO_UPDATES = SGD(learning_rate=1.0)
-"""Stands for the optimizer of a table that is only looked up, as in stock's inference mode."""
+"""Replaces the optimizer of a table that is only looked up, as in stock's inference mode."""
 
 
 def table_configs(feature_config: Nest) -> list[Object]:
-    """Returns the distinct table configs of a nest of FeatureConfigs, in order of first use."""
+    """Lists the distinct table configs in a nest of FeatureConfigs, in order of first use."""
     configs = _feature_configs(feature_config)
     return list({id(config.table): config.table for config in configs}.values())
 
 
 def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
-    """Returns whether every table has an optimizer, its own or the one passed for the others."""
+    """Whether every table has an optimizer, either its own or the one for all others."""
     configs = [config for config in tf.nest.flatten(feature_config) if hasattr(config, "table")]
     return optimizer is not None or all(config.table.optimizer is not None for config in configs)
 
@@ -209,10 +218,10 @@ def has_optimizers(feature_config: Nest, optimizer: Object) -> bool:
 def from_feature_config(
     feature_config: Nest, optimizer: Object = None, **options: Object
 ) -> EngineSpec:
-    """Returns the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
+    """Makes the spec for a nest of `tf.tpu.experimental.embedding.FeatureConfig`.
 
-    Tables come in the order in which the flattened features name them; a table is an object, so
-    two equal TableConfigs are two tables. Nothing that is passed in is changed.
+    Tables are in the order in which the flattened features use them. They are compared by identity,
+    so two equal TableConfigs are two tables. Arguments are not changed.
 
     Args:
         feature_config: any nest of FeatureConfigs.
@@ -222,7 +231,7 @@ def from_feature_config(
 
     Raises:
         InvalidSpec: as the specs do.
-        WrongType: a leaf is not a FeatureConfig, or an optimizer is of an unknown class.
+        WrongType: a leaf is not a FeatureConfig, or an optimizer has an unknown class.
     """
     configs = _feature_configs(feature_config)
     tables = {
@@ -238,9 +247,10 @@ def from_feature_config(
 
 
 def read_optimizer(optimizer: Object) -> Optimizer | None:
-    """Returns the engine's counterpart of an optimizer of `tf.tpu.experimental.embedding`.
+    """Converts an optimizer of `tf.tpu.experimental.embedding` to the engine's.
 
-    Raises WrongType if it has none.
+    Raises:
+        WrongType: the engine has no counterpart.
     """
     if optimizer is None or isinstance(optimizer, Optimizer):
         return optimizer
@@ -254,7 +264,7 @@ def read_optimizer(optimizer: Object) -> Optimizer | None:
         for field in dataclasses.fields(counterpart)
         if hasattr(optimizer, field.name)
     }
-    # The one setting that stock names otherwise: a pair (lower, upper).
+    # The only setting that has another name in stock: a pair (lower, upper).
     clip = getattr(optimizer, "clipvalue", None)
     if clip is not None:
         settings["clip_gradient_min"], settings["clip_gradient_max"] = clip
@@ -307,7 +317,7 @@ def _read_quantization(table: str, config: Object) -> Quantization | None:
 
 
 def _feature_names(feature_config: Nest) -> list[str]:
-    """Returns the names of the features for messages; of unnamed ones their place in the nest."""
+    """Names features for messages. Unnamed features are called by their path in the nest."""
     paths = tf_compat.flatten_with_paths(feature_config)
     used = {config.name for _, config in paths if config.name}
     names = []
@@ -332,7 +342,7 @@ def _read_feature(config: Object, name: str, table: TableSpec) -> FeatureSpec:
 
 
 def check_choice(where: str, setting: str, value: Object, choices: Collection[str]) -> None:
-    """Raises InvalidSpec, with a message that begins with `where`, if no choice is `value`."""
+    """Raises InvalidSpec if `value` is not one of the choices. The message begins with `where`."""
     if not isinstance(value, str) or value not in choices:
         raise errors.InvalidSpec(
             f"{where}`{setting}` must be one of {', '.join(choices)}, got {value!r}."
@@ -340,7 +350,6 @@ def check_choice(where: str, setting: str, value: Object, choices: Collection[st
 
 
 def _check_types(spec: Object) -> None:
-    """Checks the fields of a spec against their annotations."""
     annotations = {each.name: each.type for each in dataclasses.fields(spec)}
     arguments.check(type(spec).__name__, vars(spec), annotations)
 

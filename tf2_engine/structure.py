@@ -1,4 +1,4 @@
-"""Turns nests of features into flat lists in feature order, and back."""
+"""Flattens nests of features to lists in feature order, and packs them again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from tf2_engine.types import Nest, Object
 
 
 def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
-    """Returns the leaves of `value` in feature order.
+    """Lists the leaves of `value` in feature order.
 
-    The leaves of `structure` are positions of features; those of `value`, which messages call
-    `what`, may be composite tensors or None. Raises InvalidInput if the structures differ; the
-    message names missing and unknown features.
+    The leaves of `structure` are positions of features. Those of `value` may be composite tensors
+    or None. Messages call it `what`.
+
+    Raises:
+        InvalidInput: the structures differ; the message names missing and unknown features.
     """
     if isinstance(structure, Mapping) and isinstance(value, Mapping):
         missing, extra = set(structure) - set(value), set(value) - set(structure)
@@ -43,7 +45,7 @@ def flatten(structure: Nest, value: Nest, what: str) -> list[Object]:
 
 
 def check_sequence(structure: Nest, value: Nest, what: str) -> None:
-    """Raises WrongType for a list in place of a tuple, or a tuple in place of a list, as stock."""
+    """Raises WrongType for a list instead of a tuple, or the reverse, as stock does."""
     kinds = [
         next((kind for kind in (list, tuple) if isinstance(nest, kind)), None)
         for nest in (structure, value)
@@ -57,7 +59,7 @@ def check_sequence(structure: Nest, value: Nest, what: str) -> None:
 
 
 def flatten_shapes(structure: Nest, value: Nest, what: str) -> list[Object]:
-    """Returns shapes in feature order; as `flatten`, but tuples and lists of sizes are leaves."""
+    """Like `flatten`, but tuples and lists of sizes are leaves."""
     return flatten(structure, _shapes_as_leaves(structure, value), what)
 
 
@@ -78,5 +80,5 @@ def _shapes_as_leaves(structure: Nest, value: Nest) -> Nest:
 
 
 def pack(structure: Nest, values: Sequence[Object]) -> Nest:
-    """Returns `values`, one per feature, in the structure of the feature config."""
+    """Packs `values`, one per feature, into the structure of the feature config."""
     return tf.nest.map_structure(lambda position: values[position], structure)

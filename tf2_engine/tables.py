@@ -1,4 +1,4 @@
-"""Parameters and slots of the tables as resource variables."""
+"""Holds the parameters and slots of tables in resource variables."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ VariableFactory = Callable[
 class Table:
     """The variables of one table: the shards of its parameters and of every slot, by name.
 
-    A shard is [rows of the shard, dim] float32; the `strategy`, "div" or "mod", says which one
-    holds which row. On parameter servers the shards are the parts of the plan's placement, and the
-    strategy is its layout, which may be "octaves" too.
+    A shard is [rows of the shard, dim] float32. `strategy`, "div" or "mod", tells which shard holds
+    which row. On parameter servers the shards are the parts of the plan's placement, and the
+    strategy is its layout, which can also be "octaves".
     """
 
     plan: TablePlan
@@ -51,7 +51,7 @@ class Table:
         return len(self.variables[PARAMETERS])
 
     def gather(self, name: str, ids: Tensor) -> Tensor:
-        """Returns [num_ids, dim] float32: the row of each id in the variable `name`."""
+        """Reads the row of each id from the variable `name`: [num_ids, dim] float32."""
         shards = self.variables[name]
         if len(shards) == 1:
             return tf.gather(shards[0], ids)
@@ -63,7 +63,7 @@ class Table:
         return tf.compat.v1.nn.embedding_lookup(list(shards), ids, partition_strategy=self.strategy)
 
     def scatter(self, rows: Mapping[str, Tensor], ids: Tensor) -> list[Op]:
-        """Overwrites the rows of distinct ids in each variable that is named; returns the ops."""
+        """Overwrites the rows of distinct ids in each named variable, and returns the ops."""
         return [
             self.variables[name][shard].scatter_update(tf.IndexedSlices(part, local_rows))
             for shard, (local_rows, *parts) in enumerate(self._by_shard(ids, *rows.values()))
@@ -71,24 +71,24 @@ class Table:
         ]
 
     def rows_in_shard(self, ids: Tensor) -> Tensor:
-        """Returns the row of each id, [num_ids] int64, in the variables of a table of one shard."""
+        """Finds the row of each id, [num_ids] int64, in a table with one shard."""
         ((rows,),) = self._by_shard(ids)
         return rows
 
     def spread(self, ids: Tensor, rows: Tensor) -> Iterator[Tensor]:
-        """Yields for each shard a dense tensor of its shape: `rows` at their ids, else zeros."""
+        """Yields a dense tensor for each shard, with `rows` at their ids and zeros elsewhere."""
         for shard, (local_rows, part) in enumerate(self._by_shard(ids, rows)):
             shape = tf.constant(self.variables[PARAMETERS][shard].shape.as_list(), tf.int64)
             yield tf.scatter_nd(local_rows[:, None], part, shape)
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        """Returns the core that owns each row: the local row modulo the cores of its host."""
+        """Finds the core that owns each row: the local row modulo the cores of its host."""
         cores_per_host = num_cores // self.num_shards
         shard, local_row = self._place(ids)
         return shard * cores_per_host + local_row % cores_per_host
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
-        """Yields for each shard the local rows of the ids that it holds, and its part of `rows`."""
+        """Yields, for each shard, the local rows of its ids and its part of `rows`."""
         if self.num_shards == 1:
             yield [ids, *rows]
             return
@@ -98,7 +98,7 @@ class Table:
             yield [tf.gather(values, positions) for values in (local_rows, *rows)]
 
     def _place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the shard of each id, and the row inside of it."""
+        """Finds the shard of each id, and the row inside it."""
         if self.num_shards == 1:
             return tf.zeros_like(ids), ids
         rows = self.plan.rows
@@ -110,13 +110,13 @@ class Table:
 
 
 def create_tables(plan: Plan, factory: VariableFactory | None = None) -> dict[str, Table]:
-    """Makes the variables of every table, slots only when the plan is for training."""
+    """Makes the variables of every table. Slots are only made if the plan is for training."""
     factory = factory or variable_factory()
     return {table.name: _create(plan, table, factory) for table in plan.tables}
 
 
 def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
-    """Puts the variables that are made in the context on these devices, one after the other."""
+    """Places variables that are made in the context on these devices in turn."""
     following = itertools.cycle(devices)
 
     def create(next_creator: Callable[..., Variable], **settings: Object) -> Variable:
@@ -130,15 +130,17 @@ def on_devices(devices: Sequence[str]) -> AbstractContextManager[None]:
 def variable_factory(
     hosts: Sequence[str] | None = None, servers: Servers | None = None
 ) -> VariableFactory:
-    """Returns a factory of variables that are not mirrored over replicas, nor trainable.
+    """Makes a factory of variables that are neither mirrored over replicas nor trainable.
 
     They have the names that stock gives them, `<table>_<shard>` and `<table>/<slot>_<shard>`.
 
     Args:
-        hosts: the device of each shard's host. Hosts beyond the vocabulary get no variable then,
-            as in stock, so that checkpoints hold the vocabulary and nothing else, although the
-            plan has a row on every host. None makes every shard, on the device in scope.
-        servers: the parameter servers, on whose devices the parts of tables are.
+        hosts: the device of each shard's host. Then hosts beyond the vocabulary get no variable, as
+            in
+            stock, although the plan has a row on every host, so that checkpoints hold nothing but
+                the
+            vocabulary. None makes every shard on the device in scope.
+        servers: the parameter servers whose devices hold the parts of tables.
     """
 
     def make(
@@ -166,12 +168,12 @@ def variable_factory(
 
 
 def default_initializer(dim: int) -> Initializer:
-    """Returns a truncated normal of standard deviation 1 / sqrt(dim), stock's default."""
+    """A truncated normal with standard deviation 1 / sqrt(dim), which is stock's default."""
     return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1.0 / math.sqrt(dim))
 
 
 def whole(shards: Sequence[Variable], name: str) -> Variable:
-    """Returns the shards of a variable as one variable [rows, dim]; a single shard as it is."""
+    """Joins the shards of a variable into one variable [rows, dim]."""
     return shards[0] if len(shards) == 1 else tf_compat.ShardedTable(list(shards), name)
 
 
@@ -213,10 +215,10 @@ def _initializer(plan: Plan, table: TablePlan) -> Initializer:
 def _slots_of_user(
     table: TablePlan, parameters: Shards, make: Callable[[str, Initializer], Shards]
 ) -> dict[str, Shards]:
-    """Returns the slots that the `slot_variable_creation_fn` of the table's optimizer makes.
+    """Makes slots with the `slot_variable_creation_fn` of the table's optimizer.
 
-    The function gets the table as one variable, the names of the slots and their initializers.
-    Variables that it makes are spread over hosts as the table is.
+    The function gets the table as one variable, the names of the slots, and their initializers.
+    Variables that it makes are spread over hosts like the table.
     """
     function = table.optimizer.slot_variable_creation_fn
     assert function is not None
@@ -258,7 +260,7 @@ def _slots_of_user(
 def _shard_by_shard(
     table: TablePlan, name: str, initial_value: Object, num_shards: int
 ) -> Initializer:
-    """Returns an initializer that is called once for each shard, in their order."""
+    """Makes an initializer that is called once per shard, in order."""
     total = [table.rows, table.dim]
     starts = itertools.cycle(
         sharding.first_row(shard, table.rows, num_shards) for shard in range(num_shards)
@@ -269,7 +271,8 @@ def _shard_by_shard(
         if not callable(initial_value):
             value = tf.convert_to_tensor(initial_value, dtype)
         elif isinstance(initial_value, functools.partial) and "shape" in initial_value.keywords:
-            # Keras passes its initializers so; a shard alone is made, and never the whole.
+            # Keras passes its initializers like this. Only a shard is computed, never the whole
+            # table.
             return initial_value.func(**{**initial_value.keywords, "shape": shape})
         else:
             value = initial_value()

@@ -1,4 +1,4 @@
-"""Lets TPU embedding columns read activations in a model of TensorFlow 2, and make no tables."""
+"""Lets TPU embedding columns read activations in a TensorFlow 2 model, instead of making tables."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tf2_engine.types import Tensor
 
 @contextlib.contextmanager
 def reading_activations() -> Iterator[None]:
-    """Makes columns of `tf.compat.v1.tpu.experimental` behave as on a TPU, in the context.
+    """Makes columns of `tf.compat.v1.tpu.experimental` behave as on a TPU.
 
-    `DenseFeatures` and `SequenceFeatures` over them read activations among the features then, as
-    `as_features` returns them; off a TPU they would make tables of their own.
+    `DenseFeatures` and `SequenceFeatures` with such columns then read activations among the
+    features, as `as_features` returns them. Without this, they would make tables of their own
+    unless on a TPU.
     """
     if tf_compat.in_tpu_shard_context():
         yield
@@ -28,10 +29,10 @@ def reading_activations() -> Iterator[None]:
 def as_features(
     activations: Mapping[str, Tensor], lengths: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Returns features as columns read them, from the activations of an engine, by feature.
+    """Converts an engine's activations, by feature, to what columns read.
 
-    The lengths are those of sequence features, [batch] int64, as `preprocessing` makes them;
-    positions beyond the end of the activation do not count.
+    `lengths` are those of sequence features, [batch] int64, as `preprocessing` makes them.
+    Positions beyond the end of the activation do not count.
     """
     features = dict(activations)
     for key, length in lengths.items():

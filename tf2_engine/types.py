@@ -1,8 +1,8 @@
-"""Names for the types in signatures: TensorFlow's own, for a type checker without TensorFlow.
+"""Names for types in signatures, for type checkers that run without TensorFlow.
 
-A type checker sees classes, and so does not take a list or a string for a tensor; it accepts the
-results of TensorFlow's functions as any of them. At run time they are plain names, and importing
-this module loads no TensorFlow.
+A type checker sees classes, so it does not accept a list or a string as a tensor, but it accepts
+the results of TensorFlow's functions as any of them. At run time these are plain names, and
+importing this module does not load TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Nest: TypeAlias = Any
 """Tensors, or other leaves, in nested dicts, lists, tuples and dataclasses; see `tf.nest`."""
 
 Op: TypeAlias = Any
-"""A `tf.Operation` or tensor that has to run in a graph; None where it has taken effect already."""
+"""A `tf.Operation` or tensor that has to run in a graph. None if it has already taken effect."""
 
 Object: TypeAlias = Any
-"""An object of a foreign class, or of one of several, which is only read by its attributes."""
+"""An object of a foreign class, or of one of several, whose attributes are only read."""
 
 if TYPE_CHECKING:
 
     class _OfTensorFlow:
-        """Operators and attributes that are not checked further."""
+        """Has operators and attributes that are not checked further."""
 
         def __getattr__(self, name: str) -> Any: ...
         def __setattr__(self, name: str, value: Any) -> None: ...
@@ -102,16 +102,16 @@ else:
     Tensor = SparseTensor = RaggedTensor = Variable = Any
 
 TensorLike: TypeAlias = Union["Tensor", Array, np.generic, float, int, bool]
-"""A number or an array of numbers, as `tf.convert_to_tensor` takes it."""
+"""A number or an array of numbers, as accepted by `tf.convert_to_tensor`."""
 
 Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]
-"""The ids, or the weights, of a feature, as users pass them."""
+"""The ids or weights of a feature, as users pass them."""
 
 Initializer: TypeAlias = Callable[..., "Tensor"]
-"""Returns the first values of a table: called with a shape and a dtype."""
+"""Computes the first values of a table from a shape and a dtype."""
 
 Rate: TypeAlias = float | Callable[[], "TensorLike"]
-"""A learning rate: constant, or a function that is called once a step."""
+"""A learning rate: a constant, or a function that is called once per step."""
 
 Features: TypeAlias = Mapping[str, "Ids"] | Sequence["Ids"]
 """The features that an `input_fn` returns, by name or in order."""

@@ -70,7 +70,7 @@ def check_complete(checkpoint: str, variables: Iterable[str]) -> None:
 def check_converted(
     checkpoint: str, model_dir: str, tables: Iterable[TableSpec], partition_strategy: str
 ) -> None:
-    """Raises InvalidInput with the command that converts a checkpoint of the legacy program."""
+    """Raises InvalidInput, with the command to run, for a checkpoint to be converted first."""
     shapes = dict(tf.train.list_variables(checkpoint))
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
         return

@@ -81,7 +81,7 @@ class ByShard:
     strategy: str
 
     def __call__(self, shape: tuple[int, int], dtype: DType = tf.float32) -> Tensor:
-        """Returns the rows of the only host, [vocabulary, dim]; raises InvalidSpec for several."""
+        """Returns all rows, [vocabulary, dim], on one host; raises InvalidSpec for several."""
         if self.num_hosts > 1:
             raise errors.InvalidSpec(
                 f"Table {self.table!r}: its initializer takes `shard_info`, which is not "

@@ -15,18 +15,20 @@ def add_rows(
     *,
     each_has_terms: bool = False,
 ) -> Tensor:
-    """Returns [count, dim] float32: the sum of `rows[row_of[i]]` over all i whose `into[i]` is j.
+    """Computes for each j below `count` the sum of `rows[row_of[i]]` over i with `into[i] == j`.
 
-    On a CPU each sum is taken in ascending order of i. A GPU sorts the indices and adds in an order
-    that depends on their number alone, so that results are the same in every run. A sum without
-    terms is zero.
+    A CPU adds in ascending order of i. A GPU sorts the indices and adds in an order that only
+    depends on their number, so every run gives the same result. A sum without terms is zero.
 
     Args:
         rows: [num_rows, dim] float32.
         row_of: [num_terms] int64, or None where term i is row i.
         into: [num_terms] int64.
         count: an int or a scalar integer tensor.
-        each_has_terms: a promise that there is no sum without terms.
+        each_has_terms: promises that no sum is without terms.
+
+    Returns:
+        [count, dim] float32.
     """
     num_terms = tf.size(into, out_type=tf.int64)
     # This op is named after its use as a gradient, but it gathers and adds in one pass. The pair

@@ -86,7 +86,7 @@ class SmallTables:
                     )
 
     def store(self, session: Session, variables: Iterable[Variable]) -> list[Variable]:
-        """Fills the small variables from the float32 ones of a session; returns those to export.
+        """Fills the small variables from a session's float32 ones; returns those to export.
 
         They are the `variables` with the small ones in place of the others, which collections of
         the graph then lack, too.

@@ -94,30 +94,30 @@ def num_starts() -> int:
 
 
 def ops_with_kernels() -> list[str]:
-    """Returns the ops of `KERNELS` that have a kernel: all once there is a software TPU, else none.
+    """Lists the ops of `KERNELS` that have a kernel: all if there is a software TPU, else none.
 
-    Where TensorFlow has kernels of its own, for a TPU, there can be no software TPU.
+    If TensorFlow has its own kernels, for a real TPU, there can be no software TPU.
     """
     return [name for name in KERNELS if tf_compat.num_kernels(name)]
 
 
 def is_loaded() -> bool:
-    """Returns whether this process has the kernels of the software TPU."""
+    """Whether this process has the kernels of the software TPU."""
     return _library is not None
 
 
 def num_waiting() -> int:
-    """Returns the number of ops that wait for a batch, for a feed, or for other cores."""
+    """The number of ops that wait for a batch, for a feed, or for other cores."""
     waiting = int(_library.software_tpu_waiting()) if _library is not None else 0
     return waiting + soft_sparsecore.num_waiting()
 
 
 @contextlib.contextmanager
 def instead_of_tpu() -> Iterator[None]:
-    """Makes code inside the `with` block that looks for a TPU find one software core; see `start`.
+    """Makes code that looks for a TPU find one software core; see `start`.
 
     It is for TensorFlow's own TPUEstimator, which replicates a computation over all cores. A TPU's
-    compiler makes the copies; without it there can be only one.
+    compiler makes the copies, so without it there can be only one core.
     """
     start()
     with tf_compat.tpu_metadata(tpu_system_metadata(1)):
@@ -127,27 +127,26 @@ def instead_of_tpu() -> Iterator[None]:
 class SoftTPUStrategy(tf.distribute.TPUStrategy):
     """A TPUStrategy whose cores, one per replica, are software; raises as `start`.
 
-    `strategy.run` runs the function once per core, in the one process, on CPU threads. Code that
-    looks sees a TPU: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`, what is
-    traced inside `run` is inside a TPU computation, and the TPU embedding ops execute.
+    `strategy.run` runs the function once per core, on CPU threads of this process. Code that looks
+    for a TPU finds one: devices are named `/job:localhost/replica:0/task:0/device:TPU:<core>`,
+    `run` traces inside a TPU computation, and the TPU embedding ops execute.
 
         strategy = tf2_engine.soft_tpu.SoftTPUStrategy(num_cores=2)
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
-    Unlike a TPU nothing is compiled: shapes need not be static, and any op may be used. Making a
-    strategy starts the software TPU anew, which empties what an earlier one left. There is one per
+    Unlike on a TPU nothing is compiled, so shapes need not be static, and any op may be used. Making
+    a strategy restarts the software TPU, which drops the tables of an earlier one. There is one per
     process, on one host, without model parallelism.
 
     Args:
         num_cores: the number of cores, each a replica.
-        hardware: the embedding hardware that it reports and has: "v1", of the first generation (TPU
-            v2 and v3), or "sparsecore" (v5p, v6e, TPU7x), which TPUEmbeddingV2 is for and which
-            needs TensorFlow 2.21.
-        sparse_cores: how many SparseCores a core has, 1, 2 or 4: 4 on a v5p, 2 on a v6e.
-        out_of_range_ids: what SparseCores do with ids outside of their table. Those of the hardware
-            look up and train rows of padding, or of another table, in silence: "hardware". The
-            default "error" ends the step with an InvalidArgumentError that names feature and id.
+        hardware: its embedding hardware: "v1" of the first generation (TPU v2 and v3), or
+            "sparsecore" (v5p, v6e, TPU7x) for TPUEmbeddingV2, which needs TensorFlow 2.21.
+        sparse_cores: the number of SparseCores per core: 1, 2 or 4 (4 on a v5p, 2 on a v6e).
+        out_of_range_ids: what SparseCores do with ids outside their table. The default "error" ends
+            the step with an InvalidArgumentError that names feature and id. "hardware" silently
+            looks up and trains rows of padding or of another table, as real SparseCores do.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Table layouts as stock writes them into checkpoints: `SparseCoreTableLayouts`, on any TensorFlow.
+"""Reads and writes stock's table layouts, `SparseCoreTableLayouts`, on any TensorFlow.
 
 TensorFlow 2.15 has no such proto, and none has a public name, so the message is described here by
 the fields of sparse_core_layout.proto that say where rows are.

@@ -135,9 +135,9 @@ class SoftTPUStrategy(tf.distribute.TPUStrategy):
         with strategy.scope():
             embedding = tf.tpu.experimental.embedding.TPUEmbedding(...)
 
-    Unlike on a TPU nothing is compiled, so shapes need not be static, and any op may be used. Making
-    a strategy restarts the software TPU, which drops the tables of an earlier one. There is one per
-    process, on one host, without model parallelism.
+    Unlike on a TPU nothing is compiled, so shapes need not be static, and any op may be used.
+    Making a strategy restarts the software TPU, which drops the tables of an earlier one. There is
+    one per process, on one host, without model parallelism.
 
     Args:
         num_cores: the number of cores, each a replica.

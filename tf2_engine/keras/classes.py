@@ -1,8 +1,7 @@
-"""The layers as subclasses of the `Layer` of each Keras: the same code over another base class.
+"""Makes the layers as subclasses of each Keras' `Layer`: the same code over another base class.
 
-`tf.keras` is Keras 2 on TensorFlow 2.15, and on later versions Keras 3, or tf_keras with
-TF_USE_LEGACY_KERAS=1. A model takes layers of its own Keras alone, and there may be two of them
-in one program.
+`tf.keras` is Keras 2 on TensorFlow 2.15. On later versions it is Keras 3, or tf_keras with
+TF_USE_LEGACY_KERAS=1. A model only accepts layers of its own Keras, and one program may use two.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _CALLBACKS = (
 
 def layer_for(keras: types.ModuleType) -> type:
     """Returns the class `TPUEmbedding` for models of a Keras: `tf.keras`, `tf_keras` or `keras`."""
-    # Keras 3 has a class of variables; Keras 2 uses TensorFlow's.
+    # Keras 3 has its own class of variables; Keras 2 uses TensorFlow's.
     variable = getattr(keras, "Variable", None)
     weights = Keras2Weights if variable is None else Keras3Weights
     bases = (weights, EmbeddingLayer, keras.layers.Layer)

@@ -1,4 +1,4 @@
-"""Columns of a model: how features become ids, and the tables that they are looked up in."""
+"""Columns of a model: how features become ids, and in which tables these are looked up."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TableColumn:
     """A feature that is looked up in a table of the engine.
 
     Attributes:
-        ids: how its ids are made of raw features.
+        ids: how its ids are made from raw features.
         table: a `tf.tpu.experimental.embedding.TableConfig`.
-        max_sequence_length: 0, or the number of positions, which are not combined then.
-        suffix: of the name, which decides the order in `DenseFeatures`.
+        max_sequence_length: 0, or the number of positions, which are then not combined.
+        suffix: the end of the name, which decides the order in `DenseFeatures`.
     """
 
     ids: preprocessing.Column
@@ -34,7 +34,7 @@ class TableColumn:
 
     @property
     def key(self) -> str:
-        """The feature of the ids, and of the activations."""
+        """The feature with the ids, and later the activations."""
         return key_of(self.ids)
 
     @property
@@ -44,13 +44,13 @@ class TableColumn:
 
     @property
     def weight_key(self) -> str | None:
-        """The feature with the weights of the ids; None if they have none."""
+        """The feature with the weights of the ids, or None."""
         ids = self.ids.column if isinstance(self.ids, preprocessing.Sequence) else self.ids
         return ids.weight_key if isinstance(ids, preprocessing.Weighted) else None
 
     @property
     def feature_config(self) -> Object:
-        """The same for the engine."""
+        """The FeatureConfig for the engine."""
         length = self.max_sequence_length
         return _FeatureConfig(self.table, max_sequence_length=length, name=self.key)
 
@@ -62,7 +62,7 @@ def embedding_column(
     initializer: Initializer | None = None,
     max_sequence_length: int = 0,
 ) -> TableColumn:
-    """Returns a feature with a table of its own, `tbl_` and the name of the column.
+    """Makes a feature with its own table, called `tbl_` and the name of the column.
 
     Args:
         initializer: by default a truncated normal of standard deviation 1 / sqrt(dimension).
@@ -80,11 +80,11 @@ def shared_embedding_columns(
     shared_embedding_collection_name: str | None = None,
     max_sequence_lengths: Sequence[int] | None = None,
 ) -> list[TableColumn]:
-    """Returns features that share a table, `tbl_` and the name of the collection.
+    """Makes features that share a table, called `tbl_` and the name of the collection.
 
     Args:
         shared_embedding_collection_name: by default the names of the columns, joined by "_".
-        max_sequence_lengths: of each column; None is 0 for all.
+        max_sequence_lengths: one per column. None is 0 for all.
     """
     joined = "_".join(sorted(map(name_of, categorical_columns))) + "_shared_embedding"
     name, rows = shared_embedding_collection_name or joined, num_buckets(categorical_columns[0])
@@ -99,7 +99,7 @@ def shared_embedding_columns(
 def id_column(
     key: str, table: Object, max_sequence_length: int = 0, weight_key: str | None = None
 ) -> TableColumn:
-    """Returns a feature whose values are ids of a table's rows already.
+    """Makes a feature whose values already are row ids of a table.
 
     Args:
         table: a `tf.tpu.experimental.embedding.TableConfig`.
@@ -114,7 +114,7 @@ def id_column(
 
 
 class _Numbers:
-    """The base of features of numbers, whose `shape` may be given as an int."""
+    """Base class of features of numbers. `shape` may be an int."""
 
     key: str
     shape: tuple[int, ...]
@@ -134,10 +134,10 @@ class Numeric(_Numbers):
     """A feature of numbers, as `numeric_column`: [batch] or [batch, ...] of any number type.
 
     Attributes:
-        normalizer_fn: applied to the feature first; None applies nothing.
-        shape: of an example, for `parse_example_spec`.
-        default_value: what stands there for a feature that an Example lacks; None refuses it.
-        dtype: what Examples hold.
+        normalizer_fn: a function to apply to the feature, or None.
+        shape: the shape of an example, for `parse_example_spec`.
+        default_value: the value for Examples without the feature. None refuses these.
+        dtype: the type in Examples.
     """
 
     key: str
@@ -168,7 +168,7 @@ class SequenceNumeric(_Numbers):
 
 @dataclasses.dataclass(frozen=True)
 class Indicator:
-    """The counts of each id in an example, or in each step of a sequence, as `indicator_column`."""
+    """Counts each id in an example, or in each step of a sequence, as `indicator_column` does."""
 
     ids: preprocessing.Column
 
@@ -180,7 +180,7 @@ class Indicator:
 
 @dataclasses.dataclass(frozen=True)
 class PlainEmbedding:
-    """A feature whose table is an ordinary variable of the model, as `embedding_column`."""
+    """A feature whose table is an ordinary variable of the model, as with `embedding_column`."""
 
     categorical_column: preprocessing.Column
     dimension: int
@@ -204,7 +204,7 @@ ModelColumn = (
 
 
 def scope_name(column: ModelColumn) -> str:
-    """Returns a column's name as the names of variables have it."""
+    """Returns a column's name in the form that names of variables have."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", column_name(column))
 
 
@@ -214,7 +214,7 @@ def column_name(column: ModelColumn) -> str:
 
 
 def name_of(column: preprocessing.Column) -> str:
-    """Returns the name that the feature column of ids had."""
+    """Returns the name that the feature column of these ids had."""
     if isinstance(column, preprocessing.Sequence):
         return name_of(column.column)
     if isinstance(column, preprocessing.Weighted):
@@ -228,7 +228,7 @@ def name_of(column: preprocessing.Column) -> str:
 
 
 def key_of(column: preprocessing.Column) -> str:
-    """Returns the feature that a column reads; the name of a crossed one, which reads several."""
+    """Returns the feature that a column reads. A cross reads several: this returns its name."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return key_of(column.column)
     if isinstance(column, preprocessing.Crossed):
@@ -238,7 +238,7 @@ def key_of(column: preprocessing.Column) -> str:
 
 
 def num_buckets(column: preprocessing.Column) -> int:
-    """Returns how many ids a column has: the rows of its table."""
+    """Returns the number of ids of a column, which is the number of rows in its table."""
     if isinstance(column, (preprocessing.Sequence, preprocessing.Weighted)):
         return num_buckets(column.column)
     if isinstance(column, preprocessing.Bucketized):
@@ -256,7 +256,7 @@ def num_buckets(column: preprocessing.Column) -> int:
 def bucketized_column(
     source_column: Numeric, boundaries: Sequence[float]
 ) -> preprocessing.Bucketized:
-    """Returns the column of the buckets of a number, as `tf.feature_column.bucketized_column`.
+    """Makes the column of a number's buckets, as `tf.feature_column.bucketized_column`.
 
     Raises:
         InvalidSpec: the feature has several numbers.
@@ -276,14 +276,14 @@ class ByStep:
 
         EMB.SGD(learning_rate=ByStep(falling_rate))
 
-    A `ColumnEmbedding` has its tables' rates read its step.
+    A `ColumnEmbedding` connects the rates of its tables to its own step.
 
     Args:
-        function: takes the step, an int64 scalar, and returns the rate.
+        function: computes the rate from the step, an int64 scalar.
 
     Attributes:
-        function: the same.
-        step: the variable of the `ColumnEmbedding`, 0 before there is one.
+        function: the argument.
+        step: the step of the `ColumnEmbedding`, or 0 before there is one.
     """
 
     def __init__(self, function: Callable[[Object], Object]) -> None:
@@ -291,18 +291,16 @@ class ByStep:
         self.step: Variable | int = 0
 
     def __call__(self) -> Object:
-        """Returns the rate at the current step."""
         return self.at(self.step)
 
     def at(self, step: Object) -> Object:
-        """Returns the rate at a step."""
         return self.function(step)
 
 
 def features_of(
     columns: Mapping[str, TableColumn] | Sequence[TableColumn],
 ) -> list[TableColumn]:
-    """Returns columns in the order of their tables and features, each feature once.
+    """Sorts columns by table and feature, and lists each feature once.
 
     Raises:
         WrongType: a column has no table of the engine.

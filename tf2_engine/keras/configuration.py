@@ -1,4 +1,4 @@
-"""The arguments of a layer as an engine's spec, and whose arithmetic trains its tables. Pure."""
+"""Converts a layer's arguments to an engine's spec, and chooses the arithmetic of its tables."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NOT_PIPELINED = (
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The arguments of a layer, checked; its spec has optimizers of the engine.
+    """The checked arguments of a layer. Its spec has optimizers of the engine.
 
-    The user's TableConfigs are in the order of the spec; the arithmetic is one of ARITHMETICS;
-    a layer trains if every table has an optimizer.
+    The user's TableConfigs are in the order of the spec. `arithmetic` is one of ARITHMETICS. A
+    layer trains if every table has an optimizer.
     """
 
     spec: specs.EngineSpec
@@ -35,7 +35,7 @@ class Configuration:
     trains: bool
 
     def by_table(self, parameters: Mapping[str, Variable]) -> dict[Object, Variable]:
-        """Returns parameters by the user's TableConfigs in place of the names of tables."""
+        """Replaces table names by the user's TableConfigs as keys."""
         names = (table.name or "" for table in self.spec.tables)
         return {table: parameters[name] for table, name in zip(self.tables, names, strict=True)}
 
@@ -50,11 +50,15 @@ def configure(
     bias_correction: bool,
     pipelined: bool,
 ) -> Configuration:
-    """Returns the configuration of a layer; nothing that is passed in is changed.
+    """Reads the arguments of a layer, without changing them.
 
-    The optimizer is for tables without one, and `made_here` if the layer made it itself, from its
-    name. Without a choice of the user the arithmetic is the default. Raises InvalidSpec or
-    WrongType for a setting that cannot be honoured; the message names it.
+    Args:
+        optimizer: for tables that have none.
+        arithmetic: the user's choice, or None for the default.
+        made_here: the layer itself made the optimizer from its name.
+
+    Raises:
+        InvalidSpec, WrongType: a setting cannot be honoured; the message names it.
     """
     tables = tuple(specs.table_configs(feature_config))
     optimizers = [table.optimizer or optimizer for table in tables]
@@ -71,7 +75,7 @@ def configure(
         if pipelined:
             warnings.warn(_NOT_PIPELINED, stacklevel=3)
         pipelined = False
-    # One translation for each optimizer, so that tables share its rate.
+    # Each optimizer is translated once, so that tables share its rate.
     translated = {
         id(optimizer): translate_keras_optimizer(optimizer, bias_correction=bias_correction)
         if arithmetic != "keras" and trains
@@ -93,7 +97,7 @@ def _arithmetic(choice: str | None, on_tpu: bool, by_keras: bool) -> str:
     if choice is None:
         return "keras" if by_keras and not on_tpu else "tpu"
     specs.check_choice("", "arithmetic", choice, ARITHMETICS)
-    # A program chooses for machines without a TPU, and runs on both.
+    # A program chooses this for machines without a TPU, but runs on both.
     return "tpu" if on_tpu and choice == "keras" else choice
 
 

@@ -1,4 +1,4 @@
-"""The features of serialized tf.train.Examples that columns read, and receivers of such."""
+"""Determines which features of serialized tf.train.Examples columns read, and makes receivers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Receiver = tuple[tf.TensorSpec, Callable[[Tensor], Mapping[str, Object]]]
 
 
 def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
-    """Returns the arguments of `tf.io.parse_example` for the features of columns, by key.
+    """Makes the arguments of `tf.io.parse_example` for the features of columns, by key.
 
-    It is that of `tf.feature_column.make_parse_example_spec` for the columns that these were.
+    They equal those from `tf.feature_column.make_parse_example_spec` for the original feature
+    columns.
 
     Raises:
         InvalidSpec: two columns read a feature differently.
@@ -36,13 +37,14 @@ def parse_example_spec(columns: Iterable[Column]) -> dict[str, Object]:
 def parsing_receiver(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], Receiver]:
-    """Returns a receiver of serialized Examples, for `TableModel.export_saved_model`.
+    """Makes a receiver of serialized Examples for `TableModel.export_saved_model`.
 
-    It returns the spec of the Examples, [batch] string, and a function from them to features.
+    The receiver returns the spec of the Examples, [batch] string, and a function that parses
+    features.
 
     Args:
         feature_spec: see `tf.io.parse_example`.
-        default_batch_size: None is any.
+        default_batch_size: None allows any.
     """
     spec = tf.TensorSpec([default_batch_size], tf.string, "examples")
     return lambda: (spec, lambda examples: tf.io.parse_example(examples, feature_spec))
@@ -50,7 +52,7 @@ def parsing_receiver(
 
 def specs_of(column: Column) -> Iterator[tuple[str, Object]]:
     """Yields (key, parsing spec) for each feature that a column reads."""
-    if isinstance(column, str):  # in a cross
+    if isinstance(column, str):  # inside a cross
         yield column, tf.io.VarLenFeature(tf.string)
     elif isinstance(column, Numeric):
         default = column.default_value

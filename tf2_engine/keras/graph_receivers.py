@@ -1,4 +1,4 @@
-"""Serving receivers of TensorFlow 1, as functions that a Keras model exports."""
+"""Converts serving receivers of TensorFlow 1 to functions that a Keras model exports."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Function = Callable[..., Object]
 
 
 class ServingInputReceiver(NamedTuple):
-    """Holds what a receiver function returns: features, and the placeholders that servers feed.
+    """What a receiver function returns: features, and the placeholders that servers feed.
 
     Attributes:
-        features: tensors by key; a single one gets the key "feature".
-        receiver_tensors: placeholders by name; a single one is "input".
+        features: tensors by key. A single tensor gets the key "feature".
+        receiver_tensors: placeholders by name. A single one is called "input".
     """
 
     features: Nest
@@ -27,7 +27,7 @@ class ServingInputReceiver(NamedTuple):
 
 
 class TensorServingInputReceiver(ServingInputReceiver):
-    """A `ServingInputReceiver` for a model that takes one tensor, and not a dict."""
+    """A `ServingInputReceiver` for a model that takes one tensor instead of a dict."""
 
 
 def graph_receiver(
@@ -38,15 +38,17 @@ def graph_receiver(
         model.export_saved_model("served", *graph_receiver(serving_input_receiver_fn))
 
     Args:
-        serving_input_receiver_fn: makes placeholders of TensorFlow 1, and features of them by any
-            ops. It runs once, in a graph of its own. One that returns a spec and a function, as
-            a `parsing_receiver` does, is taken as it is.
+        serving_input_receiver_fn: makes placeholders of TensorFlow 1, and computes features from
+            them
+            with any ops. It runs once, in its own graph. If it returns a spec and a function, as a
+            `parsing_receiver` does, these are used directly.
 
     Returns:
-        The arguments of `TableModel.export_saved_model` behind the folder.
+        The arguments of `TableModel.export_saved_model` after the folder.
 
     Raises:
-        WrongType: it returns no `ServingInputReceiver`, or receives something else than dense
+        WrongType: it does not return a `ServingInputReceiver`, or receives something other than
+            dense
             placeholders.
     """
     receivers: list[ServingInputReceiver] = []
@@ -86,11 +88,11 @@ def graph_receiver(
 def raw_receiver(
     features: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], tuple[dict[str, tf.TensorSpec], Function]]:
-    """Returns a receiver of features as they are, for `TableModel.export_saved_model`.
+    """Makes a receiver of features without parsing, for `TableModel.export_saved_model`.
 
     Args:
-        features: `tf.TensorSpec`s or tensors, with the batch first.
-        default_batch_size: None is any.
+        features: `tf.TensorSpec`s or tensors whose first dimension is the batch.
+        default_batch_size: None allows any.
     """
     specs = {
         key: tf.TensorSpec([default_batch_size, *each.shape[1:]], each.dtype, key)

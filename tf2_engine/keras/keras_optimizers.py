@@ -1,6 +1,6 @@
-"""Keras optimizers as optimizers of the engine; those without a counterpart are refused by name.
+"""Translates Keras optimizers to the engine's. Those without a counterpart are refused by name.
 
-They are read by what all generations of Keras have in public: `get_config`, `learning_rate` and
+It reads what all generations of Keras have in public: `get_config`, `learning_rate` and
 `iterations`.
 """
 
@@ -29,7 +29,7 @@ NEUTRAL: dict[str, tuple[float | None, ...]] = {
     "loss_scale_factor": (None,),
     "gradient_accumulation_steps": (None,),
 }
-"""Settings that cannot be carried, each with the values at which it has no effect."""
+"""Settings that cannot be translated, each with the values at which it has no effect."""
 
 WAY_OUT = {
     "momentum": "tf2_engine.Momentum has it",
@@ -38,8 +38,9 @@ WAY_OUT = {
 }
 
 EPSILON_OF_ADAGRAD = 2.0**-17
-"""The largest epsilon, relative to the initial accumulator, that Adagrad may lose: it changes a
-step by less than 8e-6 of itself. Keras's defaults are 1e-7 and 0.1."""
+"""The largest epsilon of Adagrad, relative to the initial accumulator, that can be dropped. It
+changes a step by less than 8e-6 of its size. Keras' defaults are 1e-7 and 0.1.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class OptimizerRate:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        # Legacy optimizers make these variables when they are first read, which should not be
+        # Legacy optimizers create these variables when they are first read, which should not happen
         # inside a tf.function.
         _ = self.optimizer.iterations, self.optimizer.learning_rate
 
@@ -63,11 +64,10 @@ class OptimizerRate:
         return tf.convert_to_tensor(self.optimizer.iterations)
 
     def __call__(self) -> Tensor:
-        """Returns the rate of the step."""
         rate = tf_compat.keras_learning_rate(self.optimizer)
         iterations = self.iterations
         if callable(rate) and not hasattr(rate, "dtype"):
-            # A schedule takes the number of steps, any other callable nothing.
+            # A schedule takes the number of steps; any other callable takes nothing.
             rate = rate(iterations) if hasattr(rate, "get_config") else rate()
         rate = tf.cast(tf.convert_to_tensor(rate), tf.float32)
         return rate / (1.0 + self.decay * tf.cast(iterations, tf.float32)) if self.decay else rate
@@ -75,9 +75,9 @@ class OptimizerRate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BiasCorrectedRate:
-    """Folds Adam's bias correction into a rate: times sqrt(1 - beta_2^t) / (1 - beta_1^t).
+    """Folds Adam's bias correction into a rate: multiplies by sqrt(1 - beta_2^t) / (1 - beta_1^t).
 
-    The step t is one more than `iterations`: an optimizer counts when it is through.
+    The step t is `iterations` + 1, because an optimizer counts after it has updated.
 
     Reference: Kingma and Ba, 2014, the end of section 2.
     """
@@ -87,7 +87,6 @@ class BiasCorrectedRate:
     beta_2: float
 
     def __call__(self) -> Tensor:
-        """Returns the corrected rate of the step."""
         step = tf.cast(self.rate.iterations, tf.float32) + 1.0
         power_1 = tf.pow(tf.constant(self.beta_1, tf.float32), step)
         power_2 = tf.pow(tf.constant(self.beta_2, tf.float32), step)
@@ -95,31 +94,36 @@ class BiasCorrectedRate:
 
 
 def is_keras_optimizer(optimizer: Object) -> bool:
-    """Returns whether an object is an optimizer of any Keras."""
+    """Whether an object is an optimizer of any Keras."""
     return all(hasattr(optimizer, name) for name in ("get_config", "apply_gradients", "iterations"))
 
 
 def translate_keras_optimizer(
     optimizer: Object, *, bias_correction: bool = True, lazy_adam: bool | None = None
 ) -> Optimizer:
-    """Returns the optimizer of the engine that updates as a Keras optimizer does.
+    """Translates a Keras optimizer to the engine's optimizer that updates in the same way.
 
-    The learning rate is read from the Keras optimizer at every step, whether it is a number that is
-    changed later, a schedule of `iterations` or a callable. It includes the legacy `decay`.
+    The learning rate is read from the Keras optimizer at every step. It may be a number that
+    changes later, a schedule of `iterations` or a callable, and includes the legacy `decay`.
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
-            and of `tf.tpu.experimental.embedding` are returned as the engine has them.
-        bias_correction: True is Adam as in Keras: its bias correction is part of the rate, and so
-            depends on `iterations`, which must be counted up, as `apply_gradients` of that
-            optimizer does; epsilon is added to the root; all rows move in each step. False is Adam
-            as on a TPU by default, and as tensorflow-recommenders sends it there: no correction,
-            epsilon inside of the root, and only rows of the batch move.
-        lazy_adam: whether only rows of the batch move; None means as above.
+            and of
+            `tf.tpu.experimental.embedding` are returned as the engine's.
+        bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
+            depends
+            on `iterations`, which has to be counted up, as `apply_gradients` of that optimizer
+                does;
+            epsilon is added to the root; and all rows move in every step. False is Adam as on a TPU
+                by
+            default, and as tensorflow-recommenders sends it there: no correction, epsilon inside
+                the
+            root, and only rows of the batch move.
+        lazy_adam: whether only rows of the batch move. None decides as above.
 
     Raises:
-        InvalidSpec: a setting cannot be carried; the message names it.
-        WrongType: the optimizer is of another class.
+        InvalidSpec: a setting cannot be translated; the message names it.
+        WrongType: the optimizer has another class.
     """
     if not is_keras_optimizer(optimizer):
         translated = specs.read_optimizer(optimizer)

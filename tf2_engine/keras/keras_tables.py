@@ -1,4 +1,4 @@
-"""Tables that a Keras optimizer trains: ordinary variables, with an engine's checkpoint keys."""
+"""Tables that a Keras optimizer trains: ordinary variables with an engine's checkpoint keys."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tf2_engine.tables import default_initializer
 from tf2_engine.types import Object, Tensor, Variable
 
 MakeVariable = Callable[..., tuple[Object, Variable]]
-"""Makes a variable from an initializer, a shape, a name and whether it is trainable; returns it as
-Keras holds it and as TensorFlow does."""
+"""Makes a variable from an initializer, a shape, a name and whether it is trainable. Returns it
+both as Keras and as TensorFlow hold it.
+"""
 
 
 class KerasTables(tf_compat.CheckpointedEmbedding):
-    """The parameters of every table as one trainable variable each: [vocabulary, dim] float32.
+    """The parameters of every table as one trainable variable: [vocabulary, dim] float32.
 
-    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each
-    reads what the other wrote. There are no slots: those belong to the Keras optimizer; the
-    optimizers of the spec are not looked at. Under a strategy the variables are like any others of
-    the model.
+    `tf.train.Checkpoint` writes them under the keys of an engine with the same tables, and each can
+    read what the other wrote. The Keras optimizer owns the slots; the optimizers of the spec are
+    ignored. Under a strategy the variables are like all others of the model.
 
-    With `distinct`, gradients have each row once. Keras 3's optimizers square each occurrence of a
-    row, and not their sum; those of Keras 2 add them up first.
+    With `distinct`, gradients contain each row once. This matters because Keras 3's optimizers
+    square each occurrence of a row instead of their sum. Keras 2's optimizers add them up first.
 
     Attributes:
-        parameters: the variable of each table by its name.
+        parameters: the variable of each table by name.
         keras_variables: the same in the order of the spec, as Keras holds them.
     """
 
@@ -44,7 +44,7 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
             )
             self.keras_variables.append(keras_variable)
             self.parameters[table.name] = variable
-            # As Keras has it: optimizers track it, too, and it shall be saved once.
+            # Tracks Keras' own object, which optimizers also track, so that it is saved only once.
             self._track(table.name, keras_variable)
 
     def __repr__(self) -> str:
@@ -53,8 +53,8 @@ class KerasTables(tf_compat.CheckpointedEmbedding):
     def to_look_up(self) -> Mapping[str, Tensor]:
         """Returns the variables, or their values where lookups need another gradient.
 
-        Replicas cannot reduce the gradients of rows if they have different numbers of them
-        (CollectiveGatherV2 fails), so theirs are gradients of whole tables.
+        Replicas cannot reduce the gradients of rows if their numbers differ (CollectiveGatherV2
+        fails), so they use gradients of whole tables.
         """
         replicated = tf.distribute.get_strategy().num_replicas_in_sync > 1
         if not replicated and not self._distinct:

@@ -1,8 +1,8 @@
-"""The arguments of layers in their configs: objects inside a program, JSON in Keras's files.
+"""Puts arguments of layers into their configs: objects in a program, JSON in Keras' files.
 
-Keras copies a layer from its config inside a program, where copies share optimizers, and writes the
-config as JSON into its files. It cannot write configs of tables, columns and initializers of
-TensorFlow; a `Setting` holds such an argument as it is, and knows how to write and read it.
+In a program Keras copies a layer from its config, and the copies share optimizers. In its files
+Keras writes the config as JSON, but cannot write the configs of tables, columns and TensorFlow's
+initializers. A `Setting` holds such an argument as it is, and can write and read it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Object
 
 KERASES = ("keras", "tf_keras")
-"""The packages that Keras's own objects come from; nothing else is imported for a file."""
+"""The packages of Keras' own objects. A file can cause no other imports."""
 
 OF_STOCK = (
     *("TableConfig", "FeatureConfig", "QuantizationConfig"),
@@ -50,12 +50,12 @@ Instance = TypeVar("Instance")
 
 @functools.cache
 def _classes() -> dict[str, type]:
-    """Returns the classes that are written as the arguments of their constructors, by name."""
+    """Lists, by name, the classes that are written as their constructor arguments."""
     stock = tf.tpu.experimental.embedding
     ours = {
         **OPTIMIZERS,
         **{each.__name__: each for each in (*OF_IDS, *OF_COLUMNS, *OF_ENGINE)},
-        "Embedding": columns.TableColumn,  # as files have it
+        "Embedding": columns.TableColumn,  # the name in files
     }
     return {
         **{f"tf2_engine.{name}": kind for name, kind in ours.items()},
@@ -76,14 +76,14 @@ class Setting:
     package: str
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the argument as JSON; raises WrongType if that cannot hold it."""
+        """Writes the argument as JSON; raises WrongType if that is not possible."""
         writer = _Writer(self.package)
         value = writer.write(self.value)
         return {"value": value, "objects": writer.objects, "package": self.package}
 
     @classmethod
     def from_config(cls, config: Mapping[str, Object]) -> Setting:
-        """Returns the setting that `get_config` wrote; raises InvalidSpec for another config."""
+        """Reads what `get_config` wrote; raises InvalidSpec for any other config."""
         reader = _Reader()
         for each in config["objects"]:
             reader.objects.append(reader.read(each))
@@ -92,22 +92,22 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arguments:
-    """The arguments that a layer was made with, in an object that Keras does not look into."""
+    """The arguments with which a layer was made, in an object that Keras does not look into."""
 
     values: Mapping[str, Object]
 
 
 class Configurable:
-    """A layer whose config has its arguments, which are its `_arguments`."""
+    """A layer whose config contains its arguments, which are in `_arguments`."""
 
     _arguments: Arguments
     name: str
     trainable: bool
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments, from which `from_config` makes such a layer, with new tables.
+        """Returns the arguments, from which `from_config` makes the same layer with new tables.
 
-        Inside a program they are the same objects: copies share optimizers. In Keras's files they
+        Inside a program they are the same objects, so copies share optimizers. In Keras' files they
         are JSON.
         """
         package = package_of(self)
@@ -119,12 +119,12 @@ class Configurable:
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        """Returns a layer of the arguments that `get_config` returned, or read from a file."""
+        """Makes a layer from arguments that `get_config` returned, or that a file contains."""
         return cls(**{key: from_file(value) for key, value in config.items()})
 
 
 class PassiveLayer(Configurable):
-    """The base of layers that take inputs of any type as they are, and use no XLA."""
+    """Base class of layers that take inputs of any type without casts, and use no XLA."""
 
     def __init__(self, name: str | None = None, **options: Object) -> None:
         super().__init__(name=name, dtype="float32", autocast=False, **options)  # type: ignore[call-arg]
@@ -134,12 +134,12 @@ class PassiveLayer(Configurable):
 
 
 def plain(argument: Object) -> Object:
-    """Returns the argument that a config has as a `Setting`, or any other as it is."""
+    """Unwraps a `Setting`."""
     return argument.value if isinstance(argument, Setting) else argument
 
 
 def keras_of(layer: Object) -> types.ModuleType:
-    """Returns the Keras of a layer, an optimizer or a rate: an imported one, or else `tf.keras`."""
+    """Finds the Keras of a layer, an optimizer or a rate: an imported one, or else `tf.keras`."""
     for name in reversed(KERASES):
         module = sys.modules.get(name)
         if module is None:
@@ -152,7 +152,7 @@ def keras_of(layer: Object) -> types.ModuleType:
 
 
 def registered(keras: types.ModuleType, kind: type) -> type:
-    """Returns a class, by whose name files of a Keras then know it."""
+    """Registers a class under its name for a Keras' files, and returns it."""
     register = keras.utils.register_keras_serializable("tf2_engine")
     register(Setting)
     return register(kind)
@@ -168,23 +168,23 @@ def package_of(layer: Object) -> str:
 
 
 def from_file(value: Object) -> Object:
-    """Returns the setting that a file has the config of; any other value as it is."""
+    """Reads the setting whose config a file contains. Other values stay as they are."""
     if isinstance(value, Mapping) and str(value.get("class_name")).endswith(Setting.__name__):
         return Setting.from_config(value["config"])
     return value
 
 
 class _Writer:
-    """Writes one argument: a JSON value, and the objects that it names by their numbers.
+    """Writes one argument as a JSON value, and the objects to which it refers by number.
 
-    Objects are written once, so that features that share a table do so in a copy, too.
+    Each object is written once, so that features which share a table still share it in a copy.
     """
 
     def __init__(self, package: str) -> None:
         self.objects: list[Object] = []
         self._package = package
         self._numbers: dict[int, int] = {}
-        self._kept: list[Object] = []  # so that no other object gets the identity of one
+        self._kept: list[Object] = []  # so that their identities are not reused
 
     def write(self, value: Object) -> Object:
         if _is_plain(value):
@@ -226,7 +226,7 @@ class _Writer:
         return {"package": package, "config": config}
 
     def sequence(self, value: Object) -> Object:
-        """Writes a list as a list; a tuple has a mark."""
+        """Writes a list as a list, and a tuple with a mark."""
         if hasattr(value, "_fields"):
             raise errors.WrongType(
                 f"A {type(value).__name__}, a namedtuple, cannot be written into a file of Keras. "
@@ -236,7 +236,7 @@ class _Writer:
         return {"tuple": items} if isinstance(value, tuple) else items
 
     def mapping(self, value: Mapping[Object, Object]) -> Object:
-        """Writes a dict as pairs, whose keys may be numbers and tuples."""
+        """Writes a dict as pairs, because keys can be numbers and tuples."""
         return {"dict": [[self.write(key), self.write(each)] for key, each in value.items()]}
 
 
@@ -245,7 +245,7 @@ def _name_of(kind: type, classes: Mapping[str, type]) -> str:
 
 
 def _arguments_of(value: Object) -> dict[str, Object]:
-    """Returns the arguments of an object whose attributes have their names."""
+    """Returns the constructor arguments of an object whose attributes have their names."""
     names = inspect.signature(type(value)).parameters
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
@@ -259,7 +259,7 @@ _VALUES: tuple[tuple[Object, Callable[[_Writer, Object], Object]], ...] = (
     ((list, tuple), _Writer.sequence),
     (Mapping, _Writer.mapping),
 )
-"""How values are written that are no objects: the first type that fits."""
+"""How values other than objects are written, by the first type that fits."""
 
 
 class _Reader:
@@ -284,7 +284,7 @@ class _Reader:
     def restored(
         self, value: Mapping[str, Object], classes: Mapping[str, type], noun: str
     ) -> Object:
-        """Returns an object of one of the known classes."""
+        """Makes an object of one of the known classes."""
         name = value[noun]
         if name not in classes:
             raise errors.InvalidSpec(

@@ -1,6 +1,7 @@
-"""The update rules of optimizers of Keras that no optimizer of the engine has.
+"""Update rules of Keras optimizers that no optimizer of the engine has.
 
-They are those of `tf.keras.optimizers.legacy`, for the checkpoints of estimators that trained so.
+They are those of `tf.keras.optimizers.legacy`, for checkpoints of estimators that trained with
+them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from tf2_engine.types import Rate, Tensor
 
 @dataclasses.dataclass(frozen=True)
 class KerasRMSProp:
-    """RMSProp without momentum, as `tf.keras.optimizers.legacy.RMSprop` has it.
+    """RMSProp without momentum, as in `tf.keras.optimizers.legacy.RMSprop`.
 
         rms <- rho * rms + (1 - rho) * g^2
         w   <- w - lr * g / (sqrt(rms) + epsilon)
 
-    Unlike `tf2_engine.RMSProp` and later optimizers of Keras, epsilon is added to the root, and all
-    rows of a table forget, not those of the batch alone.
+    Unlike in `tf2_engine.RMSProp` and later optimizers of Keras, epsilon is added to the root, and
+    the running means of all rows decay, not only those of the batch.
 
     Slots:
         ms: the running mean of squares, starts at 0.
@@ -39,25 +40,23 @@ class KerasRMSProp:
     updates_all_rows: ClassVar[bool] = True
 
     def slot_initial_values(self) -> dict[str, float]:
-        """Returns the initial value of each slot."""
         return {"ms": 0.0}
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
-        """Returns the weights and the slots after one step, all of one shape, float32."""
         ms = np.float32(self.rho) * slots["ms"] + one_minus(self.rho) * tf.square(g)
         return w - lr * g / (root(ms) + np.float32(self.epsilon)), {"ms": ms}
 
 
 @dataclasses.dataclass(frozen=True)
 class KerasMomentum:
-    """Gradient descent with momentum, as `tf.keras.optimizers.legacy.SGD` has it.
+    """Gradient descent with momentum, as in `tf.keras.optimizers.legacy.SGD`.
 
         m <- momentum * m - lr * g
         w <- w + m
         w <- w + momentum * m - lr * g            nesterov, with the new m
 
-    Unlike `tf2_engine.Momentum`, the rate is inside m; unlike in later optimizers of Keras, rows of
-    a table that are not in the batch stay.
+    Unlike in `tf2_engine.Momentum`, the rate is part of m. Unlike in later optimizers of Keras,
+    rows of a table that are not in the batch stay the same.
 
     Slots:
         momenta: m, starts at 0.
@@ -73,11 +72,9 @@ class KerasMomentum:
     updates_all_rows: ClassVar[bool] = False
 
     def slot_initial_values(self) -> dict[str, float]:
-        """Returns the initial value of each slot."""
         return {"momenta": 0.0}
 
     def update(self, w: Tensor, slots: Slots, g: Tensor, lr: Tensor) -> Updated:
-        """Returns the weights and the slots after one step, all of one shape, float32."""
         mu = np.float32(self.momentum)
         m = mu * slots["momenta"] - lr * g
         return w + (mu * m - lr * g if self.nesterov else m), {"momenta": m}

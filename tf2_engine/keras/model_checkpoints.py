@@ -1,4 +1,4 @@
-"""Checkpoints of a Keras model under the names that its variables had in an estimator."""
+"""Saves a Keras model under the names that its variables had in an estimator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf2_engine.keras.rule_optimizer import value_of
 from tf2_engine.types import Object, Variable
 
 COMPUTED = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
-"""The variables of the legacy Adam that Keras's computes from a setting and the step."""
+"""Variables of the legacy Adam that Keras' Adam computes from a setting and the step."""
 
 SLOT_NAMES = "{variable}/{slot}"
 """The names of slots in `tf.compat.v1.train`."""
@@ -26,8 +26,8 @@ class ModelCheckpoints:
 
     Args:
         model: a `TableModel`.
-        directory: where checkpoints are, an attribute.
-        names: names of layers in checkpoints, by their own names, where they differ.
+        directory: the folder of the checkpoints, also an attribute.
+        names: names in checkpoints of layers whose own names differ, by these.
         save_steps, max_to_keep: see `TableModel.keep_checkpoints`.
         slot_names: see `TableModel`.
     """
@@ -49,16 +49,17 @@ class ModelCheckpoints:
         self._numbers: dict[str, Variable] = {}
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint, or None."""
         path: str | None = tf.train.latest_checkpoint(self.directory)
         return path
 
     def restore_latest(self) -> None:
-        """Gives all variables, which exist, the values of the latest checkpoint.
+        """Restores all variables, which exist already, from the latest checkpoint.
 
         Raises:
-            InvalidInput: it is of the legacy program, or lacks variables; the message says how to
-                convert it.
+            InvalidInput: a legacy program wrote the checkpoint, or it lacks variables. The message
+                tells how
+                to convert it.
         """
         variables = self.variables()
         saved = tf.Module()
@@ -82,7 +83,7 @@ class ModelCheckpoints:
         self.count_steps()
 
     def save(self) -> None:
-        """Writes a checkpoint, unless there is one of this step."""
+        """Writes a checkpoint, unless this step has one."""
         step = self._model.with_tables.step
         adams = [each for each in self._model.optimizers if type(each).__name__ == "Adam"]
         for name, variable in self._powers.items():
@@ -91,18 +92,18 @@ class ModelCheckpoints:
         self._manager.save(step)
 
     def variables(self) -> dict[str, Variable]:
-        """Returns the variables but for tables and the step, by their names in checkpoints."""
+        """All variables except tables and the step, by their names in checkpoints."""
         return dict(self._named())
 
     def count_steps(self) -> None:
-        """Has the optimizers count their steps from the global step."""
+        """Makes the optimizers count their steps from the global step."""
         step = self._model.with_tables.step
         for optimizer in self._model.optimizers:
             iterations = optimizer_slots.iterations(optimizer)
             iterations.assign(tf.cast(step, iterations.dtype))
 
     def callback(self, max_steps: int | None, save_steps: int | None) -> Object:
-        """Returns a callback of Keras that saves checkpoints, every `save_steps` steps."""
+        """Makes a Keras callback that saves a checkpoint every `save_steps` steps."""
         bases = (_SavedModelSteps, tf.keras.callbacks.Callback)
         return type("SavedModelSteps", bases, {})(self._model, self, max_steps, save_steps)
 
@@ -142,7 +143,7 @@ class ModelCheckpoints:
 
     @property
     def _optimizer_names(self) -> dict[int, str]:
-        """The names of optimizers by their identity; a second one of a class has a number."""
+        """Names of optimizers by identity. The second optimizer of a class gets a number."""
         names: dict[int, str] = {}
         counts: collections.Counter[str] = collections.Counter()
         for optimizer in self._model.optimizers:
@@ -152,7 +153,7 @@ class ModelCheckpoints:
         return names
 
     def _settings(self) -> Iterator[tuple[str, Variable]]:
-        """Yields the numbers that legacy optimizers of Keras have in variables besides slots."""
+        """Yields settings of optimizers that legacy Keras optimizers store as variables."""
         for position, optimizer in enumerate(self._model.optimizers):
             scope = self._slot_names.partition("/{variable}")[0]
             prefix = scope.format(optimizer=self._optimizer_names[id(optimizer)])
@@ -169,8 +170,8 @@ class _SavedModelSteps:
     """Saves a model every `save_steps` steps, and at the end of a training.
 
     Args:
-        max_steps: the step at which training ends; None is the end of the data.
-        save_steps: None saves at the end alone.
+        max_steps: the step at which training ends. None ends with the data.
+        save_steps: None only saves at the end.
     """
 
     def __init__(
@@ -186,7 +187,6 @@ class _SavedModelSteps:
         self._first = self._of.global_step
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Saves if it is due; ends the training at the last step."""
         step = self._of.global_step
         if self._save_steps and (step - self._first) % self._save_steps == 0:
             self._save(step)
@@ -194,7 +194,6 @@ class _SavedModelSteps:
             self._of.stop_training = True
 
     def on_train_end(self, logs: Object = None) -> None:
-        """Saves the last step."""
         self._save(self._of.global_step)
 
     def _save(self, step: int) -> None:
@@ -204,10 +203,10 @@ class _SavedModelSteps:
 
 
 def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
-    """Returns the name of a variable of a layer in checkpoints: those of layers, joined by "/".
+    """Returns the name of a layer's variable in checkpoints: names of layers joined by "/".
 
     Args:
-        names: names of layers in checkpoints, by their own names, where they differ.
+        names: names in checkpoints of layers whose own names differ, by these.
     """
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
     _, _, name = path.partition("/")

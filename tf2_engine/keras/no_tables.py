@@ -1,4 +1,4 @@
-"""Stands in for the tables of a model that has none."""
+"""Replaces the tables in a model that has none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.types import Object, Variable
 
 
 class NoEngine(tf.Module):
-    """An engine without tables: there is nothing to load, to retrieve or to save."""
+    """An engine without tables: nothing to load, retrieve or save."""
 
     @property
     def tables(self) -> Mapping[str, Object]:
@@ -32,13 +32,13 @@ class _NoLayer(NamedTuple):
 
 
 class NoTables(tf.Module):
-    """Takes the place of a `ColumnEmbedding` in a model without tables: it counts the steps.
+    """Replaces the `ColumnEmbedding` in a model without tables. It counts the steps.
 
     Attributes:
         step: the global step, int64.
         tables: a layer without variables.
-        observer: that of the model; there is nothing here for it to see.
-        columns, weights: none.
+        observer: the observer of the model, which sees nothing here.
+        columns, weights: empty.
     """
 
     columns: tuple[()] = ()

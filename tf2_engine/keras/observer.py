@@ -1,4 +1,4 @@
-"""Lets `verify` look at the values of each training step of a `TableModel`."""
+"""Lets `verify` see the values of each training step of a `TableModel`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tf2_engine.types import Object, Tensor
 
 
 class Observer(Protocol):
-    """Sees values where a step is traced, and returns those that take their places."""
+    """Sees values while a step is traced, and returns what replaces them."""
 
     def activation(self, key: str, value: Tensor) -> Tensor:
-        """Returns the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""
+        """Takes the activations of a feature, [batch, dim] or [batch, positions, dim] float32."""
 
     def gradient(self, name: str, value: Object) -> Object:
-        """Returns the gradient that an optimizer applies to a variable, by its checkpoint name."""
+        """Takes the gradient that an optimizer applies to a variable, by its checkpoint name."""

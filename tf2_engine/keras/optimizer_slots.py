@@ -10,13 +10,12 @@ from tf2_engine.types import Object, Variable
 
 
 class SlotRow(NamedTuple):
-    """The slots of an optimizer of Keras.
+    """The slots of a Keras optimizer.
 
     Attributes:
-        slots: by the name of each here, that of `tf.compat.v1.train`, and that of
-            `tf.keras.optimizers.legacy`.
-        numbers: the settings that the legacy optimizer of Keras has in variables.
-        name: the class of Keras, for a rule of the engine.
+        slots: for each slot, its names in `tf.compat.v1.train` and in `tf.keras.optimizers.legacy`.
+        numbers: settings that the legacy Keras optimizer stores as variables.
+        name: the class in Keras, for a rule of the engine.
     """
 
     slots: Mapping[str, tuple[str, str]]
@@ -56,17 +55,17 @@ _ROWS: Mapping[str, SlotRow] = {
         {"ms": ("RMSProp", "rms"), "mom": ("RMSProp_1", "momentum")}, _RMSPROP, "RMSprop"
     ),
 }
-"""By class of Keras's optimizer, or of the rule of a `RuleOptimizer`."""
+"""By the class of a Keras optimizer, or of the rule in a `RuleOptimizer`."""
 
 
 def name_of(optimizer: Object) -> str:
-    """Returns the class of Keras that an optimizer is, or whose rule it has."""
+    """Returns the Keras class of an optimizer, or of the rule that it has."""
     kind = type(_rule_of(optimizer)).__name__
     return _ROWS[kind].name or kind if kind in _ROWS else kind
 
 
 def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]:
-    """Yields the names of each slot, see `SlotRow`, and its variables in the order of training."""
+    """Yields the names of each slot (see `SlotRow`), and its variables in the order of training."""
     row = _ROWS.get(type(_rule_of(optimizer)).__name__)
     known = {} if row is None else row.slots
     variables_of: dict[tuple[str, str], list[Variable]] = {}
@@ -85,30 +84,29 @@ def slots(optimizer: Object) -> Iterator[tuple[tuple[str, str], list[Variable]]]
 
 
 def numbers(optimizer: Object) -> Iterator[tuple[str, float]]:
-    """Yields the settings that a legacy optimizer of Keras has in variables, by their names."""
+    """Yields name and value of settings that a legacy Keras optimizer stores as variables."""
     rule = _rule_of(optimizer)
     config = optimizer.get_config() if rule is optimizer else vars(rule)
     row = _ROWS.get(type(rule).__name__)
     for name in () if row is None else row.numbers:
         value = config.get(name) or 0.0
-        if not isinstance(value, Mapping) and not callable(value):  # which are schedules
+        if not isinstance(value, Mapping) and not callable(value):  # not a schedule
             yield name, float(value)
 
 
 def _rule_of(optimizer: Object) -> Object:
-    """Returns the rule of a `RuleOptimizer`; any other optimizer itself."""
+    """Returns the rule of a `RuleOptimizer`, or any other optimizer itself."""
     return optimizer.rule if isinstance(optimizer, RuleOptimizerBase) else optimizer
 
 
 def iterations(optimizer: Object) -> Variable:
-    """Returns the steps that an optimizer has counted."""
     return value_of(optimizer.iterations)
 
 
 def _slot_of(variable: Object, known: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Returns the names of a slot: Keras 2 has "m/...", Keras 3 "adam/..._momentum"."""
+    """Finds the names of a slot: Keras 2 writes "m/...", Keras 3 "adam/..._momentum"."""
     path = getattr(variable, "path", None)
     if path is None:
-        # Below the optimizer's name, or not.
+        # With or without the optimizer's name in front.
         return next((known[part] for part in variable.name.split("/")[:2] if part in known), None)
     return known.get(path.rpartition("_")[2])

@@ -1,4 +1,4 @@
-"""`RateByStep`: a learning rate of Keras that is a function of the step."""
+"""`RateByStep`: a learning rate for Keras that is a function of the step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ Instance = TypeVar("Instance", bound="RateByStepBase")
 
 
 class RateByStepBase:
-    """A learning rate of an optimizer of Keras that is a function of the step.
+    """A learning rate of a Keras optimizer that is a function of the step.
 
         optimizer = tf.keras.optimizers.Adam(RateByStep(warmed_up))
 
-    The rates of tables are a `ByStep`.
+    For tables, use `ByStep`.
 
     Args:
-        function: takes the number of steps before this one, an int64 scalar, and returns the rate,
-            a scalar. To be written to a file it is registered with Keras.
+        function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
+            be
+            written to a file, it has to be registered with Keras.
 
     Raises:
         WrongType: `function` cannot be called.
@@ -38,14 +39,14 @@ class RateByStepBase:
             )
 
     def __call__(self, step: Object) -> Tensor:
-        """Returns the rate at a step, a float32 scalar."""
+        """Computes the rate at a step, a float32 scalar."""
         return tf.cast(self.function(tf.cast(step, tf.int64)), tf.float32)
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments; inside a program they are the same objects."""
+        """Returns the arguments. Inside a program they are the same objects."""
         return {"function": Setting(self.function, package_of(self))}
 
     @classmethod
     def from_config(cls: type[Instance], config: Mapping[str, Object]) -> Instance:
-        """Returns a rate of the arguments that `get_config` returned, or read from a file."""
+        """Makes a rate from arguments that `get_config` returned, or that a file contains."""
         return cls(from_file(config["function"]))

@@ -1,4 +1,4 @@
-"""`RuleOptimizer`: an optimizer of Keras that updates by the rule of an optimizer of the engine."""
+"""`RuleOptimizer`: a Keras optimizer that updates by the rule of an engine's optimizer."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ _NEUTRAL = {
 
 
 class RuleOptimizerBase:
-    """Updates the variables of a Keras model by the rule of an optimizer of the engine.
+    """Updates the variables of a Keras model by the rule of an engine's optimizer.
 
         optimizer = RuleOptimizer(tf2_engine.RMSProp(0.05), {"ms": 1.0})
 
-    So do the estimators of `tf.estimator` with their optimizers: of a variable that is looked up,
-    the rows of the batch move alone, where later optimizers of Keras move all.
+    Estimators of `tf.estimator` update in this way: if a variable is looked up, only rows of the
+    batch move. With later Keras optimizers all rows move.
 
     Args:
-        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`; its learning rate
-            is a number or a schedule of Keras.
-        slot_initial_values: what slots start with, by their names; others start as the rule says.
+        rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. Its learning rate
+            is a
+            number or a Keras schedule.
+        slot_initial_values: initial values of slots, by name. Other slots start as the rule says.
 
     Raises:
-        InvalidSpec: the rule has a setting that is not part of the update, or no such slot.
+        InvalidSpec: the rule has a setting that is not part of the update, or there is no such
+            slot.
     """
 
     apply_gradients: Object
@@ -75,15 +77,15 @@ class RuleOptimizerBase:
                 self._of_slots.variables[name] = slot
 
     def slots(self) -> dict[str, list[Variable]]:
-        """Returns the variables of each slot, in the order of those that are trained."""
+        """The variables of each slot, in the order of the trained variables."""
         return self._of_slots.variables
 
     def update_step(self, gradient: Object, variable: Object, learning_rate: Object = None) -> None:
-        """Updates a variable and its slots; of a gradient of rows, these alone.
+        """Updates a variable and its slots. If the gradient is of rows, only these are updated.
 
         Args:
             gradient: of the shape of the variable, or `tf.IndexedSlices`.
-            learning_rate: of the step; None is that of the optimizer.
+            learning_rate: the rate of the step. None takes the optimizer's.
         """
         rate = tf.cast(self.learning_rate if learning_rate is None else learning_rate, tf.float32)
         number = tf_compat.keras_variable_index(self, variable)
@@ -101,7 +103,7 @@ class RuleOptimizerBase:
             slots[name].assign(value)
 
     def get_config(self) -> dict[str, Object]:
-        """Returns the arguments; inside a program they are the same objects."""
+        """Returns the arguments. Inside a program they are the same objects."""
         package = package_of(self)
         return {
             "rule": Setting(self._of_slots.rule, package),
@@ -111,7 +113,7 @@ class RuleOptimizerBase:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Object], *_: Object, **__: Object) -> Object:
-        """Returns an optimizer of the arguments that `get_config` returned, or read from a file."""
+        """Makes an optimizer from arguments that `get_config` returned, or that a file contains."""
         known = ("rule", "slot_initial_values", "name")
         return cls(**{key: from_file(config[key]) for key in known})
 
@@ -157,7 +159,7 @@ def _update_rows(
     gradient: tf.IndexedSlices,
     rate: Tensor,
 ) -> None:
-    """Updates the rows of a batch, each by the sum of its gradients."""
+    """Updates the rows of a batch, each with the sum of its gradients."""
     ids, places = tf.unique(gradient.indices)
     summed = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
     rows = {name: tf.gather(each, ids) for name, each in slots.items()}
@@ -168,5 +170,5 @@ def _update_rows(
 
 
 def value_of(variable: Object) -> Variable:
-    """Returns TensorFlow's variable of one of Keras 3."""
+    """Returns the TensorFlow variable in a Keras 3 variable."""
     return variable.value if hasattr(variable, "path") else variable

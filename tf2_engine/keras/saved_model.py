@@ -1,4 +1,4 @@
-"""Exports of Keras models for serving: their layers, with the user's own functions over them."""
+"""Exports Keras models for serving: their layers, with the user's own functions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _RESOURCES = (tf.Module, tf.lookup.StaticHashTable, tf.lookup.StaticVocabularyTa
 
 
 def exportable(model: Object) -> tf.Module:
-    """Returns a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
+    """Makes a module with the parts of a model, for `tf.saved_model.save` with `signatures`.
 
-    These are its layers, and the modules, lookup tables and variables that are its attributes, or
-    in lists, tuples and dicts there. Vocabulary files become assets.
+    The parts are the layers, and the modules, lookup tables and variables that are attributes of
+    the model, also inside lists, tuples and dicts. Vocabulary files become assets.
 
-    Keras 3 adds a signature of its own to a model that is saved, and traces it with dense tensors,
-    of float32 unless the model is functional. So it cannot save a model of SparseTensors and
-    RaggedTensors, or a subclassed one of ids.
+    Keras 3 adds its own signature to a model that is saved, and traces it with dense tensors, of
+    float32 unless the model is functional. So it cannot save a model of SparseTensors or
+    RaggedTensors, or a subclassed model of ids.
     """
     module = tf.Module()
     module.parts = list(_layers(model))
     module.resources = list(_resources(model))
-    # Of layers in layers Keras 3 tracks no variables.
+    # Keras 3 does not track variables of layers inside layers.
     module.values = [each.value for each in model.weights if hasattr(each, "path")]
     return module
 
@@ -45,21 +45,22 @@ def export_saved_model(
 
         export_saved_model(model, folder, serve_examples, table_dtype="int8")
 
-    The model itself stays as it is.
+    The model itself does not change.
 
     Args:
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
         path: the folder to write.
-        signatures: a tf.function with an `input_signature`, or a dict of such by name. They are
-            traced anew, with the small tables.
-        table_dtype: the type in which the export holds tables: "float32", "float16", "bfloat16" or
-            "int8", or a dict of these by the name of tables. `tf2_engine.small_types` has the
-            bounds of errors.
+        signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
+            They
+            are traced again, with the small tables.
+        table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8", or a
+            dict
+            of these by table name. `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
         InvalidSpec: there is no such type or table, or a type cannot hold a row.
-        WrongType: a signature is no tf.function with an `input_signature`.
-        OutOfOrder: the model has not been called, so that its tables do not exist yet.
+        WrongType: a signature is not a tf.function with an `input_signature`.
+        OutOfOrder: the tables do not exist yet, because the model has not been called.
     """
     named = signatures if isinstance(signatures, Mapping) else {"serving_default": signatures}
     functions = {name: _untraced(name, function) for name, function in named.items()}
@@ -69,9 +70,9 @@ def export_saved_model(
 
 @contextlib.contextmanager
 def serving_in(model: Object, table_dtype: Object) -> Iterator[bool]:
-    """Makes a model look up, and be exported, with tables in small types, in the context.
+    """Makes a model look up, and be exported, with tables in small types inside the context.
 
-    Yields whether there are any: with float32 tables alone everything stays as it is.
+    Yields whether there are any. If all tables are float32, nothing changes.
     """
     layers = [each for each in tf_compat.flat_layers(model) if isinstance(each, EmbeddingLayer)]
     dtypes = small_types.checked(
@@ -97,14 +98,14 @@ def _untraced(name: str, function: Object) -> Object:
 
 
 def resources_of(function: Object) -> list[Object]:
-    """Returns the lookup tables and modules that a function refers to, for an export.
+    """Finds the lookup tables and modules to which a function refers, for an export.
 
-    They are in its closure or in its module, as are functions that refer to others.
+    They are in its closure or its module, as are other functions that refer to more of them.
     """
     resources: list[Object] = []
     functions = [function]
-    for each in functions:  # grows
-        each = getattr(each, "__func__", each)  # of a method
+    for each in functions:  # the list grows
+        each = getattr(each, "__func__", each)  # the function of a method
         if not isinstance(each, types.FunctionType):
             continue
         names = inspect.getclosurevars(each)
@@ -136,7 +137,7 @@ def _resources(model: Object) -> Iterator[Object]:
 
 
 def _flat(value: Object) -> Iterator[Object]:
-    """Yields what is in nested lists and dicts, whose keys need have no order."""
+    """Yields the leaves of nested lists and dicts, whose keys may have no order."""
     if isinstance(value, (list, tuple, dict)):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _flat(each)

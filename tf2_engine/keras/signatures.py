@@ -1,4 +1,4 @@
-"""The signatures of an export: the inputs that servers send, and the outputs that they get."""
+"""The signatures of an export: the inputs that clients send, and the outputs that they get."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tensorflow as tf
 from tf2_engine.types import Tensor
 
 INPUTS = "inputs"
-"""The name that TensorFlow Serving gives the Examples that it classifies or regresses."""
+"""TensorFlow Serving's name for Examples to classify or regress."""
 
 Specs = Mapping[str, tf.TensorSpec]
 
 
 class OfExamples(NamedTuple):
-    """The outputs of a signature that takes serialized Examples alone, under the key "inputs"."""
+    """The outputs of a signature that only takes serialized Examples, as "inputs"."""
 
     outputs: dict[str, Tensor]
 
@@ -25,13 +25,13 @@ Outputs = dict[str, Tensor] | OfExamples
 
 
 def request_of(signature: Outputs, specs: Specs) -> Specs | None:
-    """Returns the inputs of a signature by key; None if it cannot take those of servers.
+    """Returns the inputs of a signature by key, or None if it cannot take what clients send.
 
     Args:
-        specs: what servers send, by key.
+        specs: what clients send, by key.
     """
     if not isinstance(signature, OfExamples):
-        # Servers send inputs by their keys, whatever the names of the specs.
+        # Clients send inputs by key, whatever the names of the specs.
         return {key: tf.TensorSpec(each.shape, each.dtype, key) for key, each in specs.items()}
     (only, *others) = specs.values()
     if others or only.dtype != tf.string:
@@ -40,5 +40,4 @@ def request_of(signature: Outputs, specs: Specs) -> Specs | None:
 
 
 def outputs_of(signature: Outputs) -> dict[str, Tensor]:
-    """Returns the outputs of a signature by key."""
     return signature.outputs if isinstance(signature, OfExamples) else signature

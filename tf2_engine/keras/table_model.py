@@ -32,7 +32,7 @@ from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
 Function: TypeAlias = Callable[..., Object]
 
 _FOR_EVER = 2**31 - 1
-"""Steps that no training makes."""
+"""More steps than any training makes."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -40,17 +40,18 @@ class _State:
     """The state of a model, in an object that Keras does not look into.
 
     Attributes:
-        names: of layers in checkpoints, where they differ.
-        slot_names: of the slots of optimizers in checkpoints.
-        without_tables: takes the place of the embedding in a model that has none.
-        of_tape: the tape that was asked for gradients last, the loss, and the gradients by the
-            identity of variables.
-        trained_by: the variables of optimizers that were told some, by the identity of optimizers.
+        names: names in checkpoints of layers whose own names differ.
+        slot_names: names of optimizers' slots in checkpoints.
+        without_tables: replaces the embedding in a model that has none.
+        of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
+            identity
+            of variables.
+        trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
-        observer: of training steps, or None.
+        observer: sees training steps. May be None.
         evaluated: the metrics of the latest evaluation by `fit`, with the global step.
-        events: the event file of evaluations; None before the first one.
-        warm_start: what variables start with where there is no checkpoint; None: as they are made.
+        events: the event file of evaluations. None before the first one.
+        warm_start: where variables start if there is no checkpoint. None: as they are made.
     """
 
     names: dict[str, str]
@@ -67,7 +68,7 @@ class _State:
 
 
 class TableModelBase:
-    """A `keras.Model`, mostly with tables, which trains up to a step and keeps checkpoints.
+    """A `keras.Model`, usually with tables, which trains up to a step and keeps checkpoints.
 
         class Model(TableModel):
             def __init__(self, embedding):
@@ -84,24 +85,26 @@ class TableModelBase:
                 self.minimize(loss, tape)
                 return {"loss": loss}
 
-    A subclass has `train_step`, `test_step` and `predict_step`, as far as it is used so.
+    A subclass defines those of `train_step`, `test_step` and `predict_step` that it needs.
     Checkpoints are those of `tf2_engine.training` and of `estimator-bridge convert`: variables of
-    layers have the names of layers, joined by "/", and those of optimizers the names of slots in
-    `tf.compat.v1.train`. So a program goes on from a converted checkpoint of its predecessor whose
-    layers had the same names. For the same reason the betas of an Adam are rounded to float32 when
-    variables are made: its predecessor took 1 - beta of such, which for 0.999 is 1.3e-5 less.
+    layers are called by the names of layers, joined by "/", and variables of optimizers by the
+    names of slots in `tf.compat.v1.train`. So a program continues from a converted checkpoint of
+    its predecessor if the predecessor's layers had the same names. For the same reason the betas of
+    an Adam are rounded to float32 when variables are made: the predecessor computed 1 - beta from
+    rounded betas, which for 0.999 is 1.3e-5 less.
 
     Args:
-        embedding: a `ColumnEmbedding`, which is an attribute; None for a model without tables.
-        names: names in checkpoints, by those of layers, where they differ: {"wide_dense":
-            "wide/dense"}.
-        slot_names: the names of optimizers' slots in checkpoints, where they are not those of
-            estimators with a model_fn. Canned ones have "{variable}/t_0/{slot}" or
-            "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad", and those of TensorFlow 2
+        embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
+        names: names in checkpoints of layers whose own names differ: {"wide_dense": "wide/dense"}.
+        slot_names: names of optimizers' slots in checkpoints, unless they are those of estimators
+            with a
+            model_fn. Canned estimators have "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}",
+                as in
+            "dense/kernel/t_0/Adagrad". Those of TensorFlow 2 have
             "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
 
     Raises:
-        InvalidSpec: it is made under a ParameterServerStrategy, or one of several machines.
+        InvalidSpec: it is made under a ParameterServerStrategy, or a strategy of several machines.
     """
 
     embedding: Object
@@ -133,19 +136,20 @@ class TableModelBase:
 
     @property
     def global_step(self) -> int:
-        """How many steps the model has been trained."""
+        """The number of steps that the model has been trained."""
         return int(self.with_tables.step.numpy())
 
     def keep_checkpoints(
         self, directory: str | None, save_steps: int | None = None, max_to_keep: int = 5
     ) -> None:
-        """Has `fit` save checkpoints, and `fit`, `evaluate` and others start from the latest.
+        """Makes `fit` save checkpoints, and `fit`, `evaluate` and others start from the latest one.
 
         Args:
-            directory: None keeps none.
-            save_steps: from one to the next, counted from where a training begins; one is saved at
-                the end as well.
-            max_to_keep: how many are kept.
+            directory: None keeps no checkpoints.
+            save_steps: steps between checkpoints, counted from the start of a training. One is also
+                saved at
+                the end.
+            max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
             self._state.checkpoints = ModelCheckpoints(
@@ -158,34 +162,35 @@ class TableModelBase:
         names: str = ".*",
         old_names: Mapping[str, str] | None = None,
     ) -> None:
-        """Has variables and tables start with those of another model, if there is no checkpoint.
+        """Makes variables and tables start from another model, if there is no checkpoint.
 
-        The trained variables of layers and the tables do, and no slots of optimizers.
+        This concerns the trained variables of layers and the tables, but no slots of optimizers.
 
         Args:
-            checkpoint: of an estimator, or one that `convert` wrote, or the directory of some;
-                or a `WarmStart`, which has the other arguments too. None is no warm start.
-            names: a regular expression, which is matched with the beginning of names; those of
-                tables are without "tbl_".
-            old_names: names in that checkpoint, by those of the model, where they differ.
+            checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
+                `WarmStart`, which holds the other arguments too. None is no warm start.
+            names: a regular expression that has to match at the start of a name. Names of tables
+                have no
+                "tbl_" here.
+            old_names: names in that checkpoint, by the names in this model, where they differ.
 
         Raises:
-            WrongType: the checkpoint is no path.
+            WrongType: the checkpoint is not a path.
         """
         if checkpoint is not None:
             self._state.warm_start = warm_start(checkpoint, names, old_names)
 
     @property
     def checkpoints(self) -> ModelCheckpoints | None:
-        """The checkpoints that are kept, or None."""
+        """The checkpoints, or None if none are kept."""
         return self._state.checkpoints
 
     def observe(self, observer: Observer) -> None:
-        """Has an observer see the steps of trainings that are traced from now on."""
+        """Makes an observer see training steps that are traced from now on."""
         self._state.observer = self.with_tables.observer = observer
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint, or None."""
         return None if self._state.checkpoints is None else self._state.checkpoints.latest()
 
     def minimize(
@@ -198,11 +203,11 @@ class TableModelBase:
         """Applies the gradients of the mean loss of all replicas.
 
         Args:
-            variables: by default all of `dense_variables`.
-            optimizer: by default that of `compile`.
+            variables: by default all `dense_variables`.
+            optimizer: by default the one of `compile`.
 
         Raises:
-            InvalidInput: the tape has given the gradients of another loss already.
+            InvalidInput: the tape has already given the gradients of another loss.
         """
         gradients, chosen = self.gradients(loss, tape, variables)
         self.apply_gradients(zip(gradients, chosen, strict=True), optimizer)
@@ -210,13 +215,13 @@ class TableModelBase:
     def gradients(
         self, loss: Tensor, tape: Object, variables: Sequence[Object] | None = None
     ) -> tuple[list[Object], list[Object]]:
-        """Returns gradients of the mean loss of all replicas, and their variables.
+        """Computes gradients of all replicas' mean loss, and returns them and their variables.
 
         Args:
-            variables: by default all of `dense_variables`.
+            variables: by default all `dense_variables`.
 
         Raises:
-            InvalidInput: the tape has given the gradients of another loss already.
+            InvalidInput: the tape has already given the gradients of another loss.
         """
         gradients = self._gradients(loss, tape)
         chosen = list(self.dense_variables if variables is None else variables)
@@ -226,7 +231,7 @@ class TableModelBase:
         """Applies (gradient, variable) pairs.
 
         Args:
-            optimizer: by default that of `compile`.
+            optimizer: by default the one of `compile`.
         """
         pairs, optimizer = list(pairs), optimizer or self.optimizer
         self._state.trained_by[id(optimizer)] = [each for _, each in pairs]
@@ -236,21 +241,21 @@ class TableModelBase:
         optimizer.apply_gradients(pairs)
 
     def variables_below(self, scope: str) -> list[Object]:
-        """Returns the `dense_variables` whose names in checkpoints start so."""
+        """Lists the `dense_variables` whose names in checkpoints start with `scope`."""
         return [each for each in self.dense_variables if self.name_of(each).startswith(scope)]
 
     def trained_by(self, optimizer: Object) -> list[Object]:
-        """Returns the variables that an optimizer was told to train, or else all."""
+        """Lists the variables that an optimizer was told to train, or else all."""
         return self._state.trained_by.get(id(optimizer), self.dense_variables)
 
     def name_of(self, variable: Object) -> str:
-        """Returns the name of a variable of a layer in checkpoints."""
+        """Returns the name of a layer's variable in checkpoints."""
         return name_in_checkpoints(variable, self._state.names)
 
     def _gradients(self, loss: Tensor, tape: Object) -> dict[int, Object]:
-        """Returns all gradients, by the identity of variables; updates tables, counts the step.
+        """Computes all gradients by the identity of variables, updates tables, and counts the step.
 
-        Tables are updated when their gradients are computed, so it is done once for a tape.
+        Computing the gradients of tables updates them, so this is done once per tape.
         """
         used_tape, used_loss, gradients = self._state.of_tape
         if used_tape is tape:
@@ -266,7 +271,7 @@ class TableModelBase:
         computed = tape.gradient(loss, variables, output_gradients=tf.fill(tf.shape(loss), scale))
         dense = {id(each) for each in self.dense_variables}
         pairs = list(zip(computed, variables, strict=True))
-        # The update of tables hangs on the gradient of their variable, and is not to be pruned.
+        # The update of tables depends on the gradient of their variable, and must not be pruned.
         updates = [one for one, each in pairs if id(each) not in dense and one is not None]
         with tf.control_dependencies(updates):
             self.with_tables.step.assign_add(1)
@@ -290,16 +295,16 @@ class TableModelBase:
     ) -> Object:
         """Trains up to a step, for a number of steps, or to the end of the dataset.
 
-        It starts from the latest checkpoint, if checkpoints are kept, and saves them. With
-        `validation_data` it is evaluated whenever one is saved, and `eval` in their folder gets
-        the metrics as event files.
+        If checkpoints are kept, training starts from the latest one and saves more. With
+        `validation_data` the model is evaluated whenever one is saved, and the metrics go to event
+        files in the folder `eval` of the checkpoints.
 
         Args:
-            x: of (features, labels).
-            max_steps, steps: one of them, or none.
-            save_every: steps from one checkpoint to the next in this training; None is
-                `save_steps` of `keep_checkpoints`.
-            options: as of `keras.Model.fit`.
+            x: a dataset of (features, labels).
+            max_steps, steps: at most one of them.
+            save_every: steps between checkpoints in this training. None is `save_steps` of
+                `keep_checkpoints`.
+            options: as in `keras.Model.fit`.
         """
         forks.check()
         self.restore(x, training=True)
@@ -309,7 +314,7 @@ class TableModelBase:
             return None
         period, epochs = steps, 1
         if steps is None and x.cardinality() == tf.data.INFINITE_CARDINALITY:
-            period = _FOR_EVER  # Keras 2 wants a number; a callback ends the training.
+            period = _FOR_EVER  # Keras 2 needs a number; a callback ends the training.
         checkpoints = self._state.checkpoints
         save_every = save_every or (checkpoints.save_steps if checkpoints else None)
         if "validation_data" in options and steps and checkpoints and save_every:
@@ -323,16 +328,16 @@ class TableModelBase:
             self.prepared(x),
             epochs=epochs,
             steps_per_epoch=period,
-            callbacks=[*callbacks, *saving],  # A StopIfNaN comes before a checkpoint.
+            callbacks=[*callbacks, *saving],  # A StopIfNaN acts before a checkpoint is saved.
             **options,
         )
 
     def evaluate(self, x: Object = None, *args: Object, **options: Object) -> Object:
-        """Returns metrics by name, and the `global_step`; from the latest checkpoint.
+        """Evaluates the latest checkpoint, and returns metrics by name, with the `global_step`.
 
         Args:
             x: a dataset of (features, labels).
-            args, options: as of `keras.Model.evaluate`.
+            args, options: as in `keras.Model.evaluate`.
         """
         if "return_dict" in options:  # called by `fit`
             results = super().evaluate(x, *args, **options)  # type: ignore[misc]
@@ -352,12 +357,12 @@ class TableModelBase:
 
     @property
     def eval_dir(self) -> str | None:
-        """The folder with the event files of evaluations by `fit`; None without checkpoints."""
+        """The folder with the event files of evaluations by `fit`. None without checkpoints."""
         checkpoints = self._state.checkpoints
         return None if checkpoints is None else os.path.join(checkpoints.directory, "eval")
 
     def _write_evaluation(self, results: Mapping[str, Object]) -> None:
-        """Writes metrics for TensorBoard, and for callbacks of trainings that go on from here."""
+        """Writes metrics for TensorBoard, and for callbacks of trainings that continue this one."""
         if self.eval_dir is None:
             return
         if self._state.events is None:
@@ -369,7 +374,7 @@ class TableModelBase:
         """Yields the result of `predict_step` for each sample, from the latest checkpoint.
 
         Args:
-            x: of features, or of (features, labels), which are left out.
+            x: a dataset of features, or of (features, labels), whose labels are ignored.
         """
         self.restore(x)
         strategy = self.distribute_strategy
@@ -389,15 +394,15 @@ class TableModelBase:
         *tracked: Object,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel that predicts into a directory named by the time; returns its path.
+        """Writes a SavedModel that predicts to a directory named by the time, and returns its path.
 
         Args:
-            inputs: a `tf.TensorSpec`, or a dict of them by name: what servers send.
-            to_features: makes features of that.
+            inputs: what clients send: a `tf.TensorSpec`, or a dict of them by name.
+            to_features: computes features from it.
             tracked: lookup tables and other objects that `to_features` uses.
-            table_dtype: the type in which the export holds tables: "float32", "float16",
-                "bfloat16" or "int8", or a dict of these by the name of tables.
-                `tf2_engine.small_types` has the bounds of errors.
+            table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
+                or a dict
+                of these by table name. `tf2_engine.small_types` gives bounds on the errors.
 
         Raises:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
@@ -421,8 +426,8 @@ class TableModelBase:
                     (name, request_of(each, named)) for name, each in of_outputs.items()
                 )
 
-            with tf_compat.saved_model_export():  # of TensorFlow's own ops
-                # It makes the variables, too.
+            with tf_compat.saved_model_export():  # with TensorFlow's own ops
+                # This also makes the variables.
                 tf.function(read, autograph=False).get_concrete_function(*named.values())
                 return {
                     name: tf.function(serve(name, specs), autograph=False).get_concrete_function(
@@ -439,12 +444,12 @@ class TableModelBase:
             functions = trace() if is_small else functions
             module = exportable(self)
             module.tracked = [*tracked, *resources_of(to_features)]
-            module.step = self.with_tables.step  # An estimator exports it, too.
+            module.step = self.with_tables.step  # An estimator exports it too.
             tf.saved_model.save(module, path, signatures=functions)
         return os.fsencode(path)
 
     def signatures(self, predictions: dict[str, Tensor]) -> Mapping[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures; here those of one.
+        """Returns the outputs of an export by signature. By default there is one signature.
 
         Args:
             predictions: what `predict_step` returns.
@@ -452,10 +457,10 @@ class TableModelBase:
         return {"serving_default": predictions}
 
     def build_from_batch(self, spec: Nest) -> None:
-        """Makes all variables for batches of a kind, without running anything.
+        """Makes all variables for such batches, without running anything.
 
         Args:
-            spec: what `Dataset.element_spec` says of features, or of (features, labels).
+            spec: the `Dataset.element_spec` of features, or of (features, labels).
         """
         features = spec[0] if isinstance(spec, tuple) else spec
         self._trace(self.__call__, features)
@@ -465,11 +470,11 @@ class TableModelBase:
         if len(optimizers) == 1:
             optimizers[0].build(self.dense_variables)
         elif isinstance(spec, tuple):
-            self._trace(self.train_step, spec)  # which says what each optimizer trains
+            self._trace(self.train_step, spec)  # tells what each optimizer trains
 
     def _trace(self, function: Function, spec: Nest) -> None:
         run = self.distribute_strategy.run
-        # A TPUStrategy reads the signature, and takes none of a model's own `__call__`.
+        # A TPUStrategy reads the signature, and cannot use the one of a model's own `__call__`.
         tf.function(
             lambda value: run(lambda batch: function(batch), args=(value,)), autograph=False
         ).get_concrete_function(spec)
@@ -484,16 +489,16 @@ class TableModelBase:
 
     @property
     def dense_variables(self) -> list[Object]:
-        """The variables that optimizers train: all but those of tables."""
+        """The variables that optimizers train: all except tables."""
         virtual = {id(each) for each in self.with_tables.tables.trainable_variables}
         variables = self.trainable_variables  # type: ignore[attr-defined]
         return [each for each in variables if id(each) not in virtual]
 
     def restore(self, x: Dataset, training: bool = False) -> None:
-        """Makes all variables, and gives them the values of the latest checkpoint, once.
+        """Makes all variables, and restores them from the latest checkpoint, once.
 
         Args:
-            x: what it will train on, or else predict with.
+            x: the data for training or prediction.
         """
         purpose = "training" if training else "predictions"
         if self._state.restored_for in ("training", purpose):
@@ -503,7 +508,7 @@ class TableModelBase:
         self._read_checkpoint(purpose)
 
     def _read_checkpoint(self, purpose: str) -> None:
-        """Restores the latest checkpoint, unless it was for this purpose, or for training."""
+        """Restores the latest checkpoint, unless this was done for this purpose or for training."""
         if self._state.restored_for in ("training", purpose):
             return
         if self._state.checkpoints is not None:
@@ -515,7 +520,7 @@ class TableModelBase:
         self._state.restored_for = purpose
 
     def prepared(self, x: Dataset) -> Object:
-        """Returns batches with ids in place of raw features, for the strategy's replicas."""
+        """Converts raw features of batches to ids, for the strategy's replicas."""
         dataset = x if self.embedding is None else x.map(self._with_ids)
         dataset = dataset.prefetch(2)
         strategy = self.distribute_strategy
@@ -531,7 +536,7 @@ class TableModelBase:
 
 
 def _check_is_on_one_machine(model: str) -> None:
-    """Raises InvalidSpec under a strategy whose steps no model can count."""
+    """Raises InvalidSpec under a strategy whose steps a model cannot count."""
     strategy = tf.distribute.get_strategy()
     is_of_servers = is_server_strategy(strategy)
     if is_of_servers or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -547,7 +552,6 @@ def _check_is_on_one_machine(model: str) -> None:
 
 
 def _round_betas(optimizer: Object) -> None:
-    """Rounds the betas of an Adam to float32."""
     for name in ("beta_1", "beta_2"):
         beta = getattr(optimizer, name, None)
         if isinstance(beta, float):
@@ -562,9 +566,9 @@ def _identity(gradient: Object) -> Object:
 
 
 def _first(dataset: Object, options: dict[str, Object], name: str) -> Object:
-    """Takes the batches that an option counts from a dataset, and drops the option.
+    """Limits a dataset to the number of batches in an option, and removes the option.
 
-    Keras warns that the input has ended where there are fewer; an evaluation may well have fewer.
+    Keras warns that the input has ended if there are fewer, which is normal for an evaluation.
     """
     if not isinstance(dataset, tf.data.Dataset) or options.get(name) is None:
         return dataset

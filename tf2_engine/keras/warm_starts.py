@@ -1,4 +1,4 @@
-"""Starts the variables and tables of a Keras model with those of another model's checkpoint."""
+"""Starts the variables and tables of a Keras model from another model's checkpoint."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tf2_engine.types import Object, Variable
 
 
 class WarmStart(NamedTuple):
-    """The checkpoint that variables and tables start with, and which of them do.
+    """The checkpoint from which variables and tables start, and which of them do.
 
     Attributes:
-        checkpoint: of an estimator, or converted, or the directory of some.
-        names: a regular expression, which is matched with the beginning of names.
-        old_names: names in that checkpoint, by those of the model, where they differ.
+        checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one.
+        names: a regular expression that has to match at the start of a name.
+        old_names: names in that checkpoint, by the names in this model, where they differ.
     """
 
     checkpoint: str
@@ -27,13 +27,13 @@ class WarmStart(NamedTuple):
     old_names: Mapping[str, str] | None = None
 
     def assign(self, variables: Mapping[str, Variable], engine: Object = None) -> None:
-        """Gives variables, by their names, and tables the values of the checkpoint.
+        """Assigns the values in the checkpoint to variables, by name, and to tables.
 
         Args:
-            engine: a `TPUEmbedding`, whose tables start so, or None. Their slots start as usual.
+            engine: a `TPUEmbedding` whose tables to assign, or None. Their slots start as usual.
 
         Raises:
-            InvalidInput: the checkpoint lacks a variable, or has another shape of it.
+            InvalidInput: the checkpoint lacks a variable, or has it in another shape.
         """
         reader = tf.train.load_checkpoint(self.checkpoint)
         shapes = reader.get_variable_to_shape_map()
@@ -47,7 +47,7 @@ class WarmStart(NamedTuple):
             engine.load()
 
     def _tables(self, engine: Object) -> Iterator[tuple[str, Variable]]:
-        """Yields the tables that start so, by their names."""
+        """Yields the tables to assign, by name."""
         for table, variable in {} if engine is None else engine.embedding_tables.items():
             name = str(getattr(table, "name", table))
             # An estimator's variable has no such prefix.
@@ -72,10 +72,10 @@ class WarmStart(NamedTuple):
 def warm_start(
     checkpoint: Object, names: str = ".*", old_names: Mapping[str, str] | None = None
 ) -> WarmStart:
-    """Returns the initial values of variables; see `TableModel.warm_start_from`.
+    """Reads where variables start; see `TableModel.warm_start_from`.
 
     Raises:
-        WrongType: the checkpoint is no path.
+        WrongType: the checkpoint is not a path.
     """
     if isinstance(checkpoint, WarmStart):
         return checkpoint

@@ -1,8 +1,7 @@
-"""The variables that a layer shows to Keras; checkpoints do not get them from there.
+"""The variables that a layer shows to Keras. Checkpoints do not get them from there.
 
-Keras would put a weight that it makes itself into checkpoints under a key of its own: a table
-would be stored twice, and the virtual variable of one arithmetic would stand where the other has
-a table.
+Keras would put a weight that it makes itself into checkpoints under its own key. A table would be
+stored twice, and the virtual variable of one arithmetic would take the place of the other's table.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class LayerVariables:
 
 
 def _variables(layer: Object) -> list[Object]:
-    """Returns the variables of a layer; none while its constructor runs."""
+    """The variables of a layer; none while its constructor runs."""
     layer_variables = getattr(layer, "_layer_variables", None)
     return [] if layer_variables is None else layer_variables.variables
 
@@ -43,7 +42,6 @@ class Keras2Weights:
 
     @property
     def non_trainable_weights(self) -> list[Object]:
-        """The other variables."""
         of_tables = [each for each in _variables(self) if not (self.trainable and each.trainable)]
         return [*super().non_trainable_weights, *of_tables]  # type: ignore[misc]
 
@@ -70,12 +68,11 @@ class Keras3Weights:
 
     @property
     def variables(self) -> list[Object]:
-        """All variables."""
         return [*super().variables, *_variables(self)]  # type: ignore[misc]
 
     @property
     def weights(self) -> list[Object]:
-        """All variables but those of metrics and random numbers."""
+        """All variables except those of metrics and random numbers."""
         return [*super().weights, *_variables(self)]  # type: ignore[misc]
 
     @property
@@ -85,7 +82,7 @@ class Keras3Weights:
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        # A model asks the variables, and not the layer that they belong to.
+        # A model asks the variables, not the layer to which they belong.
         super(Keras3Weights, type(self)).trainable.fset(self, value)  # type: ignore[misc]
         for variable in _variables(self):
             variable.trainable = bool(value) and self._layer_variables.trainable
@@ -93,7 +90,6 @@ class Keras3Weights:
     def compute_output_spec(
         self, features: Nest, weights: Nest = None, serving_config: Nest = None
     ) -> Nest:
-        """Returns placeholders of the activations for Keras's placeholders of the features."""
         return output_spec(
             lambda *inputs: self._look_up(*inputs, serving_config, shapes_only=True),
             features,
@@ -114,9 +110,9 @@ class Keras3Weights:
 
 
 def output_spec(function: Callable[..., Nest], *inputs: Nest) -> Nest:
-    """Returns placeholders of Keras 3 for the outputs of a function, which it traces.
+    """Traces a function and returns Keras 3 placeholders for its outputs.
 
-    The inputs are nests of placeholders, of SparseTensors and RaggedTensors too, or None.
+    The inputs are nests of placeholders (also of SparseTensors and RaggedTensors), or None.
     """
     traced = tf.function(function, autograph=False).get_concrete_function(
         *tf.nest.map_structure(_type_spec, inputs)

@@ -1,1 +1,1 @@
-"""The callbacks of `fit`, over the base class of each Keras."""
+"""Callbacks for `fit`, built on the base class of each Keras."""

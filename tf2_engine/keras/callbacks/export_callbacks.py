@@ -1,4 +1,4 @@
-"""Callbacks that export a model after its evaluations: after every one, or the best one so far."""
+"""Callbacks that export a model after evaluations: after each of them, or after the best so far."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LatestExporterBase:
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[exporter])
 
     Args:
-        export_dir_base: the folder whose folders, named by the time, are exports.
-        inputs, to_features, tracked: as of `TableModel.export_saved_model`.
-        exports_to_keep: how many exports there are at most; older ones are deleted. None keeps all.
+        export_dir_base: each export goes into a folder below this one, named by the time.
+        inputs, to_features, tracked: as in `TableModel.export_saved_model`.
+        exports_to_keep: older exports than this many are deleted. None keeps all.
 
     Raises:
         InvalidSpec: `exports_to_keep` is not positive.
@@ -54,7 +54,6 @@ class LatestExporterBase:
         self._exports_to_keep = exports_to_keep
 
     def on_epoch_end(self, epoch: int, logs: Object = None) -> None:
-        """Exports the model, which has been evaluated."""
         results = self.model.latest_evaluation
         if results is None or results["global_step"] != self.model.global_step:
             raise errors.OutOfOrder(
@@ -72,19 +71,20 @@ class LatestExporterBase:
 
 
 class BestExporterBase(LatestExporterBase):
-    """Exports a `TableModel` after an evaluation of `fit` that is better than all before it.
+    """Exports a `TableModel` after each evaluation of `fit` that is better than all before it.
 
-    The first evaluation leads to an export in any case, unless an earlier training exported.
+    The first evaluation always leads to an export, unless an earlier training has exported.
 
     Args:
-        export_dir_base, inputs, to_features, tracked, exports_to_keep: as of `LatestExporter`.
-        compare_fn: called with `best_eval_result` and `current_eval_result`, dicts of metrics;
-            returns whether the current one is better. None: whether its loss is smaller.
-        event_file_pattern: event files below the folder of checkpoints, with the evaluations of
-            trainings that this one goes on from; None reads none.
+        export_dir_base, inputs, to_features, tracked, exports_to_keep: as in `LatestExporter`.
+        compare_fn: called with `best_eval_result` and `current_eval_result`, two dicts of metrics;
+            returns whether the current one is better. None compares the losses.
+        event_file_pattern: event files below the folder of checkpoints with the evaluations of
+            trainings
+            that this one continues. None reads none.
 
     Raises:
-        InvalidSpec: `compare_fn` takes other arguments, or `exports_to_keep` is not positive.
+        InvalidSpec: `compare_fn` has other arguments, or `exports_to_keep` is not positive.
         InvalidInput: while training, if an evaluation has no loss to compare.
         OutOfOrder: while training, if `fit` has no `validation_data`.
     """
@@ -130,14 +130,12 @@ class BestExporterBase(LatestExporterBase):
         return True
 
     def _is_better(self, results: Metrics) -> bool:
-        """Returns whether results are better than the best ones, or are the first."""
         if self._best is None:
             return True
         return bool(self._compare(best_eval_result=self._best, current_eval_result=results))
 
 
 def _loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
-    """Returns whether the current loss is below the best one."""
     for results in (best_eval_result, current_eval_result):
         if _LOSS not in results:
             raise errors.InvalidInput(

@@ -10,14 +10,14 @@ from tf2_engine.types import Object
 
 
 class StepLogBase:
-    """Logs the loss and the global step of a `TableModel`: of the first step, and at intervals.
+    """Logs the loss and the global step of a `TableModel`: at the first step, and at intervals.
 
     Args:
-        every_steps, every_secs: the interval; one of them is None, or both with `at_end`.
-        at_end: whether the last step is logged as well.
+        every_steps, every_secs: the interval. One of them is None, or both with `at_end`.
+        at_end: logs the last step too.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is without `at_end`.
+        InvalidInput: both intervals are given, or neither is, without `at_end`.
     """
 
     model: Object
@@ -35,14 +35,12 @@ class StepLogBase:
         self._steps, self._loss = 0, float("nan")
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Object] | None = None) -> None:
-        """Logs the step if it is due."""
         self._loss = float((logs or {})["loss"])
         if self._pace is not None and self._pace.is_due(self._steps):
             self._log()
         self._steps += 1
 
     def on_train_end(self, logs: Object = None) -> None:
-        """Logs the last step, if it is to."""
         if self._at_end and self._steps:
             self._log()
 

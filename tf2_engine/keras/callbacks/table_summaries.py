@@ -1,4 +1,4 @@
-"""A callback of Keras models that writes statistics of tables."""
+"""A callback that writes statistics of tables."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from tf2_engine.types import Object
 
 
 class TableSummaryCallbackBase:
-    """Writes statistics of the tables of "tpu" arithmetic into event files, for TensorBoard.
+    """Writes statistics of the tables of "tpu" arithmetic to event files, for TensorBoard.
 
         model.fit(dataset, callbacks=[TableSummaryCallback("logs/train")])
 
-    docs/tensorboard.md lists the statistics. Steps of `fit` are traced anew for it.
+    docs/tensorboard.md lists the statistics. The steps of `fit` are traced again for this.
 
     Args:
-        output_dir: of the event files.
-        every_n_steps: the first step is written, and each that comes so many steps after one.
-        projector_rows: how many rows of each table the embedding projector gets when training
-            ends; 0 writes no files for it.
-        labels: what it calls the rows, by table.
+        output_dir: the folder of the event files.
+        every_n_steps: writes the first step, and then at this interval.
+        projector_rows: how many rows of each table the embedding projector gets when training ends.
+            0
+            writes no files for it.
+        labels: names of the rows for the projector, by table.
 
     Raises:
-        InvalidInput: `every_n_steps` is less than 1; or the model has no such tables.
+        InvalidInput: `every_n_steps` is less than 1, or the model has no such tables.
         OutOfOrder: the model runs under a TPUStrategy.
     """
 
@@ -42,7 +43,7 @@ class TableSummaryCallbackBase:
         self._step = self._of_epoch = 0
 
     def set_model(self, model: Object) -> None:
-        """Finds the tables of a model, before its step is traced."""
+        """Finds the tables of a model before its step is traced."""
         super().set_model(model)  # type: ignore[misc]
         engines = [
             layer.embedding
@@ -57,21 +58,19 @@ class TableSummaryCallbackBase:
         self._engines = engines
 
     def on_train_begin(self, logs: Object = None) -> None:
-        """Begins to watch the tables."""
         self._summaries.watch(self._engines)
         self.model.make_train_function(force=True)
         self._step = 0
 
     def on_epoch_begin(self, epoch: int, logs: Object = None) -> None:
-        """Begins to count the steps of an epoch."""
         self._of_epoch = 0
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Counts the steps of a call, of which there are several with `steps_per_execution`."""
+        """Counts the steps of a call; with `steps_per_execution` there are several."""
         steps, self._of_epoch = batch + 1 - self._of_epoch, batch + 1
         self._step += steps
         self._summaries.count(self._step, steps)
 
     def on_train_end(self, logs: Object = None) -> None:
-        """Writes the statistics that are left."""
+        """Writes the remaining statistics."""
         self._summaries.close()

@@ -1,4 +1,4 @@
-"""Callbacks that end a training: at a step, for a reason of the program's, or by evaluations."""
+"""Callbacks that end a training: at a step, when a function says so, or because of evaluations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class StopAtStepBase:
         model.fit(dataset, callbacks=[StopAtStep(num_steps=100)])
 
     Args:
-        num_steps: how many steps this training makes.
-        last_step: the global step behind the last one; a training makes one step at least.
+        num_steps: the number of steps in this training.
+        last_step: the global step at which to stop. A training makes at least one step.
 
     Raises:
-        InvalidInput: both are given, or neither is.
+        InvalidInput: both are given, or neither.
     """
 
     model: Object
@@ -39,12 +39,10 @@ class StopAtStepBase:
         self._num_steps, self._last_step = num_steps, last_step
 
     def on_train_begin(self, logs: Object = None) -> None:
-        """Counts from the step at which the training begins."""
         if self._num_steps is not None:
             self._last_step = self.model.global_step + self._num_steps
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Ends the training if this was the last step."""
         if self.model.global_step >= self._last_step:
             self.model.stop_training = True
 
@@ -53,11 +51,11 @@ class StopWhenBase:
     """Ends the training of a `TableModel` once a function returns True.
 
     Args:
-        should_stop: takes no arguments.
-        every_secs, every_steps: how often it is called; one of them is None.
+        should_stop: a function without arguments.
+        every_secs, every_steps: how often to call it; one of them is None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is.
+        InvalidInput: both intervals are given, or neither.
     """
 
     model: Object
@@ -74,13 +72,13 @@ class StopWhenBase:
         self._should_stop, self._pace = should_stop, Pace(every_secs, every_steps)
 
     def on_train_batch_end(self, batch: int, logs: Object = None) -> None:
-        """Calls the function if it is due; after the last step of an epoch, `on_epoch_end` does."""
+        """Calls the function if it is due. After an epoch's last step `on_epoch_end` does it."""
         self._is_due = self._pace.is_due(self.model.global_step)
         if batch + 1 != self.params.get("steps"):
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: Object = None) -> None:
-        """Calls the function if it is due: the step has been evaluated by now."""
+        """Calls the function if it is due. The step has been evaluated at this point."""
         self._look()
 
     def _look(self) -> None:
@@ -89,7 +87,7 @@ class StopWhenBase:
 
 
 class _StopByEvaluationsBase(StopWhenBase):
-    """Ends a training once a function of the evaluations so far returns True; see `StopWhen`."""
+    """Ends a training once a function of all evaluations so far returns True; see `StopWhen`."""
 
     _beyond: Comparison
 
@@ -132,18 +130,19 @@ class StopIfNoDecreaseBase(_StopIfStuckBase):
         model.fit(dataset, max_steps=9000, validation_data=test, callbacks=[
             StopIfNoDecrease("loss", 1000, every_secs=None, every_steps=100)])
 
-    It looks at the evaluations of `fit` in the folder of checkpoints, also those of trainings that
-    this one goes on from.
+    It reads the evaluations of `fit` from the folder of checkpoints, including those of trainings
+    that this one continues.
 
     Args:
         metric: a key of the evaluations.
-        limit: steps from the best evaluation to one that is no better, and ends the training.
-        min_steps: evaluations of earlier steps are ignored.
-        every_secs, every_steps: how often evaluations are looked at; one of them is None.
+        limit: the number of steps after the best evaluation at which a worse or equal one ends the
+            training.
+        min_steps: evaluations before this step are ignored.
+        every_secs, every_steps: how often to look at evaluations; one of them is None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is; or, while training, the model keeps
-            no checkpoints.
+        InvalidInput: both intervals are given, or neither; or, while training, the model keeps no
+            checkpoints.
         MissingMetric: while training, if an evaluation lacks the metric.
     """
 
@@ -151,7 +150,7 @@ class StopIfNoDecreaseBase(_StopIfStuckBase):
 
 
 class StopIfNoIncreaseBase(_StopIfStuckBase):
-    """Ends a training if a metric has not increased for a number of steps: `StopIfNoDecrease`."""
+    """Ends a training if a metric has not increased for some steps; see `StopIfNoDecrease`."""
 
     _beyond = staticmethod(operator.gt)
 
@@ -175,10 +174,10 @@ class StopIfLowerBase(_StopIfCrossedBase):
 
 
 class StopIfNaNBase:
-    """Ends a training when the loss of a step is no number, before a checkpoint has it.
+    """Ends a training when the loss of a step is NaN, before a checkpoint contains it.
 
     Args:
-        fail: whether by an error; False ends the training with a warning.
+        fail: True raises an error; False ends the training with a warning.
 
     Raises:
         LossIsNaN: while training.
@@ -191,7 +190,6 @@ class StopIfNaNBase:
         self._fail = fail
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Object] | None = None) -> None:
-        """Looks at the loss."""
         if not math.isnan(float((logs or {})["loss"])):
             return
         step = self.model.global_step

@@ -1,1 +1,1 @@
-"""The heads of models: losses, metrics and predictions."""
+"""Heads of models: losses, metrics and predictions."""

@@ -1,4 +1,4 @@
-"""The heads of classifiers: two classes told apart by one logit, or a logit for each class."""
+"""Heads of classifiers: one logit for two classes, or a logit per class."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _UNKNOWN_ID, _UNKNOWN_NAME = -1, "UNK"
 
 
 class ClassHeadLayer(HeadLayer):
-    """The base of heads for classes, which have names: from a vocabulary or of their numbers.
+    """Base class of heads for classes, whose names are their numbers or in a vocabulary.
 
     Args:
-        count: how many classes there are.
-        label_vocabulary: their names; None: their numbers.
+        count: the number of classes.
+        label_vocabulary: the names of the classes. None takes their numbers.
         arguments, options: see `HeadLayer`.
     """
 
@@ -59,13 +59,13 @@ class ClassHeadLayer(HeadLayer):
             self._ids = tf.lookup.StaticHashTable(pairs, _UNKNOWN_ID)
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures."""
+        """Returns the outputs of an export by signature."""
         scores = predictions["probabilities"]
         classes = OfExamples({"classes": self._of_all(self._names, scores), "scores": scores})
         return {SERVING_DEFAULT: classes, CLASSIFICATION: classes, PREDICT: dict(predictions)}
 
     def _ids_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the ids of labels, [batch, 1] of any number type."""
+        """Converts labels to ids, [batch, 1] of any number type."""
         labels = tf.reshape(labels, [tf.shape(logits)[0], 1])
         ids = labels if self._ids is None else self._ids.lookup(labels)
         return in_range(
@@ -73,7 +73,7 @@ class ClassHeadLayer(HeadLayer):
         )
 
     def _of_classes(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the predictions that logits of all classes, [batch, classes], lead to."""
+        """Computes predictions from the logits of all classes, [batch, classes]."""
         ids = tf.expand_dims(tf.argmax(logits, -1), -1)
         return {
             "probabilities": tf.nn.softmax(logits),
@@ -88,11 +88,11 @@ class ClassHeadLayer(HeadLayer):
 
 
 class MultiClassHeadLayer(ClassHeadLayer):
-    """One of several classes, with a logit each: the loss is the softmax cross entropy.
+    """One of several classes, each with a logit. The loss is the softmax cross entropy.
 
     Args:
-        n_classes: how many there are.
-        label_vocabulary: the labels as strings; None: they are integers below `n_classes`.
+        n_classes: the number of classes.
+        label_vocabulary: the labels as strings. None: they are integers below `n_classes`.
         options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
             `BinaryClassHead`.
     """
@@ -105,7 +105,7 @@ class MultiClassHeadLayer(ClassHeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns logits, probabilities, and the most probable and all classes, [batch, …]."""
+        """Returns logits, probabilities, the most probable class, and all classes: [batch, …]."""
         return {"logits": logits, **self._of_classes(logits)}
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
@@ -125,24 +125,24 @@ class MultiClassHeadLayer(ClassHeadLayer):
 
 
 class BinaryClassHeadLayer(ClassHeadLayer):
-    """Two classes: the logit's sigmoid is the probability of class 1, the loss its cross entropy.
+    """Two classes. The logit's sigmoid is the probability of class 1, the loss its cross entropy.
 
     Args:
-        label_vocabulary: the two labels as strings; None: they are 0 and 1, of any number type.
-        v1_auc: whether AUCs are those of `tf.compat.v1.metrics.auc`; Keras's have other last
-            digits, and take another area below the curve of precision and recall.
-        thresholds: probabilities between 0 and 1 at which accuracy, precision and recall are
-            reported, too.
-        options: as all heads have them: `weight_column` is the feature with a weight for each
-            example, by its key or as a `Numeric`; `reduction` is what the sum of the weighted
-            losses is divided by: their number ("sum_over_batch_size", the default), nothing
-            ("sum"), the sum of the weights ("mean") or the number of those that are not zero
-            ("sum_by_nonzero_weights"); `loss_fn` takes `labels`, `logits` and, if it likes,
-            `features`, and returns a loss for each example, [batch, 1]; `suffix` is what the names
-            of metrics end with, behind a "/"; `name` is the layer's.
+        label_vocabulary: the two labels as strings. None: they are 0 and 1, of any number type.
+        v1_auc: computes AUCs like `tf.compat.v1.metrics.auc`. Those of Keras differ in the last
+            digits, and measure another area below the curve of precision and recall.
+        thresholds: probabilities between 0 and 1 at which to report accuracy, precision and recall
+            too.
+        options: common to all heads. `weight_column` is the feature with a weight per example, by
+            its key or as a `Numeric`. `reduction` tells by what the sum of the weighted losses is
+            divided: their number ("sum_over_batch_size", the default), nothing ("sum"), the sum of
+            the weights ("mean") or the number of weights that are not zero
+            ("sum_by_nonzero_weights"). `loss_fn` takes `labels`, `logits` and optionally
+            `features`, and returns a loss per example, [batch, 1]. `suffix` is appended to the
+            names of metrics, after a "/". `name` is the name of the layer.
 
     Raises:
-        InvalidSpec: a threshold or the reduction is not possible.
+        InvalidSpec: a threshold or the reduction is invalid.
     """
 
     def __init__(
@@ -157,12 +157,12 @@ class BinaryClassHeadLayer(ClassHeadLayer):
 
     @do_not_convert
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns logits, the probabilities, and the more probable and both classes, [batch, …]."""
+        """Returns logits, probabilities, the more probable class, and both classes: [batch, …]."""
         of_both = tf.concat([tf.zeros_like(logits), logits], -1)
         return {"logits": logits, "logistic": tf.sigmoid(logits), **self._of_classes(of_both)}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures."""
+        """Returns the outputs of an export by signature."""
         outputs = OfExamples({"outputs": predictions["logistic"]})
         return {**super().signatures(predictions), REGRESSION: outputs}
 

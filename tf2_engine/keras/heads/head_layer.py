@@ -1,6 +1,6 @@
-"""Turns logits into loss, predictions and metrics, as canned estimators do, for Keras models.
+"""Computes loss, predictions and metrics from logits, as canned estimators do, for Keras models.
 
-They have the numbers, the keys and the shapes of the heads of `tf.estimator`.
+Numbers, keys and shapes are those of the heads of `tf.estimator`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ REGRESSION, PREDICT = "regression", "predict"
 
 
 class BatchLosses(NamedTuple):
-    """The losses of the examples of a batch.
+    """The losses of the examples in a batch.
 
     Attributes:
-        values: [batch, 1], or [batch, label_dimension] of a regression.
-        weights: the same shape or [batch, 1]; None without a weight column.
-        labels: float32 or int64, as the loss takes them, of the shape of `values`.
+        values: [batch, 1], or [batch, label_dimension] for a regression.
+        weights: of the same shape or [batch, 1]. None without a weight column.
+        labels: float32 or int64, as the loss takes them, with the shape of `values`.
     """
 
     values: Tensor
@@ -42,10 +42,10 @@ class BatchLosses(NamedTuple):
 
 
 class HeadLayer(PassiveLayer):
-    """The base of heads: a loss with weights, and metrics.
+    """Base class of heads: a loss with weights, and metrics.
 
     Args:
-        arguments: those of the subclass by name, for its config.
+        arguments: the arguments of the subclass by name, for its config.
         weight_column, reduction, loss_fn, suffix, name: the `options` of `BinaryClassHead`.
     """
 
@@ -84,12 +84,12 @@ class HeadLayer(PassiveLayer):
 
     @do_not_convert
     def loss(self, labels: Tensor, logits: Tensor, features: Features | None = None) -> Tensor:
-        """Returns the loss of a batch, a float32 scalar.
+        """Computes the loss of a batch, a float32 scalar.
 
         Args:
-            labels: [batch] or of the shape of the logits.
+            labels: [batch], or of the shape of the logits.
             logits: [batch, units] float32.
-            features: those of the batch, if one holds weights.
+            features: the features of the batch, if one of them holds weights.
         """
         losses = self._of_batch(labels, logits, features)
         values = losses.values if losses.weights is None else losses.values * losses.weights
@@ -102,28 +102,27 @@ class HeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Tensor, logits: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        """Adds a batch to the metrics. The arguments are those of `loss`."""
         losses = self._of_batch(labels, logits, features)
         self._metric_objects["average_loss"].update_state(losses.values, losses.weights)
         self._update(labels, logits, losses)
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of the batches since the last reset, by their names."""
+        """Returns the metrics of all batches since the last reset, by name."""
         results = {name: metric.result() for name, metric in self._metric_objects.items()}
         results |= self._computed_results()
         ending = f"/{self.suffix}" if self.suffix else ""
         return {f"{name}{ending}": value for name, value in results.items()}
 
     def predictions(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the predictions for logits, [batch, units] float32, by the keys of estimators."""
+        """Computes predictions from logits, [batch, units] float32, with the keys of estimators."""
         raise NotImplementedError
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures, as estimators have them."""
+        """Returns the outputs of an export by signature, as estimators do."""
         raise NotImplementedError
 
     def call(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the `predictions`."""
         return self.predictions(logits)
 
     def _of_batch(self, labels: Tensor, logits: Tensor, features: Features | None) -> BatchLosses:
@@ -140,7 +139,7 @@ class HeadLayer(PassiveLayer):
     def _of_function(
         self, loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Features | None
     ) -> Tensor:
-        """Returns the losses of the program's function; raises InvalidInput for another shape."""
+        """Calls the program's loss function; raises InvalidInput if it returns another shape."""
         takes_features = "features" in inspect.signature(loss_fn).parameters
         optional = {"features": features} if takes_features else {}
         losses = loss_fn(labels=labels, logits=logits, **optional)
@@ -153,7 +152,7 @@ class HeadLayer(PassiveLayer):
         return tf.ensure_shape(losses, expected)
 
     def _divisor(self, losses: BatchLosses) -> Tensor:
-        """Returns the divisor of the sum of the losses, a float32 scalar."""
+        """The float32 scalar by which the sum of the losses is divided."""
         weights = spread(losses.weights, losses.values)
         if weights is None or self._reduction == "sum_over_batch_size":
             return tf.cast(tf.size(losses.values), tf.float32)
@@ -163,11 +162,11 @@ class HeadLayer(PassiveLayer):
 
     @property
     def _loss_width(self) -> int:
-        """How many losses an example has."""
+        """The number of losses per example."""
         return 1
 
     def _computed_results(self) -> dict[str, Tensor]:
-        """Returns the metrics that are computed of others, by their names."""
+        """Metrics that are computed from other metrics, by name."""
         return {}
 
     def _example_weights(self, features: Features | None) -> Tensor | None:
@@ -180,29 +179,29 @@ class HeadLayer(PassiveLayer):
         return weights[:, tf.newaxis] if weights.shape.rank == 1 else weights
 
     def _checked_labels(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the labels as the loss takes them."""
+        """Converts labels to what the loss takes."""
         raise NotImplementedError
 
     def _losses_of(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the loss of each example."""
+        """Computes the loss of each example."""
         raise NotImplementedError
 
     def _metrics_of(self, metrics: Object) -> list[Object]:
-        """Returns new metrics, of the module of a Keras."""
+        """Creates metrics from the module of a Keras."""
         return [metrics.Mean(name="average_loss")]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        """Updates the metrics but for the loss; `labels` are those of the program."""
+        """Updates all metrics except the loss. `labels` are those of the program."""
         raise NotImplementedError
 
 
 def spread(weights: Tensor | None, values: Tensor) -> Tensor | None:
-    """Returns a weight for each of the values of an example; None without weights."""
+    """Repeats the weight of an example for each of its values. None without weights."""
     return None if weights is None else tf.broadcast_to(weights, tf.shape(values))
 
 
 def in_range(labels: Tensor, count: int, message: str) -> Tensor:
-    """Returns labels that are checked to be at least 0 and at most `count` - 1."""
+    """Checks that labels are between 0 and `count` - 1, and returns them."""
     checks = [
         tf.debugging.assert_non_negative(labels, message),
         tf.debugging.assert_less_equal(labels, tf.cast(count - 1, labels.dtype), message),

@@ -13,17 +13,17 @@ from tf2_engine.keras.heads.head_layer import BatchLosses, spread
 from tf2_engine.types import Object, Tensor
 
 _EPSILON = 1e-6
-"""The number that the legacy metric adds to counts before it divides."""
+"""The legacy metric adds this to counts before it divides."""
 
 
 @functools.cache
 def v1_auc(keras: types.ModuleType) -> type:
-    """Returns the class of the metric for a Keras."""
+    """Makes the class of the metric for a Keras."""
 
     class V1AUC(keras.metrics.AUC):  # type: ignore[name-defined]
-        """The area by trapezoids, under the curve of either kind.
+        """The area below either kind of curve, by trapezoids.
 
-        Keras interpolates the curve of precision and recall otherwise (Davis and Goadrich, 2006),
+        Keras interpolates the curve of precision and recall differently (Davis and Goadrich, 2006),
         and adds nothing to counts.
         """
 
@@ -32,7 +32,6 @@ def v1_auc(keras: types.ModuleType) -> type:
             self._is_roc = curve == "ROC"
 
         def result(self) -> Tensor:
-            """Returns the area, a float32 scalar."""
             counts = (
                 *(self.true_positives, self.false_positives),
                 *(self.true_negatives, self.false_negatives),
@@ -52,7 +51,7 @@ _AT_THRESHOLD = "{}/positive_threshold_{:g}"
 
 
 def thresholds_of(thresholds: Sequence[float]) -> list[float]:
-    """Returns thresholds in a list; raises InvalidSpec for one that is not between 0 and 1."""
+    """Lists the thresholds; raises InvalidSpec unless all are between 0 and 1."""
     if not all(0.0 < each < 1.0 for each in thresholds):
         raise errors.InvalidSpec(
             f"`thresholds`: {[*thresholds]} are not all between 0 and 1. Give probabilities."
@@ -82,7 +81,7 @@ def update_at(
     """Updates the metrics at thresholds.
 
     Args:
-        chances: the probabilities of classes, of the shape of the labels.
+        chances: the probabilities of classes, in the shape of the labels.
     """
     weights = losses.weights
     for each in thresholds:

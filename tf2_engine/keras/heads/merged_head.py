@@ -1,4 +1,4 @@
-"""The head of several heads, which share a model."""
+"""A head that combines several heads on one model."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from tf2_engine.types import Object, Tensor
 
 
 class MultiHeadLayer(PassiveLayer):
-    """Several heads on one model: the loss is the sum of theirs.
+    """Several heads on one model. The loss is the sum of their losses.
 
-    The logits are those of all heads in their order, and labels a dict by the suffix of each head.
+    The logits are those of all heads in order. Labels are a dict by the suffix of each head.
 
     Args:
         heads: heads, each with a `suffix`.
-        head_weights: a factor for the loss of each head; None is 1.
+        head_weights: a factor for the loss of each head. None is 1.
 
     Raises:
-        InvalidSpec: a head has no suffix, or that of another one, or there are not as many weights
-            as heads.
+        InvalidSpec: a head has no suffix, two heads have the same, or the number of weights differs
+            from
+            the number of heads.
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class MultiHeadLayer(PassiveLayer):
     def loss(
         self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
     ) -> Tensor:
-        """Returns the loss of a batch, a float32 scalar.
+        """Computes the loss of a batch, a float32 scalar.
 
         Args:
-            labels: those of each head by its suffix.
+            labels: the labels of each head by its suffix.
             logits: [batch, units] float32.
-            features: those of the batch, if one holds weights.
+            features: the features of the batch, if one of them holds weights.
         """
         losses = self._losses_of(labels, logits, features)
         weights = self._arguments.values["head_weights"]
@@ -75,7 +76,7 @@ class MultiHeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Mapping[str, Object], logits: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        """Adds a batch to the metrics. The arguments are those of `loss`."""
         losses = self._losses_of(labels, logits, features)
         for metric, loss in zip(self._losses_by_head, losses, strict=True):
             metric.update_state(loss)
@@ -83,7 +84,7 @@ class MultiHeadLayer(PassiveLayer):
             head.update_metrics(labels[head.suffix], part, features)
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of the batches since the last reset, by their names."""
+        """Returns the metrics of all batches since the last reset, by name."""
         results = {each.name: each.result() for each in self._losses_by_head}
         for head in self.heads:
             results |= head.results()
@@ -99,10 +100,7 @@ class MultiHeadLayer(PassiveLayer):
         }
 
     def signatures(self, predictions: Mapping[tuple[str, str], Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures.
-
-        That of the first head is the default one.
-        """
+        """Returns the outputs of an export by signature. The first head's is the default."""
         merged: dict[str, Outputs] = {}
         together: dict[str, Tensor] = {}
         for head in self.heads:
@@ -118,13 +116,11 @@ class MultiHeadLayer(PassiveLayer):
         return {**merged, PREDICT: together}
 
     def call(self, logits: Tensor) -> dict[tuple[str, str], Tensor]:
-        """Returns the `predictions`."""
         return self.predictions(logits)
 
     def _losses_of(
         self, labels: Mapping[str, Object], logits: Tensor, features: Features | None
     ) -> list[Tensor]:
-        """Returns the loss of each head."""
         missing = [each.suffix for each in self.heads if each.suffix not in labels]
         if missing:
             raise errors.InvalidInput(
@@ -137,5 +133,4 @@ class MultiHeadLayer(PassiveLayer):
         ]
 
     def _split(self, logits: Tensor) -> list[Tensor]:
-        """Returns the logits of each head."""
         return list(tf.split(logits, [each.units for each in self.heads], -1))

@@ -1,4 +1,4 @@
-"""The heads of regressions: numbers, counts and probabilities."""
+"""Heads of regressions: numbers, counts and probabilities."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Link = Callable[[Tensor], Tensor]
 
 
 class NumberHeadLayer(HeadLayer):
-    """The base of heads for numbers, which are a function of the logits.
+    """Base class of heads for numbers that are a function of the logits.
 
     Args:
-        arguments: those of the subclass by name, for its config.
+        arguments: the arguments of the subclass by name, for its config.
         units: how many numbers an example has.
-        link: makes predictions of logits; None: they are the logits.
+        link: computes predictions from logits. None: they are the logits.
         options: see `HeadLayer`.
     """
 
@@ -51,7 +51,7 @@ class NumberHeadLayer(HeadLayer):
         return {"predictions": self._link(logits), "logits": logits}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures."""
+        """Returns the outputs of an export by signature."""
         outputs = OfExamples({"outputs": predictions["predictions"]})
         return {SERVING_DEFAULT: outputs, REGRESSION: outputs, PREDICT: dict(predictions)}
 
@@ -67,18 +67,18 @@ class NumberHeadLayer(HeadLayer):
         return [*super()._metrics_of(metrics), *(metrics.Mean(name=name) for name in names)]
 
     def _update(self, labels: Tensor, logits: Tensor, losses: BatchLosses) -> None:
-        # As estimators have it: the labels as they are given, of any shape.
+        # Like estimators, this takes the labels as given, of any shape.
         self._metric_objects["label/mean"].update_state(labels, losses.weights)
         values = self.predictions(logits)["predictions"]
         self._metric_objects["prediction/mean"].update_state(values, spread(losses.weights, values))
 
 
 class RegressionHeadLayer(NumberHeadLayer):
-    """Numbers: the loss is the squared difference of labels and logits.
+    """Numbers. The loss is the squared difference of labels and logits.
 
     Args:
         label_dimension: how many numbers an example has.
-        inverse_link_fn: makes predictions of logits; None: they are the logits.
+        inverse_link_fn: computes predictions from logits. None: they are the logits.
         options: `weight_column`, `reduction`, `loss_fn`, `suffix` and `name`; see
             `BinaryClassHead`.
     """
@@ -95,13 +95,14 @@ class RegressionHeadLayer(NumberHeadLayer):
 
 
 class PoissonRegressionHeadLayer(NumberHeadLayer):
-    """Counts: a logit is the logarithm of the mean of a Poisson distribution.
+    """Counts. A logit is the logarithm of the mean of a Poisson distribution.
 
-    The prediction is exp(logit), and the loss `tf.nn.log_poisson_loss`.
+    The prediction is exp(logit), and the loss is `tf.nn.log_poisson_loss`.
 
     Args:
         label_dimension: how many counts an example has.
-        compute_full_loss: adds Stirling's approximation of the part that no logit changes.
+        compute_full_loss: adds Stirling's approximation for the part that does not depend on
+            logits.
         options: `weight_column`, `reduction`, `suffix` and `name`; see `BinaryClassHead`.
     """
 
@@ -117,7 +118,7 @@ class PoissonRegressionHeadLayer(NumberHeadLayer):
 
 
 class LogisticRegressionHeadLayer(NumberHeadLayer):
-    """Probabilities: labels are in [0, 1], and so are the predictions, the logits' sigmoids.
+    """Probabilities. Labels are in [0, 1], and so are the predictions, the sigmoids of the logits.
 
     The loss is the sigmoid cross entropy.
 

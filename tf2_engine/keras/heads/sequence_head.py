@@ -1,4 +1,4 @@
-"""The head of one example as the head of every step of a sequence."""
+"""Applies the head of one example to every step of a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.keras.signatures import Outputs
 from tf2_engine.types import Object, Tensor
 
 Steps = Object
-"""A value for each step: [batch, steps, ...], or a SparseTensor of the steps that there are."""
+"""A value per step: [batch, steps, ...], or a SparseTensor of the existing steps."""
 
 
 class SequenceHeadLayer(PassiveLayer):
@@ -24,11 +24,11 @@ class SequenceHeadLayer(PassiveLayer):
         loss = head.loss(labels, logits, mask, features)
 
     Args:
-        head: of one step; its weights, if it has some, are a feature with a weight for each step.
-        mask_key: the key of predictions that has which steps there are.
+        head: the head of one step. If it has weights, they are a feature with a weight per step.
+        mask_key: the key of the mask in predictions, which tells which steps exist.
 
     Raises:
-        InvalidSpec: `head` is none of one kind of labels, or its weights are a `Numeric`.
+        InvalidSpec: `head` has several kinds of labels, or its weights are a `Numeric`.
     """
 
     def __init__(
@@ -58,16 +58,18 @@ class SequenceHeadLayer(PassiveLayer):
     def loss(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
     ) -> Tensor:
-        """Returns the loss of the steps of a batch, a float32 scalar.
+        """Computes the loss of the steps of a batch, a float32 scalar.
 
         Args:
             labels: [batch, steps], or a SparseTensor.
             logits: [batch, steps, units] float32.
-            mask: [batch, steps] bool: which steps there are.
-            features: those of the batch, if one holds weights, [batch, steps] or a SparseTensor.
+            mask: [batch, steps] bool: which steps exist.
+            features: the features of the batch, if one of them holds weights, [batch, steps] or a
+                SparseTensor.
 
         Raises:
-            tf.errors.InvalidArgumentError: labels or weights are of other steps than the mask.
+            tf.errors.InvalidArgumentError: the steps of labels or weights are not those of the
+                mask.
         """
         return self.head.loss(*self._flat(labels, logits, mask, features))
 
@@ -75,15 +77,15 @@ class SequenceHeadLayer(PassiveLayer):
     def update_metrics(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None = None
     ) -> None:
-        """Adds a batch to the metrics; its arguments are those of `loss`."""
+        """Adds a batch to the metrics. The arguments are those of `loss`."""
         self.head.update_metrics(*self._flat(labels, logits, mask, features))
 
     def results(self) -> dict[str, Tensor]:
-        """Returns the metrics of the batches since the last reset, by their names."""
+        """Returns the metrics of all batches since the last reset, by name."""
         return self.head.results()
 
     def predictions(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Returns the predictions of each step, and the mask, by the keys of estimators.
+        """Computes the predictions of each step, with the mask, by the keys of estimators.
 
         Args:
             logits: [batch, steps, units] float32.
@@ -92,18 +94,17 @@ class SequenceHeadLayer(PassiveLayer):
         return {**self.head.predictions(logits), self._mask_key: mask}
 
     def signatures(self, predictions: Mapping[str, Tensor]) -> dict[str, Outputs]:
-        """Returns the outputs of an export by the names of signatures; the mask is not in them."""
+        """Returns the outputs of an export by signature, without the mask."""
         of_head = {key: each for key, each in predictions.items() if key != self._mask_key}
         return self.head.signatures(of_head)
 
     def call(self, logits: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """Returns the `predictions`."""
         return self.predictions(logits, mask)
 
     def _flat(
         self, labels: Steps, logits: Tensor, mask: Tensor, features: Features | None
     ) -> tuple[Tensor, Tensor, Features]:
-        """Returns labels, logits and weights of the steps that there are, one after another."""
+        """Selects labels, logits and weights of the existing steps, one after another."""
         key = self.head.weight_column
         weights = {}
         if isinstance(key, str):
@@ -112,7 +113,7 @@ class SequenceHeadLayer(PassiveLayer):
 
 
 def _of_steps(values: Steps, mask: Tensor) -> Tensor:
-    """Returns the values of the steps in a mask, [steps, values of a step]."""
+    """Selects the values of the steps in a mask, [steps, values per step]."""
     if isinstance(values, tf.SparseTensor):
         flat = tf.sparse.reorder(values).values
         width = 1

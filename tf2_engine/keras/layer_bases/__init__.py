@@ -1,1 +1,1 @@
-"""The layers, over the base class of each Keras."""
+"""The layers, without the base class of a Keras."""

@@ -1,4 +1,4 @@
-"""The model that ignores the features: a bias."""
+"""A model that ignores its features: a bias."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tf2_engine.types import Object, Tensor
 
 
 class BaselineLayer(FixedLayer):
-    """Returns the same logits for each example: a bias, which starts at zero.
+    """Returns the same logits for each example: a bias that starts at zero.
 
-    A classifier learns so how frequent the classes are, and a regressor the mean of the labels, as
-    the Baseline estimators of `tf.estimator` do.
+    A classifier thus learns how frequent the classes are, and a regressor learns the mean of the
+    labels, as with the Baseline estimators of `tf.estimator`.
 
         Baseline(name="baseline")(features)  # [batch, 1] float32
 
     Args:
-        units: how many logits there are.
+        units: the number of logits.
     """
 
     def __init__(self, units: int = 1, name: str | None = None, **options: Object) -> None:
@@ -31,13 +31,12 @@ class BaselineLayer(FixedLayer):
         self._bias: Object = None
 
     def _make_variables(self) -> None:
-        """Makes the bias, [units]."""
         self._bias = self.add_weight(  # type: ignore[attr-defined]
             name="bias", shape=(self._units,), initializer="zeros"
         )
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
-        """Returns [batch, units] float32; the first feature says how many examples there are."""
+        """Returns [batch, units] float32. The first feature tells the number of examples."""
         return self._repeated(features)
 
     @do_not_convert

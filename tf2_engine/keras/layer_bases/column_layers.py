@@ -1,4 +1,4 @@
-"""Layers over columns: lookups in the tables, and the features that a network starts with."""
+"""Layers over columns: lookups in tables, and the features with which a network starts."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ _PREPARED = {"ids", "weights", "lengths", "features"}
 
 
 class ColumnEmbeddingLayer(PassiveLayer):
-    """Looks the features of columns up: their activations replace them among the features.
+    """Looks up the features of columns, and replaces them by their activations.
 
         embedding = ColumnEmbedding([user, item], tf.tpu.experimental.embedding.Adagrad(0.1))
         features = embedding(features)  # features["user"] is [batch, dim] now
 
-    `prepare` makes the ids, in `Dataset.map` for a TPU, which takes no strings; a call does so
-    where it was not done.
+    `prepare` makes the ids. Use it in `Dataset.map` for a TPU, which accepts no strings. Elsewhere
+    a call does it if it has not been done.
 
     Args:
-        columns: `TableColumn`s, in a list or a dict.
-        optimizer: of tables without one; see `TPUEmbedding`, which holds the tables.
-        batch_size: of the global batch, which SparseCores must know; elsewhere it has no effect,
-            and batches may have any size.
-        arithmetic, sparse_core_limits: as those of `TPUEmbedding`.
+        columns: `TableColumn`s in a list or a dict.
+        optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
+        batch_size: the size of the global batch, which SparseCores need to know. Elsewhere it has
+            no
+            effect, and batches can have any size.
+        arithmetic, sparse_core_limits: as in `TPUEmbedding`.
 
     Attributes:
-        columns: in the order of their tables and features.
+        columns: the columns in the order of their tables and features.
         step: the global step, which rates that are a `ByStep` read.
-        observer: sees the activations; None is none.
+        observer: sees the activations. May be None.
     """
 
     _embedding_class: Object
@@ -81,7 +82,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.built = True
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the global step into one of Keras's own files; the tables write themselves."""
+        """Writes the global step to one of Keras' own files. The tables write themselves."""
         store["global_step"] = self.step.numpy()
 
     def load_own_variables(self, store: Object) -> None:
@@ -89,7 +90,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         self.step.assign(store["global_step"][()])
 
     def prepare(self, features: Mapping[str, Object]) -> dict[str, Nest]:
-        """Returns raw features as ids, weights and lengths by feature, and the other features.
+        """Converts raw features to ids, weights and lengths, and keeps the other features.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
@@ -107,14 +108,15 @@ class ColumnEmbeddingLayer(PassiveLayer):
         }
 
     def call(self, features: Mapping[str, Object]) -> dict[str, Object]:
-        """Returns the features with the activations of columns, by key.
+        """Returns the features, with activations for the keys of columns.
 
         Args:
             features: raw, or as `prepare` returns them.
 
         Returns:
-            For each column [batch, dim] float32, or [batch, max_sequence_length, dim] of a
-            sequence, whose length is then the feature `lengths_key(key)`.
+            For each column [batch, dim] float32, or [batch, max_sequence_length, dim] for a
+                sequence, whose
+            length is then in the feature `lengths_key(key)`.
         """
         return self._looked_up(features)
 
@@ -130,33 +132,32 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
 
 class FixedLayer(PassiveLayer):
-    """The base of layers whose variables do not depend on the shapes of inputs."""
+    """Base class of layers whose variables do not depend on the shapes of inputs."""
 
     def get_build_config(self) -> dict[str, Object]:
-        """Returns an empty config: `build_from_config` needs nothing of the inputs."""
+        """Returns an empty config, because `build_from_config` does not need the inputs."""
         return {}
 
     def build_from_config(self, config: object) -> None:
-        """Makes the variables, for Keras to restore."""
+        """Makes the variables so that Keras can restore them."""
         if not self.built:
             self.build(None)
 
     def build(self, shapes: object) -> None:
-        """Makes the variables, whose shapes are those of the columns."""
         self._make_variables()
         self.built = True
 
     def _make_variables(self) -> None:
-        """Makes the variables; subclasses say which."""
+        """Makes the variables. Subclasses override this."""
         raise NotImplementedError
 
 
 class OrderedLayer(PassiveLayer):
-    """The base of layers over columns, in the order of their names.
+    """Base class of layers over columns, sorted by name.
 
     Args:
         columns: one column or several.
-        arguments: further ones of a subclass by name, for its config.
+        arguments: further arguments of a subclass by name, for its config.
     """
 
     def __init__(
@@ -174,12 +175,11 @@ class OrderedLayer(PassiveLayer):
         self._set_up()
 
     def _set_up(self) -> None:
-        """Sets the layer up for its columns."""
         self.built = True
 
 
 class ColumnsLayer(OrderedLayer, FixedLayer):
-    """The base of layers that read raw columns, and have variables; see `OrderedLayer`."""
+    """Base class of layers that read raw columns and have variables; see `OrderedLayer`."""
 
     def _set_up(self) -> None:
         ids = {column_types.column_name(each): ids_of(each) for each in self._columns}
@@ -191,7 +191,7 @@ class ColumnsLayer(OrderedLayer, FixedLayer):
 
 
 class EmbeddingColumnsLayer(ColumnsLayer):
-    """The base of layers whose columns may be `PlainEmbedding`s; see `OrderedLayer`."""
+    """Base class of layers whose columns can be `PlainEmbedding`s; see `OrderedLayer`."""
 
     def _make_variables(self) -> None:
         """Makes the tables that are ordinary variables, [categories, dimension]."""
@@ -208,7 +208,7 @@ class EmbeddingColumnsLayer(ColumnsLayer):
     def _looked_up(
         self, column: column_types.PlainEmbedding, ids: Object, weights: Object
     ) -> Tensor:
-        """Returns the combined rows of ids in the last dimension of a SparseTensor."""
+        """Looks up the ids in the last dimension of a SparseTensor, and combines their rows."""
         table = tf.convert_to_tensor(self._variables[column.name])
         return tf.nn.safe_embedding_lookup_sparse(table, ids, weights, column.combiner)
 
@@ -216,15 +216,15 @@ class EmbeddingColumnsLayer(ColumnsLayer):
 class DenseFeaturesLayer(EmbeddingColumnsLayer):
     """Concatenates columns in the order of their names, as `tf.keras.layers.DenseFeatures` does.
 
-    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
-    columns are raw, and computed on a host.
+    Features with tables are the activations that a `ColumnEmbedding` returns. Features of other
+    columns are raw, and are computed on a host.
 
     Args:
         columns: one column or several.
     """
 
     def call(self, features: Mapping[str, Object]) -> Tensor:
-        """Returns [batch, the sum of widths] float32."""
+        """Returns [batch, sum of widths] float32."""
         return self._concatenated(features)
 
     @do_not_convert
@@ -251,17 +251,17 @@ class DenseFeaturesLayer(EmbeddingColumnsLayer):
         else:
             width = column_types.num_buckets(categorical)
             part = counts_of(ids[name], weights.get(name), width)
-        # Of [batch, 1, ids] too, and refuses several sets of ids in an example.
+        # Also takes [batch, 1, ids], but refuses several sets of ids per example.
         return tf.reshape(part, [tf.shape(part)[0], width])
 
 
 def lengths_key(key: str) -> str:
-    """Returns the feature that has the lengths of a sequence."""
+    """Returns the key of the feature with a sequence's lengths."""
     return f"{key}/lengths"
 
 
 def ids_of(column: ModelColumn) -> preprocessing.Column | None:
-    """Returns the column of ids that a column is made of; None if it has none of its own."""
+    """Returns the column of ids from which a column is made, or None."""
     if isinstance(column, preprocessing.Column):
         return column
     if isinstance(column, (column_types.Indicator, column_types.PlainEmbedding)):
@@ -273,8 +273,8 @@ def counts_of(ids: SparseTensor, weights: SparseTensor | None, depth: int) -> Te
     """Sums the weights of each id over the last dimension of `ids`, or counts it without weights.
 
     Args:
-        ids: [..., ids of an example], int64; those of `depth` and above are left out.
-        weights: one for each id, in the same order; their positions have no meaning.
+        ids: [..., ids of an example], int64. Ids from `depth` on are left out.
+        weights: one per id, in the same order; their positions do not matter.
 
     Returns:
         [..., depth] float32.

@@ -1,4 +1,4 @@
-"""The embedding layer: lookups in a model's forward pass, updates as gradients are computed."""
+"""The embedding layer: looks up in the forward pass, and updates when gradients are computed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tf2_engine.tables import PARAMETERS, whole
 from tf2_engine.types import Nest, Object, Op, SparseTensor, Tensor, Variable
 
 ApplyGradients = Callable[[Nest], Op]
-"""Updates the tables with the gradients of the activations of one lookup."""
+"""Updates the tables with the gradients of one lookup's activations."""
 
 
 class EmbeddingLayer(PassiveLayer):
-    """Embedding tables as a Keras layer: on a TPU, and with or without its arithmetic elsewhere.
+    """Embedding tables as a Keras layer, on a TPU, or elsewhere with or without TPU arithmetic.
 
-    With "tpu" arithmetic an engine holds the tables, and they are not among the layer's variables.
-    A single virtual variable is: whenever its gradient is computed, the tables are updated, once
-    per call of the layer; the gradient itself is zero. With "keras" arithmetic the tables are the
-    layer's trainable variables, and Keras optimizers train them as any others.
+    With "tpu" arithmetic an engine holds the tables, and the layer has a single virtual variable
+    instead. When the gradient of this variable is computed, the tables are updated, once per call
+    of the layer; the gradient itself is zero. With "keras" arithmetic the tables are trainable
+    variables of the layer, and Keras optimizers train them like all others.
 
         layer = TPUEmbedding(feature_config, tf.keras.optimizers.Adagrad(0.1))
         activations = layer(features)
@@ -47,19 +47,25 @@ class EmbeddingLayer(PassiveLayer):
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
-            `keras.optimizers.get`; a Keras optimizer; an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`; or None off a TPU: the tables are not trained, and
-            there are no slots.
-        pipeline_execution_with_tensor_core: activations do not see the update of the step before;
-            ignored with a warning where Keras optimizers train the tables.
-        batch_size: the global batch size; None takes it from the input. A TPU needs it if no input
-            has a known batch size, as when all are SparseTensors. Elsewhere batches may have any
-            size without it.
-        arithmetic: off a TPU "tpu", the numbers of a TPU of the first generation, "sparsecore",
-            those of the TPU v5p, v6e and TPU7x, or "keras", those of Keras. None means "keras" if
-            Keras optimizers were passed for all tables, else "tpu". A TPU has its own; with
-            "sparsecore" one without SparseCores is refused.
-        sparse_core_limits: of the ids that a step may have on SparseCores; see
+            `keras.optimizers.get`; a
+            Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
+                None is
+            possible except on a TPU: the tables are then not trained and have no slots.
+        pipeline_execution_with_tensor_core: activations do not include the update of the previous
+            step.
+            Ignored with a warning if Keras optimizers train the tables.
+        batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
+            has a
+            known batch size, for instance if all are SparseTensors. Elsewhere, without it, batches
+                can
+            have any size.
+        arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
+            generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras" for Keras. None is
+                "keras"
+            if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own arithmetic;
+                with
+            "sparsecore" a TPU without SparseCores is refused.
+        sparse_core_limits: limits on the ids of a step on SparseCores; see
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.
         trainable: False looks up without training.
@@ -125,15 +131,15 @@ class EmbeddingLayer(PassiveLayer):
         else:
             self._tpu_embedding = _engine(configuration, batch_size, sparse_core_limits)
             self._state.on_sparse_cores = SparseCoreDriver.claims(tf.distribute.get_strategy())
-            # Where nothing trains, too: checkpoints of functional models of Keras 2 count the
-            # layers that have weights.
+            # It also exists if nothing is trained, because checkpoints of functional models of
+            # Keras 2 count the layers that have weights.
             keras_variable, virtual = self._make_variable(
                 tf.compat.v1.zeros_initializer(), [], "virtual_variable", configuration.trains
             )
             variables = [keras_variable]
             self._state.virtual = virtual if configuration.trains else None
         self._layer_variables = LayerVariables(variables, trainable=configuration.trains)
-        self.built = True  # by itself
+        self.built = True  # Keras need not build it
 
     @property
     def arithmetic(self) -> str:
@@ -142,28 +148,28 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def on_sparse_cores(self) -> bool:
-        """Whether the tables are on SparseCores, which take sparse ids in the order of samples."""
+        """Whether the tables are on SparseCores, which need sparse ids in sample order."""
         return self._state.on_sparse_cores
 
     @property
     def optimizer(self) -> Object:
-        """The optimizer that was passed, or made from its name; None if there is none."""
+        """The optimizer that was passed or made from its name, or None."""
         return self._state.optimizer
 
     @property
     def embedding(self) -> KerasTables | TPUEmbedding:
-        """The holder of the tables; `tf.train.Checkpoint(embedding=...)` of it is an engine's."""
+        """What holds the tables. `tf.train.Checkpoint(embedding=...)` of it equals an engine's."""
         return self._tpu_embedding
 
     @property
     def embedding_tables(self) -> dict[Object, Variable]:
         """The parameters of every table, [vocabulary, dim] float32, by the TableConfig passed in.
 
-        Under a TPUStrategy they are sharded stand-ins that are brought up to date when a checkpoint
-        is written: for export, not for computation.
+        Under a TPUStrategy they are sharded stand-ins, which are only brought up to date when a
+        checkpoint is written. Use them for export, not for computation.
 
         Raises:
-            OutOfOrder: the layer has not been called, so that the tables do not exist yet.
+            OutOfOrder: the tables do not exist yet, because the layer has not been called.
         """
         embedding = self._tpu_embedding
         if isinstance(embedding, KerasTables):
@@ -172,7 +178,8 @@ class EmbeddingLayer(PassiveLayer):
             raise errors.OutOfOrder(
                 "`embedding_tables` do not exist yet; they are made when the layer is first called."
             )
-        # One host's is sharded, too: programs look for `variables`, as stock's has.
+        # The table of a single host is sharded too: programs look for `variables`, which stock's
+        # has.
         join = tf_compat.ShardedTable if self._state.on_tpu else whole
         parameters = {
             name: join(table.variables[PARAMETERS][: table.plan.vocabulary_size], name)
@@ -182,24 +189,23 @@ class EmbeddingLayer(PassiveLayer):
 
     @property
     def table_names(self) -> list[str]:
-        """The names of the tables, in their order."""
         return [str(table.name) for table in self._state.configuration.spec.tables]
 
     @contextlib.contextmanager
     def serving_in(self, table_dtypes: Mapping[str, str]) -> Iterator[None]:
-        """Makes the layer look up in small copies of its tables, in the context.
+        """Makes the layer look up in small copies of its tables inside the context.
 
-        A SavedModel that is written meanwhile holds these in place of the tables, and of all
+        A SavedModel that is written there contains the copies instead of the tables and all other
         variables of the layer.
 
         Args:
             table_dtypes: the type of each table by its name; see `serving_table`.
 
         Raises:
-            OutOfOrder: the layer has not been called, so that the tables do not exist yet.
+            OutOfOrder: the tables do not exist yet, because the layer has not been called.
             InvalidSpec: a type cannot hold a row; the message names both.
         """
-        assert self.embedding_tables  # which raises if there are none
+        assert self.embedding_tables  # raises if there are none
         embedding, layer_variables = self._tpu_embedding, self._layer_variables
         self._state.served, embedding.exported_instead = _served_tables(embedding, table_dtypes)
         self._layer_variables = LayerVariables([], trainable=False)
@@ -212,21 +218,23 @@ class EmbeddingLayer(PassiveLayer):
     def __dir__(self) -> list[str]:
         """Returns the names of all attributes but `optimizer`.
 
-        Keras goes through them to find what its files shall hold. It would find a model's optimizer
-        here first, store its state below the layer, and restore it into the layer's own.
+        Keras goes through the attributes to decide what its files contain. It would find a model's
+        optimizer here first, store its state below the layer, and restore it into the layer's own
+        optimizer.
         """
         return [name for name in super().__dir__() if name != "optimizer"]
 
     def save_own_variables(self, store: Object) -> None:
-        """Writes the tables into one of Keras's own files.
+        """Writes the tables to one of Keras' own files.
 
-        Raises InvalidSpec if the arithmetic is "tpu": such files hold variables of Keras alone.
+        Raises:
+            InvalidSpec: the arithmetic is "tpu". Such files only hold Keras variables.
         """
         for number, variable in enumerate(self._own_tables()):
             store[str(number)] = variable.numpy()
 
     def load_own_variables(self, store: Object) -> None:
-        """Reads the tables that `save_own_variables` wrote; raises as it does."""
+        """Reads the tables that `save_own_variables` wrote, and raises as it does."""
         for number, variable in enumerate(self._own_tables()):
             variable.assign(store[str(number)])
 
@@ -241,34 +249,37 @@ class EmbeddingLayer(PassiveLayer):
         return list(embedding.parameters.values())
 
     def call(self, features: Nest, weights: Nest = None, serving_config: Nest = None) -> Nest:
-        """Returns the activations of a batch.
+        """Computes the activations of a batch.
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and RaggedTensors as leaves; or what `pack` returned for it.
-            weights: None, or the same with a weight tensor or None per feature; in a dict,
-                features without weights may be left out.
-            serving_config: None, or a nest of FeatureConfigs over the same tables, which is used in
-                place of the feature config: features are looked up on the host, and not trained.
+                SparseTensors and
+                RaggedTensors as leaves; or a batch from `pack`.
+            weights: None, or the same structure with a weight tensor or None per feature. A dict
+                need not
+                have features without weights.
+            serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
+                the
+                feature config. Features are then looked up on the host, and not trained.
 
         Returns:
-            The structure of `features`, or if these are packed of the feature config; for each
-            feature [*output_shape, dim] float32.
+            The structure of `features` (of the feature config if they are packed), with
+            [*output_shape, dim] float32 for each feature.
 
         Raises:
-            OutOfOrder: the layer was not made under a TPUStrategy, but is called under one.
+            OutOfOrder: the layer is called under a TPUStrategy, but was not made under one.
             InvalidInput, WrongType: an input does not fit; the message names the feature.
         """
         return self._look_up(features, weights, serving_config)
 
     @do_not_convert
     def pack(self, features: Nest, weights: Nest = None) -> PackedBatch:
-        """Returns a batch as four tensors, which the layer takes in its place.
+        """Packs a batch into four tensors, which the layer accepts in its place.
 
-        For the input pipeline; see `TPUEmbedding.pack` of the engine.
+        Use it in the input pipeline; see `TPUEmbedding.pack` of the engine.
 
         Args:
-            features, weights: as those of `call`; all features, of one replica.
+            features, weights: as for `call`: all features of one replica.
 
         Raises:
             InvalidInput, WrongType: the batch does not fit; the message names the feature.
@@ -328,9 +339,9 @@ class EmbeddingLayer(PassiveLayer):
 class _State:
     """The state of a layer, in an object that Keras does not look into.
 
-    The layer counts the steps of the optimizer if nobody else does. The gradient of the virtual
-    variable stands for the update of the tables, if they train. While an export is written that
-    holds tables in small types, `served` are these, by name.
+    The layer counts the optimizer's steps if nothing else does. If the tables are trained, the
+    gradient of `virtual` triggers their update. `served` are tables in small types, by name, while
+    an export with such tables is written.
     """
 
     configuration: Configuration
@@ -346,19 +357,19 @@ class _State:
         self._names = itertools.count(1)
 
     def next_name(self) -> str:
-        """Returns the name that pairs the ops of one call in a graph, the same on every core."""
+        """Returns a name that pairs the ops of one call in a graph, equal on every core."""
         number = soft_tpu.next_call() or next(self._names)
         return f"{self.configuration.spec.tables[0].name}_{number}"
 
     def in_replica_context(self) -> bool:
-        """Returns whether a call is that of one replica of the layer's strategy."""
+        """Whether a call is made by one replica of the layer's strategy."""
         if self.on_tpu or self._replicas == 1:
             return True
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
     def counting(self, apply_gradients: ApplyGradients) -> ApplyGradients:
-        """Returns the same function, which also counts the step if nobody else does."""
+        """Wraps the function so that it also counts the step, if nothing else does."""
         if not self.counts:
             return apply_gradients
 
@@ -374,7 +385,7 @@ class _State:
 def _warn_of_servers(layer: str) -> None:
     """Warns that Keras 3 does not train models under a ParameterServerStrategy, if one is in scope.
 
-    Its `fit` fails before it calls a layer, by an error that speaks of datasets.
+    Its `fit` fails before it calls a layer, with an error about datasets.
     """
     if is_server_strategy(tf.distribute.get_strategy()):
         log.warning(
@@ -389,7 +400,7 @@ def _warn_of_servers(layer: str) -> None:
 def _engine(
     configuration: Configuration, batch_size: int | None, limits: SparseCoreLimits | None
 ) -> TPUEmbedding:
-    """Returns the engine of a layer; on SparseCores it is built, if the sizes are known."""
+    """Makes the engine of a layer. On SparseCores it is built at once if the sizes are known."""
     spec, driver = configuration.spec, None
     if configuration.arithmetic == sparse_core_arithmetic.NAME:
         driver = sparse_core_arithmetic.make_driver(limits)
@@ -404,11 +415,11 @@ def _engine(
 def _served_tables(
     embedding: KerasTables | TPUEmbedding, table_dtypes: Mapping[str, str]
 ) -> tuple[Mapping[str, Object], Mapping[str, Variable]]:
-    """Returns the tables as `cpu_embedding_lookup` takes them, and the variables that they have.
+    """Copies tables for `cpu_embedding_lookup`, and returns them with their variables.
 
     Args:
-        embedding: what holds the tables, which exist.
-        table_dtypes: the type of each table by its name; float32 tables are not copied.
+        embedding: what holds the tables, which exist already.
+        table_dtypes: the type of each table by its name. Float32 tables are not copied.
 
     Raises:
         InvalidSpec: a type cannot hold a row; the message names both.
@@ -419,7 +430,7 @@ def _served_tables(
             for name, dtype in table_dtypes.items()
         }
         return variables, variables
-    embedding.retrieve()  # updates that are pending, and those of a TPU
+    embedding.retrieve()  # pending updates, and those of a TPU
     tables = {
         name: small_table(embedding.tables[name], dtype) for name, dtype in table_dtypes.items()
     }
@@ -429,19 +440,19 @@ def _served_tables(
 def _activation_proxy(
     activations: Nest, spec: specs.EngineSpec, virtual: Variable, apply_gradients: ApplyGradients
 ) -> Nest:
-    """Returns the activations as a function of a variable, whose gradient updates the tables."""
+    """Makes the activations depend on a variable whose gradient updates the tables."""
     flat = structure.flatten(spec.structure, activations, "activations")
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     is_applied = False
 
     def update(*gradients: Object) -> Tensor:
         nonlocal is_applied
-        # Hidden from graph optimisation: on 2.15 it folds what is computed of a constant zero, and
-        # drops the update on which the zero depends, if that is in the body of a loop.
+        # The zero is hidden from graph optimization. On 2.15 it would fold what is computed from a
+        # constant zero, and inside a loop would drop the update on which the zero depends.
         zero = optimization_barrier(tf.zeros([], tf.float32))
-        if tf_compat.in_saved_model_export():  # which writes down gradients, too
+        if tf_compat.in_saved_model_export():  # an export also records gradients
             return zero
-        # The gradient of a nested tf.function is traced in other graphs, and maybe several times.
+        # The gradient of a nested tf.function is traced in other graphs, possibly several times.
         if graph is None or graph is tf.compat.v1.get_default_graph():
             if is_applied:
                 raise errors.OutOfOrder(
@@ -462,7 +473,7 @@ def _activation_proxy(
 
 
 def _placeholders(plan: Plan) -> Nest:
-    """Returns placeholders of the activations, whose shapes are all that Keras wants to know."""
+    """Makes placeholders of the activations; Keras only needs their shapes."""
     flat: Sequence[Tensor] = [
         tf.compat.v1.placeholder(tf.float32, [*feature.output_shape, feature.table.dim])
         for feature in plan.features
@@ -471,11 +482,12 @@ def _placeholders(plan: Plan) -> Nest:
 
 
 def _with_sparse_restored(value: Object) -> Object:
-    """Returns a SparseTensor in place of a dense tensor that stands for sparse or ragged ids.
+    """Replaces a dense tensor that stands for sparse or ragged ids by a SparseTensor.
 
-    Keras 3 takes dense tensors for both when it builds a model from the first batch of `fit` under
-    a strategy. It wants shapes alone, and those of activations are the same. And programs declare
-    sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, and feed [batch, ids].
+    When Keras 3 builds a model from the first batch of `fit` under a strategy, it uses dense
+    tensors for both. Only shapes matter then, and those of the activations are the same. Also,
+    programs declare sparse inputs as `tf.keras.Input(shape=(), sparse=True)`, of rank 1, but feed
+    [batch, ids].
     """
     if isinstance(value, tf.SparseTensor) and value.shape.rank == 1:
         return _placeholder_of_ids(value)
@@ -488,7 +500,7 @@ def _with_sparse_restored(value: Object) -> Object:
 
 
 def _placeholder_of_ids(samples: SparseTensor) -> SparseTensor:
-    """Returns a placeholder of [batch, ids] for one of [batch]."""
+    """Makes a placeholder of [batch, ids] from one of [batch]."""
     ids = tf.compat.v1.sparse_placeholder(samples.dtype)
     dense_shape = tf.ensure_shape(ids.dense_shape, [2])
     sparse = tf.SparseTensor(tf.ensure_shape(ids.indices, [None, 2]), ids.values, dense_shape)

@@ -11,14 +11,14 @@ from tf2_engine.types import Tensor
 
 
 class GRUCellBase(Configurable):
-    """A GRU whose variables are those of `tf.compat.v1.nn.rnn_cell.GRUCell`.
+    """A GRU with the variables of `tf.compat.v1.nn.rnn_cell.GRUCell`.
 
         layer = tf.keras.layers.RNN(GRUCell(24), name="rnn")
 
-    With reset gate r and update gate u = sigmoid([x, h] gates), and the candidate
-    c = tanh([x, r h] candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). It is the
-    `tf.keras.layers.GRUCell` with `reset_after=False`, but for the layout of the variables and the
-    initial bias of the gates, 1.
+    With reset gate r and update gate u = sigmoid([x, h] gates), and the candidate c = tanh([x, r h]
+    candidate), the state becomes u h + (1 - u) c (Cho et al., 2014). This equals
+    `tf.keras.layers.GRUCell` with `reset_after=False`, except for the layout of the variables and
+    the initial bias of the gates, which is 1.
 
     Args:
         units: the width of the state.
@@ -33,7 +33,6 @@ class GRUCellBase(Configurable):
         self.candidate = dense(units, "tanh", name="candidate")
 
     def build(self, shape: Sequence[int]) -> None:
-        """Makes the variables for inputs of [batch, features]."""
         for layer in (self.gates, self.candidate):
             with tf.name_scope(layer.name):
                 layer.build((None, shape[-1] + self.units))

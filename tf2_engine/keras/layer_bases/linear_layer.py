@@ -1,4 +1,4 @@
-"""The linear model over columns: a weight for each category and each number, and a bias."""
+"""The linear model over columns: a weight per category and per number, and a bias."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ LinearColumn = Numeric | column_types.Indicator | preprocessing.Column
 
 
 class LinearFeaturesLayer(column_layers.ColumnsLayer):
-    """Sums, for each example, the weights of its categories and its numbers times their weights.
+    """Sums, for each example, the weights of its categories, and its numbers times their weights.
 
         LinearFeatures([age, job], name="linear")(features)  # [batch, 1] float32
 
-    All weights begin with zero. The sums of the columns, in the order of their names, are added,
-    and then the bias, as in the linear models of `tf.estimator`.
+    All weights start at zero. The sums of the columns are added in the order of their names,
+    followed by the bias, as in the linear models of `tf.estimator`.
 
     Args:
-        columns: `Numeric`, `Indicator` or columns of `tf2_engine.preprocessing`.
-        units: how many sums there are.
-        sparse_combiner: "sum", "mean" or "sqrtn" of an example's categories in a column.
+        columns: `Numeric`, `Indicator`, or columns of `tf2_engine.preprocessing`.
+        units: the number of sums.
+        sparse_combiner: how an example's categories in a column are combined: "sum", "mean" or
+            "sqrtn".
 
     Raises:
         WrongType: a column is looked up in a table.
@@ -76,7 +77,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
             name = column_types.column_name(each)
             variable, of_ids = tf.convert_to_tensor(self._variables[name]), weights.get(name)
             if isinstance(each, preprocessing.Column):
-                # All ids of an example are summed, in however many dimensions they are.
+                # All ids of an example are summed, whatever their number of dimensions.
                 one_row = tf.sparse.reshape(ids[name], [ids[name].dense_shape[0], -1])
                 looked_up = tf.nn.safe_embedding_lookup_sparse(
                     variable, one_row, of_ids, combiner=self._combiner
@@ -96,7 +97,7 @@ class LinearFeaturesLayer(column_layers.ColumnsLayer):
 
 
 def _rows(column: LinearColumn) -> int:
-    """Returns how many weights a column has for each sum."""
+    """How many weights a column has per sum."""
     if isinstance(column, Numeric):
         return math.prod(column.shape)
     ids = column_layers.ids_of(column)

@@ -1,4 +1,4 @@
-"""`tf2_engine.preprocessing` as a Keras layer, so that raw features go into a model."""
+"""`tf2_engine.preprocessing` as a Keras layer, so that a model takes raw features."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tf2_engine.types import Ids, Nest, Object
 
 
 class PreprocessingLayer(PassiveLayer):
-    """Turns raw features into the ids that feature columns make of them.
+    """Converts raw features to the ids that feature columns make of them.
 
         prepared = Preprocessing({"city": VocabularyList("city", ("Bern", "Rome"))})(inputs)
         activations = TPUEmbedding(feature_config)(prepared["ids"], prepared["weights"])
 
-    It is for CPUs: on a TPU ids are made in the input pipeline, by `tf2_engine.preprocessing`.
+    It is for CPUs. For a TPU, make the ids in the input pipeline with `tf2_engine.preprocessing`.
 
     Args:
-        columns: by feature of the engine, the column of its ids.
+        columns: the column of the ids for each feature of the engine.
         name: the name of the layer.
 
     Raises:
@@ -36,14 +36,15 @@ class PreprocessingLayer(PassiveLayer):
         self.built = True
 
     def call(self, features: Mapping[str, Ids]) -> dict[str, Nest]:
-        """Returns the ids of a batch.
+        """Makes the ids of a batch.
 
         Args:
-            features: by key, Tensors, SparseTensors or RaggedTensors of strings and numbers.
+            features: Tensors, SparseTensors or RaggedTensors of strings and numbers, by key.
 
         Returns:
             "ids" by feature, SparseTensors of int64; "weights" of the features that have any; and
-            "lengths" of the sequence features, [batch] int64.
+                "lengths"
+            of the sequence features, [batch] int64.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
@@ -58,10 +59,9 @@ class PreprocessingLayer(PassiveLayer):
 
 
 class Keras3Outputs:
-    """Tells Keras 3 the outputs of the layer, which are sparse."""
+    """Describes the outputs of the layer, which are sparse, to Keras 3."""
 
     _prepared: Callable[[Nest], Nest]
 
     def compute_output_spec(self, features: Nest) -> Nest:
-        """Returns placeholders of the outputs for Keras's placeholders of the features."""
         return output_spec(self._prepared, features)

@@ -1,4 +1,4 @@
-"""The features that a recurrent network starts with: sequences, concatenated step by step."""
+"""The features with which a recurrent network starts: sequences, concatenated step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Object, SparseTensor, Tensor
 
 
 class _Steps(NamedTuple):
-    """The values of a column: [batch, steps, width] float32, and its lengths, [batch] int64."""
+    """The values of a column, [batch, steps, width] float32, and its lengths, [batch] int64."""
 
     values: Tensor
     lengths: Tensor
@@ -27,8 +27,8 @@ class _Steps(NamedTuple):
 class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     """Concatenates sequences in the order of their names, as `SequenceFeatures` does.
 
-    Features of tables are the activations that a `ColumnEmbedding` returns; those of the other
-    columns are raw, and computed on a host.
+    Features with tables are the activations that a `ColumnEmbedding` returns. Features of other
+    columns are raw, and are computed on a host.
 
     Args:
         columns: one or several: `TableColumn`s with a `max_sequence_length`, `SequenceNumeric`s, or
@@ -36,15 +36,15 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
     """
 
     def call(self, features: Mapping[str, Object]) -> tuple[Tensor, Tensor]:
-        """Returns [batch, steps, the sum of widths] float32 and lengths, [batch] int64.
+        """Returns [batch, steps, sum of widths] float32 and lengths, [batch] int64.
 
-        The lengths are those of the first column; steps behind them are zeros, but of a
-        `SequenceNumeric` its default.
+        The lengths are those of the first column. Steps after the end are zeros, or the default of
+        a `SequenceNumeric`.
 
         Raises:
-            InvalidInput: a column is none of a sequence, or the feature of a `SequenceNumeric` is
+            InvalidInput: a column is not of a sequence, or the feature of a `SequenceNumeric` is
                 dense.
-            tf.errors.InvalidArgumentError: raw columns have other lengths than the first of them.
+            tf.errors.InvalidArgumentError: raw columns differ in length.
         """
         return self._concatenated(features)
 
@@ -86,7 +86,7 @@ class SequenceFeaturesLayer(column_layers.EmbeddingColumnsLayer):
 
 
 def _by_step(sparse: SparseTensor) -> SparseTensor:
-    """Returns [batch, steps, values of a step]: of [batch, steps], each has one."""
+    """Reshapes to [batch, steps, values per step]. In [batch, steps] each step has one value."""
     if sparse.shape.rank != 2:
         return sparse
     shape = sparse.dense_shape
@@ -105,7 +105,7 @@ def _numbers(column: SequenceNumeric, values: Object) -> _Steps:
     default = tf.cast(column.default_value, values.dtype)
     dense = tf.sparse.to_dense(values, default_value=default)
     numbers = tf.reshape(tf.cast(dense, tf.float32), [tf.shape(dense)[0], -1, width])
-    # Of [batch, all numbers] one after another, a step has `width` numbers.
+    # In [batch, all numbers], a step has `width` consecutive numbers.
     per_step = width if values.shape.rank == 2 else 1
     steps = values.indices[:, 1] // per_step + 1
     ends = tf.math.unsorted_segment_max(steps, values.indices[:, 0], values.dense_shape[0])

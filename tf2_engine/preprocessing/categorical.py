@@ -1,4 +1,4 @@
-"""The categorical columns: one class for each kind of feature column that returns ids."""
+"""The categorical columns: one class per kind of feature column that returns ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Column:
 
     @property
     def parts(self) -> tuple[Column, ...]:
-        """The columns that this one is made of."""
+        """The columns inside this one."""
         settings = (getattr(self, field.name) for field in dataclasses.fields(self))
         values = itertools.chain(
             *(each if isinstance(each, tuple) else [each] for each in settings)
@@ -32,18 +32,18 @@ class Column:
         return False
 
     def make_table(self) -> Object:
-        """Returns the lookup table of the column, or None. It is called once."""
+        """Makes the lookup table of the column, or returns None. It is called once."""
         return None
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        """Returns the ids of the feature column, [batch, ...] int64.
+        """Computes the ids of the feature column, [batch, ...] int64.
 
-        Values outside of a vocabulary may be -1.
+        Values outside a vocabulary may be -1.
         """
         raise NotImplementedError
 
     def weights(self, features: RawFeatures) -> SparseTensor | None:
-        """Returns the weights of the ids, float32; None if there are none."""
+        """Returns the weights of the ids, float32, or None."""
         return None
 
 
@@ -52,9 +52,9 @@ class Identity(Column):
     """Integers that already are ids, as in `categorical_column_with_identity`.
 
     Attributes:
-        key: of the feature; int32 or int64, dense, sparse or ragged.
-        num_buckets: ids are below it.
-        default_value: replaces values out of range; None keeps them, and the engine refuses them.
+        key: the feature: int32 or int64; dense, sparse or ragged.
+        num_buckets: the upper bound of ids.
+        default_value: replaces values out of range. None keeps them, and the engine refuses them.
     """
 
     key: str
@@ -75,7 +75,7 @@ class Identity(Column):
 
 
 class _Vocabulary(Column):
-    """Base of both: other values become an id of `num_oov_buckets`, or `default_value`."""
+    """Base class of both. Unknown values become an id of `num_oov_buckets`, or `default_value`."""
 
     key: str
     num_oov_buckets: int
@@ -110,10 +110,10 @@ class VocabularyList(_Vocabulary):
     """Positions in a list of values, as in `categorical_column_with_vocabulary_list`.
 
     Attributes:
-        key: of the feature.
-        vocabulary: strings or integers; the id is the position.
-        num_oov_buckets: other values become one of so many ids after the vocabulary, by hash.
-        default_value: their id if there are no such buckets; -1 omits them.
+        key: the feature.
+        vocabulary: strings or integers. The id is the position.
+        num_oov_buckets: unknown values become one of this many ids after the vocabulary, by hash.
+        default_value: the id of unknown values if there are no such buckets. -1 omits them.
     """
 
     key: str
@@ -137,13 +137,14 @@ class VocabularyFile(_Vocabulary):
     """Positions in a file of values, as in `categorical_column_with_vocabulary_file`.
 
     Attributes:
-        key: of the feature.
-        vocabulary_file: one value per line, or per record; part of a SavedModel as an asset.
+        key: the feature.
+        vocabulary_file: one value per line, or per record. It becomes an asset of a SavedModel.
         vocabulary_size: the number of values to read.
         num_oov_buckets, default_value: as in `VocabularyList`.
         dtype: tf.string or tf.int64.
-        file_format: None means text; "tfrecord_gzip" means a TFRecord file with gzip, which is
-            read when the table is made.
+        file_format: None is text. "tfrecord_gzip" is a TFRecord file with gzip, which is read when
+            the
+            table is made.
     """
 
     key: str
@@ -184,9 +185,9 @@ class Hashed(Column):
     """Hashes of strings or integers, as in `categorical_column_with_hash_bucket`.
 
     Attributes:
-        key: of the feature.
-        hash_bucket_size: number of ids.
-        dtype: tf.string, or an integer type; integers are hashed as decimal strings.
+        key: the feature.
+        hash_bucket_size: the number of ids.
+        dtype: tf.string, or an integer type. Integers are hashed as decimal strings.
     """
 
     key: str
@@ -202,12 +203,13 @@ class Hashed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Bucketized(Column):
-    """Intervals that numbers lie in, as in `bucketized_column`.
+    """Intervals that contain numbers, as in `bucketized_column`.
 
     Attributes:
-        key: of the feature, a dense tensor [batch, n] or [batch].
-        boundaries: ascending; there is one bucket more. Each of the n numbers has its own buckets.
-        normalizer_fn: applied to the numbers first; None applies nothing.
+        key: the feature, a dense tensor [batch, n] or [batch]. Each of the n numbers has its own
+            buckets.
+        boundaries: in ascending order. There is one bucket more than boundaries.
+        normalizer_fn: a function to apply to the numbers first, or None.
     """
 
     key: str
@@ -238,9 +240,9 @@ class Crossed(Column):
     """Hashes of combinations of several features, as in `crossed_column`.
 
     Attributes:
-        keys: names of raw features, of strings or integers, or columns.
-        hash_bucket_size: number of ids.
-        hash_key: the key of the hash; None means its default.
+        keys: columns, or names of raw features with strings or integers.
+        hash_bucket_size: the number of ids.
+        hash_key: the key of the hash. None takes its default.
     """
 
     keys: tuple[str | Column, ...]
@@ -252,7 +254,7 @@ class Crossed(Column):
         _refuse_weights(self)
 
     def ids(self, features: RawFeatures) -> SparseTensor:
-        # Dense features keep '' and -1 here, as in feature columns.
+        # As in feature columns, dense features keep '' and -1 here.
         crossed = [
             features.raw(key) if isinstance(key, str) else key.ids(features)
             for key in self.leaves()
@@ -260,7 +262,7 @@ class Crossed(Column):
         return tf.sparse.cross_hashed(crossed, self.hash_bucket_size, self.hash_key)
 
     def leaves(self) -> tuple[str | Column, ...]:
-        """Returns the keys, with inner crosses replaced by their keys."""
+        """Lists the keys, with inner crosses replaced by their keys."""
         return tuple(
             leaf
             for key in self.keys
@@ -270,12 +272,13 @@ class Crossed(Column):
 
 @dataclasses.dataclass(frozen=True)
 class Weighted(Column):
-    """Ids with a weight each, as in `weighted_categorical_column`.
+    """Ids with weights, as in `weighted_categorical_column`.
 
     Attributes:
         column: the column of the ids.
-        weight_key: the feature that holds the weights, one for each id that is present. In a dense
-            one, 0 means that there is no weight.
+        weight_key: the feature with the weights, one per existing id. In a dense feature, 0 means
+            that
+            there is no weight.
     """
 
     column: Column
@@ -317,7 +320,7 @@ class Sequence(Column):
 
 
 def _flat_positions(sparse: SparseTensor) -> SparseTensor:
-    """Returns [batch, T, n]: all dimensions after the second in one; [batch, T] stays as it is."""
+    """Flattens all dimensions after the second: [batch, T, n]. [batch, T] stays as it is."""
     if sparse.shape.rank <= 3:
         return sparse
     shape = sparse.dense_shape
@@ -343,7 +346,7 @@ def _refuse_weights(column: Column) -> None:
 
 
 def _make_tuple(column: Column, name: str) -> None:
-    """Makes a tuple of a setting that is a list or an array; raises WrongType for a string."""
+    """Converts a setting that is a list or an array to a tuple; raises WrongType for a string."""
     values = getattr(column, name)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise errors.WrongType(

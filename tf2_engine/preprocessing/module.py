@@ -17,9 +17,11 @@ class Prepared(NamedTuple):
     """The inputs of an engine.
 
     Attributes:
-        ids: by feature, a SparseTensor of int64 without the ids of -1, which mean no id.
-        weights: by feature, the weights or None; None as a whole if no feature has any.
-        lengths: by sequence feature, [batch] int64: positions, those without an id included.
+        ids: for each feature a SparseTensor of int64, without ids of -1, which mean no id.
+        weights: the weights or None for each feature, or None if no feature has any.
+        lengths: for each sequence feature, [batch] int64: the number of positions, including
+            positions
+            without an id.
     """
 
     ids: dict[str, SparseTensor]
@@ -28,17 +30,17 @@ class Prepared(NamedTuple):
 
 
 class Preprocessing(tf.Module):
-    """Turns raw features into the ids that feature columns make of them.
+    """Converts raw features to the ids that feature columns make of them.
 
         dataset = dataset.map(lambda features: prepare(features))
         embedding.enqueue(prepared.ids, prepared.weights)
 
-    Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, the batch
-    first; as in feature columns '' and -1 in dense ones stand for missing values. Lookup tables are
-    made once, by the constructor, and are saved with models that hold this object.
+    Raw features are Tensors, SparseTensors or RaggedTensors of strings and numbers, whose first
+    dimension is the batch. As in feature columns, '' and -1 in dense features are missing values.
+    The constructor makes the lookup tables, which are saved with models that hold this object.
 
     Args:
-        columns: by feature of the engine, the column of its ids.
+        columns: the column of the ids for each feature of the engine.
 
     Raises:
         WrongType: a value of `columns` is not a Column.
@@ -51,10 +53,10 @@ class Preprocessing(tf.Module):
                 raise errors.WrongType(
                     f"Feature {key!r}: {column!r} is not a column of tf2_engine.preprocessing."
                 )
-        # Pairs, since a tf.Module tracks lists, and dicts with keys that are strings.
+        # Pairs, because a tf.Module tracks lists, and dicts with string keys.
         self._columns = tuple(columns.items())
         tables = {part: part.make_table() for _, each in self._columns for part in _parts(each)}
-        # The name is part of checkpoints and SavedModels, as those of all attributes here.
+        # This name, like all attributes here, is part of checkpoints and SavedModels.
         self._made_of = tuple(part for part, table in tables.items() if table is not None)
         self._tables = [tables[part] for part in self._made_of]
 
@@ -64,7 +66,7 @@ class Preprocessing(tf.Module):
         return dict(self._columns)
 
     def __call__(self, features: Mapping[str, Ids]) -> Prepared:
-        """Returns the ids of a batch; raw features that no column reads are not touched.
+        """Computes the ids of a batch. Raw features that no column reads are ignored.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.
@@ -85,7 +87,7 @@ class Preprocessing(tf.Module):
 
 
 def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
-    """Returns the weights of the ids that are present, one for each."""
+    """Selects the weights of the ids that are present."""
     check = tf.debugging.assert_equal(
         *(tf.size(weights.values), tf.size(present)),
         f"Feature {key!r} has another number of weights than of ids. Give each id one weight; a "
@@ -96,14 +98,14 @@ def _retain(key: str, weights: SparseTensor, present: Tensor) -> SparseTensor:
 
 
 def _parts(column: Column) -> Iterator[Column]:
-    """Yields the columns that a column is made of, at any depth, and itself last."""
+    """Yields all columns inside a column, at any depth, and the column itself last."""
     for part in column.parts:
         yield from _parts(part)
     yield column
 
 
 def _lengths(ids: SparseTensor) -> Tensor:
-    """Returns [batch] int64: one more than the last position at which there was a value."""
+    """Computes [batch] int64: the last position with a value, plus one."""
     ends = tf.math.unsorted_segment_max(
         ids.indices[:, 1] + 1, ids.indices[:, 0], ids.dense_shape[0]
     )

@@ -19,13 +19,13 @@ class RawFeatures:
         self._of_rank_2: dict[str, Ids] = {}
 
     def raw(self, key: str) -> Ids:
-        """Returns a feature, dense or sparse; one of rank 1 becomes [batch, 1]."""
+        """Returns a feature, dense or sparse. Rank 1 becomes [batch, 1]."""
         if key not in self._of_rank_2:
             self._of_rank_2[key] = self._read(key)
         return self._of_rank_2[key]
 
     def dense(self, key: str) -> Tensor:
-        """Returns a feature; raises WrongType if it is sparse or ragged, and not a Tensor."""
+        """Returns a dense feature; raises WrongType if it is sparse or ragged."""
         value: Object = self.raw(key)
         if isinstance(value, tf.SparseTensor):
             raise errors.WrongType(
@@ -69,7 +69,7 @@ def to_sparse(value: Ids, missing: int | str | None = None) -> SparseTensor:
         return value
     if missing is None:
         missing = "" if value.dtype == tf.string else -1
-    # In a `tf.Graph`, `!=` would ask whether it is the same tensor.
+    # In a `tf.Graph`, `!=` would compare the identity of tensors.
     present = tf.where(tf.not_equal(value, tf.cast(missing, value.dtype)))
     shape = tf.shape(value, out_type=tf.int64)
     sparse = tf.SparseTensor(present, tf.gather_nd(value, present), shape)

@@ -1,4 +1,4 @@
-"""Ids as SparseCores take them: in order, and for stock's TPUEmbeddingV2 a row per activation."""
+"""Ids for SparseCores: sorted, and with a row per activation for stock's TPUEmbeddingV2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.types import Ids, SparseTensor
 
 
 def in_order(prepared: Prepared) -> Prepared:
-    """Returns ids and weights in the order of samples and positions, which SparseCores want."""
+    """Sorts ids and weights by sample and position, as SparseCores require."""
     weights = {
         key: None if weight is None else tf.sparse.reorder(weight)
         for key, weight in (prepared.weights or {}).items()
@@ -24,14 +24,14 @@ def in_order(prepared: Prepared) -> Prepared:
 
 
 class SparseCorePreprocessing(Preprocessing):
-    """Turns raw features into ids for TPUs with SparseCores.
+    """Converts raw features to ids for TPUs with SparseCores.
 
-    Ids and weights are those of `Preprocessing`, as SparseTensors of rank 2 in the order of
-    samples. A sequence has a row for each of its positions, [batch · T, ids of a position]: what
-    is longer is cut, and its FeatureConfig needs the output shape [batch, T].
+    Ids and weights are those of `Preprocessing`, as SparseTensors of rank 2 sorted by sample. A
+    sequence has a row per position, [batch · T, ids per position]. Longer sequences are cut. The
+    FeatureConfig of a sequence needs the output shape [batch, T].
 
     Args:
-        columns: by feature, the column of its ids.
+        columns: the column of the ids for each feature.
         sequences: the length T of each sequence feature.
     """
 
@@ -56,7 +56,7 @@ class SparseCorePreprocessing(Preprocessing):
 
 
 def _by_row(values: SparseTensor, length: int | None) -> SparseTensor:
-    """Returns ids or weights, [batch, n] or [batch, positions, n], with a row per activation."""
+    """Reshapes ids or weights, [batch, n] or [batch, positions, n], to one row per activation."""
     if length is None:
         return tf.sparse.reorder(values)
     values = tf.sparse.retain(values, values.indices[:, 1] < length)

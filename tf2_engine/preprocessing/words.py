@@ -1,4 +1,4 @@
-"""Words of strings, as TensorFlow 1 split them."""
+"""Splits strings into words as TensorFlow 1 did."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tf2_engine.types import SparseTensor, TensorLike
 def split_words(
     strings: TensorLike, separators: str = " ", *, keep_empty: bool = False
 ) -> SparseTensor:
-    """Returns the words of strings: those of `tf.compat.v1.string_split`.
+    """Splits strings into words like `tf.compat.v1.string_split`.
 
-    `tf.strings.split` differs where a string is empty, or separators follow one another: it has an
-    empty word there, which a vocabulary may take for one of its words. It also takes several
-    separators for one of several characters, and by default splits at tabs and line ends too.
+    `tf.strings.split` differs for empty strings and adjacent separators: it returns an empty word
+    there, which may be in a vocabulary. It also treats several separators as one separator of
+    several characters, and by default splits at tabs and line breaks too.
 
     Args:
         strings: string, [samples].
-        separators: each of its characters separates words; with "" each character is a word.
-        keep_empty: whether there is a word between two separators.
+        separators: each character of it separates words. With "" each character is a word.
+        keep_empty: whether there is an empty word between adjacent separators.
 
     Returns:
         Strings, [samples, most words of a sample].

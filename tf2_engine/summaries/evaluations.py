@@ -1,4 +1,4 @@
-"""The values of a metric in the evaluations so far, from their event files."""
+"""Reads the values of a metric in all evaluations so far, from their event files."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Comparison = Callable[[float, float], bool]
 
 
 class Evaluations:
-    """The values of one metric in the evaluations so far.
+    """The values of one metric in all evaluations so far.
 
     Args:
-        directory: of their event files.
-        min_steps: evaluations of earlier steps are ignored.
+        directory: the folder of their event files.
+        min_steps: evaluations before this step are ignored.
     """
 
     def __init__(self, directory: str, metric: str, min_steps: int) -> None:
         self._directory, self._metric, self._min_steps = directory, metric, min_steps
 
     def crossed(self, threshold: float, beyond: Comparison) -> bool:
-        """Returns whether a value is beyond a threshold."""
+        """Whether a value is beyond a threshold."""
         for step, value in self._values():
             if beyond(value, threshold):
                 log.info(
@@ -33,7 +33,7 @@ class Evaluations:
         return False
 
     def stuck(self, patience: int, better: Comparison) -> bool:
-        """Returns whether for `patience` steps no value was better than the best one before."""
+        """Whether no value of the last `patience` steps was better than the best one before."""
         best: tuple[int, float] | None = None
         for step, value in self._values():
             if best is None or better(value, best[1]):
@@ -47,7 +47,7 @@ class Evaluations:
         return False
 
     def _values(self) -> list[tuple[int, float]]:
-        """Returns (step, value) of each evaluation so far, in the order of steps."""
+        """Lists (step, value) of each evaluation so far, sorted by step."""
         evaluations = scalars_by_step(self._directory).items()
         later = [(step, scalars) for step, scalars in evaluations if step >= self._min_steps]
         for step, scalars in later:

@@ -18,14 +18,14 @@ _numbers = itertools.count()
 
 
 class EventFile:
-    """A new event file in a directory; it is made when the first event is written."""
+    """A new event file in a directory. It is created with the first event."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._writer: tf.summary.FileWriter | None = None
 
     def scalars(self, step: int, values: Mapping[str, TensorLike]) -> None:
-        """Writes numbers by name; values that are no numbers are left out."""
+        """Writes numbers by name, and ignores values that are not numbers."""
         summary = tf.Summary()
         for tag, value in values.items():
             if isinstance(value, bytes | str) or getattr(value, "shape", ()) != ():
@@ -38,15 +38,15 @@ class EventFile:
         self._open().add_summary(summaries, step)
 
     def flush(self) -> None:
-        """Writes the events that are not in the file yet."""
+        """Writes buffered events to the file."""
         if self._writer is not None:
             self._writer.flush()
 
     def _open(self) -> tf.summary.FileWriter:
         if self._writer is None:
-            # TensorFlow names a file by the second, and would overwrite one of the same second.
+            # TensorFlow names files by the second, and would overwrite a file of the same second.
             suffix = f".{os.getpid()}.{next(_numbers):06d}"
-            with tf.Graph().as_default():  # which the class demands
+            with tf.Graph().as_default():  # required by the class
                 self._writer = tf.summary.FileWriter(self._directory, filename_suffix=suffix)
         return self._writer
 
@@ -54,7 +54,7 @@ class EventFile:
 def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
     """Yields the step and the scalars of each event that has scalars.
 
-    The file of a running job, or of one that was killed, may end in the middle of an event; the
+    The file of a running job, or of a job that was killed, may end in the middle of an event. The
     events before that are read.
     """
     try:
@@ -71,9 +71,9 @@ def scalars_of_file(path: str) -> Iterator[tuple[int, Scalars]]:
 
 
 def scalars_by_step(directory: str) -> dict[int, Scalars]:
-    """Returns the scalars of all event files in a directory, in the order of steps.
+    """Reads the scalars of all event files in a directory, sorted by step.
 
-    If several evaluations of a step have a scalar, the one that is read last counts.
+    If several evaluations of a step have a scalar, the last one that is read counts.
     """
     steps: dict[int, Scalars] = {}
     for path in sorted(tf.gfile.Glob(os.path.join(directory, "events.out.tfevents.*"))):

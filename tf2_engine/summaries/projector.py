@@ -1,4 +1,4 @@
-"""The files of TensorBoard's embedding projector, which shows rows of tables as points."""
+"""Writes files for TensorBoard's embedding projector, which shows rows of tables as points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tf2_engine.types import Tensor, TensorLike
 CONFIG = "projector_config.pbtxt"
 
 Labels = Mapping[str, Sequence[object]]
-"""Names of rows by table, those of the first rows."""
+"""Names of the first rows, by table."""
 
 
 def write_projector(
@@ -25,22 +25,24 @@ def write_projector(
     labels: Labels | None = None,
     max_rows: int = 10_000,
 ) -> str:
-    """Writes rows of tables into a directory of event files, for the projector of TensorBoard.
+    """Writes rows of tables to a directory of event files, for TensorBoard's embedding projector.
 
         write_projector("model/train", {"words": words}, {"words": ["the", "a", "of"]})
 
     Args:
-        directory: a new `projector_config.pbtxt` and the folder `projector` go there.
-        tables: by name, [rows, dim] of numbers.
-        labels: what the points of a table are called; without them, the numbers of the rows. A
-            table may have more rows than labels: the others are called by their numbers.
-        max_rows: of each table, the first; the projector is slow beyond some ten thousand.
+        directory: gets a new `projector_config.pbtxt` and the folder `projector`.
+        tables: [rows, dim] of numbers by name.
+        labels: names of the points by table. Without them, points are called by row number, and so
+            are
+            rows after the last label.
+        max_rows: how many rows of each table to write. The projector is slow beyond some ten
+            thousand.
 
     Returns:
         The path of the configuration.
 
     Raises:
-        InvalidInput: labels are for a table that is not there, or are more than its rows.
+        InvalidInput: labels belong to no table, or there are more labels than rows.
     """
     unknown = sorted(set(labels or {}) - set(tables))
     if unknown:
@@ -62,7 +64,7 @@ def write_projector(
         _write(directory, paths[0], ("\t".join(f"{x:.7g}" for x in row) for row in kept))
         named = (names[row] if row < len(names) else row for row in range(len(kept)))
         _write(directory, paths[1], (_on_one_line(each) for each in named))
-        # In text protos as in JSON, strings are quoted, and escaped alike.
+        # Strings are quoted and escaped in text protos as in JSON.
         fields = zip(("tensor_name", "tensor_path", "metadata_path"), (name, *paths), strict=True)
         lines = "".join(f"  {field}: {json.dumps(value)}\n" for field, value in fields)
         entries.append(f"embeddings {{\n{lines}}}\n")
@@ -73,7 +75,7 @@ def write_projector(
 
 
 def first_rows(tables: Mapping[str, Table], max_rows: int) -> dict[str, Tensor]:
-    """Returns the first rows of tables, [rows, dim] float32."""
+    """Reads the first rows of tables, [rows, dim] float32."""
     counts = {name: min(max_rows, table.plan.vocabulary_size) for name, table in tables.items()}
     return {
         name: tables[name].gather(PARAMETERS, tf.range(count, dtype=tf.int64))

@@ -1,4 +1,4 @@
-"""Statistics of a table: of one training step, and of the rows that it holds."""
+"""Statistics of a table: of one training step, and of its rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_STEP = (
 """The statistics of a step, in the order of `of_step`."""
 
 MOST_ROWS = 1 << 14
-"""No more rows of a table are read than so many, so that the cost does not grow with the table."""
+"""The most rows of a table that are read, so that the cost does not grow with the table."""
 
 
 def of_step(
@@ -33,19 +33,19 @@ def of_step(
     parts: Sequence[Sequence[FeatureInput]],
     gradients: PerCore,
 ) -> Tensor:
-    """Returns the statistics `OF_STEP` of one training step of a table, [6] float32.
+    """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
 
-    - ids: in the batch of all cores.
-    - ids_per_sample: that over the samples of all features of the table.
+    - ids: the number of ids in the batch of all cores.
+    - ids_per_sample: the same per sample, over all features of the table.
     - rows_touched: distinct rows that the batch looks up.
-    - out_of_vocabulary: the share of the ids that name no row of the table.
+    - out_of_vocabulary: the share of ids that belong to no row of the table.
     - gradient_norm: the L2 norm of the gradients of all rows, each summed over the batch, before
-      they are clipped.
-    - clipped_share: the share of their elements outside of the optimizer's limits of gradients.
+      clipping.
+    - clipped_share: the share of their elements outside the optimizer's gradient limits.
 
     Args:
-        parts: by core, the inputs of the features in the order of the plan.
-        gradients: by core, those of the activations, [*output_shape, dim] float32.
+        parts: for each core, the inputs of the features in the order of the plan.
+        gradients: for each core, the gradients of the activations, [*output_shape, dim] float32.
     """
     ids, rows, samples, num_ids = [], [], [], []
     for part, of_core in zip(parts, gradients, strict=True):
@@ -86,17 +86,17 @@ def _clipped_share(table: TablePlan, sums: Tensor) -> Tensor:
 
 
 def _share(condition: Tensor) -> Tensor:
-    """Returns the share of elements that are true, 0 of none."""
+    """The share of elements that are true, or 0 if there are none."""
     count = tf.reduce_sum(tf.cast(condition, tf.float32))
     return tf.math.divide_no_nan(count, tf.cast(tf.size(condition), tf.float32))
 
 
 def of_table(table: Table) -> dict[str, Tensor]:
-    """Returns the norms of rows and the ranges of slots, scalars float32 by name.
+    """Computes the norms of rows and the ranges of slots, scalars float32 by name.
 
-    "norm/mean" and "norm/max" are of the rows' L2 norms, "<slot>/min" and "<slot>/max" of the
-    elements of a slot: of all rows, or of `MOST_ROWS` that are evenly spread over a larger table.
-    Where weights are clipped, "weights_at_limit" is the share of weights at a limit.
+    "norm/mean" and "norm/max" are L2 norms of rows. "<slot>/min" and "<slot>/max" are of the
+    elements of a slot. All rows count, or `MOST_ROWS` that are evenly spread over a larger table.
+    If weights are clipped, "weights_at_limit" is the share of weights at a limit.
     """
     size = table.plan.vocabulary_size
     rows = tf.range(0, size, -(-size // MOST_ROWS), tf.int64)
@@ -122,7 +122,7 @@ def _at_limit(table: TablePlan, weights: Tensor) -> Tensor:
 
 
 def tagged(table: TablePlan, values: Iterable[tuple[str, TensorLike]]) -> dict[str, float]:
-    """Returns statistics by the names that TensorBoard shows, without those that mean nothing."""
+    """Renames statistics for TensorBoard, and drops those without a meaning."""
     return {
         f"tables/{table.name}/{statistic}": float(value)
         for statistic, value in values

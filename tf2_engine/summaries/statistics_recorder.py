@@ -1,4 +1,4 @@
-"""Records statistics of tables in the steps of a tf.function, every so many steps."""
+"""Records statistics of tables in the steps of a tf.function, at an interval."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tf2_engine.types import Tensor
 class StatisticsRecorder:
     """Keeps the statistics of the latest step that was due, in a variable.
 
-    The first step is due, and each that comes `every` steps after one that was. All others only
-    count: the statistics are behind a condition of the graph.
+    The first step is due, and then one step per interval. Other steps only count, because the
+    statistics are behind a condition in the graph.
 
     Args:
-        engine: is watched until `stop`; functions of steps have to be traced after this.
-        every: steps.
+        engine: watched until `stop`. Step functions have to be traced after this.
+        every: the interval in steps.
 
     Raises:
         OutOfOrder: the engine is under a TPUStrategy.
@@ -43,13 +43,13 @@ class StatisticsRecorder:
         engine.observe(self._observe)
 
     def stop(self) -> None:
-        """Ends the watching; a step that was traced before goes on counting."""
+        """Stops watching. A step that was traced before goes on counting."""
         self._engine.observe(None)
 
     def read(self) -> dict[str, float]:
-        """Returns the statistics of the latest step that was due, and of the tables as they are.
+        """Reads the statistics of the latest step that was due, and of the tables now.
 
-        They are by the names that TensorBoard shows. Before the first step there are none.
+        Keys are the names that TensorBoard shows. Before the first step the result is empty.
         """
         rows = self._values.numpy()
         if not len(rows):
@@ -72,6 +72,6 @@ class StatisticsRecorder:
             self._values.assign(tf.stack(rows))
             return tf.constant(True)
 
-        # As one op: the executor visits each op of a branch that is not taken.
+        # As a single op, because the executor visits each op of a branch that is not taken.
         as_one = tf.function(record, autograph=False, experimental_attributes={"_noinline": True})
         run_if(due, record if tf.executing_eagerly() else as_one)

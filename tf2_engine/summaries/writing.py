@@ -1,4 +1,4 @@
-"""Writes summaries of tables while a program trains: the part that callbacks and hooks share."""
+"""Writes summaries of tables during a training, for both callbacks and hooks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tf2_engine.summaries.statistics_recorder import StatisticsRecorder
 from tf2_engine.types import TensorLike
 
 EVERY = 1000
-"""The steps from one record to the next; docs/tensorboard.md says what a record costs."""
+"""The default interval in steps; docs/tensorboard.md tells what a record costs."""
 
 
 def checked_interval(every_n_steps: int) -> int:
-    """Returns the interval of records.
+    """Checks the interval of records.
 
     Raises:
         InvalidInput: it is less than 1.
@@ -27,10 +27,10 @@ def checked_interval(every_n_steps: int) -> int:
 
 
 class TableSummaries:
-    """Writes statistics of tables into event files, and files for the projector at the end.
+    """Writes statistics of tables to event files, and files for the projector at the end.
 
     Args:
-        output_dir, every_n_steps, projector_rows, labels: as those of `TableSummaryHook`.
+        output_dir, every_n_steps, projector_rows, labels: as for `TableSummaryHook`.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1.
@@ -51,7 +51,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def watch(self, engines: Sequence[TPUEmbedding], default_dir: str | None = None) -> None:
-        """Begins to watch engines; the functions of their steps have to be traced after this."""
+        """Starts to watch engines. Their step functions have to be traced after this."""
         directory = self.output_dir or default_dir
         if directory is None:
             raise errors.InvalidInput("`output_dir` is not given: where shall the summaries go?")
@@ -61,7 +61,7 @@ class TableSummaries:
         self._steps = self._written = 0
 
     def count(self, step: int, steps: int = 1) -> None:
-        """Counts steps that have run, up to a global step; writes if one of them was due."""
+        """Counts steps that have run, up to a global step, and writes if one of them was due."""
         self._steps += steps
         if self._events is None or self._steps <= self._written:
             return
@@ -71,7 +71,7 @@ class TableSummaries:
             self._events.scalars(step - (self._steps - due), recorder.read())
 
     def close(self) -> None:
-        """Ends the watching, and writes the files of the projector."""
+        """Stops watching, and writes the files of the projector."""
         for recorder in self._recorders:
             recorder.stop()
         if self._events is not None:

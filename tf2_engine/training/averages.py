@@ -12,10 +12,10 @@ from tf2_engine.types import Op, Tensor, TensorLike, Variable
 
 
 class ExponentialMovingAverage:
-    """Keeps averages: with each `apply`, average = decay * average + (1 - decay) * variable.
+    """Keeps averages: each `apply` computes average = decay * average + (1 - decay) * variable.
 
-    For model_fns, in place of `tf.compat.v1.train.ExponentialMovingAverage`. An average begins
-    with the initial value of its variable; checkpoints have it under its legacy name.
+    Use it in model_fns instead of `tf.compat.v1.train.ExponentialMovingAverage`. An average starts
+    with the initial value of its variable. Checkpoints have it under its legacy name.
 
     Args:
         decay: between 0 and 1.
@@ -23,7 +23,7 @@ class ExponentialMovingAverage:
         name: the last part of the names of averages.
 
     Raises:
-        InvalidSpec: `zero_debias` is asked for.
+        InvalidSpec: `zero_debias` is set.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class ExponentialMovingAverage:
         return tf.group(*[op for op in ops if op is not None])
 
     def average(self, var: Variable) -> Variable | None:
-        """Returns the average of a variable; None if it has none."""
+        """Returns the average of a variable, or None."""
         return self._averages.get(_name(var))
 
     def average_name(self, var: Variable) -> str:
-        """Returns the name under which checkpoints have the average of a variable."""
+        """Returns the name of a variable's average in checkpoints."""
         return f"{_name(var)}/{self.name}"
 
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
     ) -> dict[str, Tensor]:
-        """Returns the variables of the model by the names from which they are restored.
+        """Returns the variables of the model by the names from which to restore them.
 
         Args:
-            moving_avg_variables: those that are restored from their averages; by default all
+            moving_avg_variables: the variables to restore from their averages; by default all
                 trainable ones.
         """
         averaged = model_variables.trainable()

@@ -1,4 +1,4 @@
-"""Calls functions of a program with those of the arguments on offer that they take."""
+"""Calls a program's functions with those of the available arguments that they accept."""
 
 from __future__ import annotations
 

@@ -21,18 +21,18 @@ _NAME = "model.ckpt"
 
 
 class Checkpoints:
-    """The checkpoints of one trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
+    """The checkpoints of a trainer, `tf.train.Checkpoint(embedding, global_step, variables)`.
 
-    They are those that `estimator-bridge convert` writes, so that training can be resumed from a
-    converted checkpoint of the legacy program. Variables exist once the first batch has come; they
-    are restored then.
+    They have the format of `estimator-bridge convert`, so training can continue from a converted
+    checkpoint of the legacy program. Variables exist, and are restored, once the first batch has
+    arrived.
 
     Args:
-        directory: where they are.
+        directory: the folder of the checkpoints.
         model: has the tables, the step and the variables.
 
     Attributes:
-        at: the checkpoint whose values the variables have; None if they are others.
+        at: the checkpoint with the current values of the variables, or None.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Checkpoints:
         self._directory, self._model, self._warm_start = directory, model, warm_start
         self._store, self._step = model.store, model.step
         self._saved = tf.Module()
-        self._checkpoint: Object = None  # both made with the first variables
+        self._checkpoint: Object = None  # both are made with the first variables
         self._manager: Object = None
         self._restored: Object = None
         self._start: str | None = None
@@ -49,21 +49,23 @@ class Checkpoints:
         self.at: str | None = None
 
     def latest(self) -> str | None:
-        """Returns the path of the latest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint, or None."""
         path: str | None = tf.train.latest_checkpoint(self._directory)
         return path
 
     def check(self, checkpoint: str) -> None:
         """Raises InvalidInput with the command that converts it if it is of a legacy program."""
         tables = self._model.embedding.engine_spec.tables
-        partitions = getattr(self._model.spec, "partition_strategy", "div")  # of legacy tables
+        partitions = getattr(
+            self._model.spec, "partition_strategy", "div"
+        )  # how legacy tables are partitioned
         names.check_converted(checkpoint, self._directory, tables, partitions)
 
     def restore(self, checkpoint: str, *, pinned: bool = False) -> None:
         """Restores the step now, and the variables when the first batch creates them.
 
         Args:
-            pinned: whether a later checkpoint in the directory is ignored until one is saved.
+            pinned: ignores a later checkpoint in the directory until one is saved.
         """
         self.check(checkpoint)
         tf.train.Checkpoint(global_step=self._step).restore(checkpoint).expect_partial()
@@ -72,10 +74,11 @@ class Checkpoints:
             self._restored = self._checkpoint.restore(checkpoint)
 
     def go_to(self, checkpoint: str | None) -> None:
-        """Restores a checkpoint, by default the latest, unless the values are its own already.
+        """Restores a checkpoint, by default the latest, unless its values are the current ones.
 
         Raises:
-            OutOfOrder: there is no checkpoint with the values before another one was evaluated.
+            OutOfOrder: the values from before another checkpoint was evaluated are in no
+                checkpoint.
         """
         wanted = checkpoint or (self.at if self._pinned else self.latest())
         if wanted is None and self.at is not None:
@@ -87,10 +90,12 @@ class Checkpoints:
             self.restore(wanted)
 
     def add_created(self) -> None:
-        """Adds the variables that were created to the checkpoint, and restores them."""
+        """Adds newly created variables to the checkpoint, and restores them."""
         known = vars(self._saved)
         new = {name: each for name, each in self._store.variables.items() if name not in known}
-        if self._start and new:  # Else a variable might get the value of another one of its name.
+        if (
+            self._start and new
+        ):  # Otherwise a variable might get the value of another one with its name.
             names.check_complete(self._start, self._store.variables)
         for name, variable in new.items():
             if name in self._store.averaged:
@@ -108,7 +113,7 @@ class Checkpoints:
             self._restored.assert_existing_objects_matched().expect_partial()
 
     def keep(self, saver: Saver | None) -> None:
-        """Decides how many checkpoints are kept: as a model's saver says, else the config."""
+        """Decides how many checkpoints to keep: from the model's saver, or else the config."""
         config = self._model.config
         most, hours = config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours
         if saver is not None:
@@ -122,19 +127,19 @@ class Checkpoints:
         )
 
     def save(self) -> str:
-        """Writes a checkpoint; returns its path."""
+        """Writes a checkpoint and returns its path."""
         path: str = self._manager.save(self._step)
         self.at, self._pinned = path, False
         return path
 
     def save_while(self, condition: Callable[[], bool]) -> bool:
-        """Saves; keeps the checkpoint if a condition still holds then, and returns whether it does.
+        """Saves, and keeps the checkpoint if the condition still holds; returns whether it does.
 
-        Another thread may do so while the variables are not written.
+        Another thread may call this while nothing writes the variables.
         """
         if self.at is not None:
             return condition()
-        self._checkpoint.save_counter.assign_add(1)  # which exists from the first save on
+        self._checkpoint.save_counter.assign_add(1)  # exists from the first save on
         path = os.path.join(self._directory, f"{_NAME}-{int(self._step.numpy())}")
         self._checkpoint.write(path)
         if not condition():
@@ -146,17 +151,18 @@ class Checkpoints:
         return True
 
     def state(self) -> str:
-        """Returns whether and where the last step is saved, in words."""
+        """Says whether and where the last step is saved."""
         if self.at is None:
             return "nothing is saved since the last checkpoint"
         return f"step {int(self._step.numpy())} is saved in {os.path.dirname(self.at)}"
 
     @contextlib.contextmanager
     def as_in_session(self, saver: Saver | None, *, changes: bool) -> Iterator[None]:
-        """Gives variables the values that a session of an evaluation or of predictions begins with.
+        """Gives variables the values with which a session of an evaluation or prediction starts.
 
-        A saver may restore variables from other names, and local variables start anew. Afterwards
-        all have their own values again, as what such a session changes ends with it.
+        A saver may restore variables under other names, and local variables start again. On exit
+        all variables get their own values back, because the changes that such a session makes end
+        with it.
 
         Args:
             changes: whether the steps may change variables.
@@ -185,7 +191,7 @@ class Checkpoints:
                     variable.assign(value)
 
     def _start_warm(self, settings: str | WarmStartSettings) -> None:
-        """Initializes variables and tables whose legacy name matches from another model."""
+        """Initializes variables and tables with matching legacy names from another model."""
         if isinstance(settings, str):
             settings = WarmStartSettings(settings)
         reader = tf.train.load_checkpoint(settings.ckpt_to_initialize_from)

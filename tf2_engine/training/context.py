@@ -1,4 +1,4 @@
-"""`params["context"]`: tells functions of a program about the replicas that they run for."""
+"""`params["context"]`: tells a program's functions which replicas they run for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _HOST = "/replica:0/task:0/device:CPU:0"
 
 
 class ReplicaContext:
-    """The replicas of a strategy, as those of one host, with the methods of stock's TPUContext.
+    """The replicas of a strategy as if on one host, with the methods of stock's TPUContext.
 
     Attributes:
         num_replicas, num_of_replicas_per_host: the number of replicas.
         num_hosts: 1.
-        current_host: 0, the position of the host.
-        device_assignment: None: each replica has one core.
+        current_host: 0, the number of the host.
+        device_assignment: None, because each replica has one core.
     """
 
     num_hosts = 1
@@ -26,10 +26,11 @@ class ReplicaContext:
         self.num_replicas = self.num_of_replicas_per_host = int(strategy.num_replicas_in_sync)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
-        """Returns how the input_fn is called: once, for all replicas.
+        """Tells how the input_fn is called: once, for all replicas.
 
         Returns:
-            The device of the host; the number of this call; that of calls; that of replicas.
+            The device of the host, the number of this call, the number of calls, and the number of
+                replicas.
         """
         return _HOST, 0, 1, self.num_replicas
 
@@ -42,5 +43,5 @@ class ReplicaContext:
         return _HOST, replica_id
 
     def tpu_host_placement_function(self, host_id: int = 0) -> str:
-        """Returns the device of the host, whatever its number."""
+        """Returns the device of the host, for any number."""
         return _HOST

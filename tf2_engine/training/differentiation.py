@@ -1,9 +1,9 @@
-"""Gradients of a model's variables; the loss that they are taken of also trains the tables.
+"""Computes gradients of a model's variables. A loss that is differentiated also trains tables.
 
-A model_fn calls these functions in place of the methods of its optimizers. The strategy adds the
-gradients of all replicas, so that each replica contributes its share of the loss, as with
-`tf.compat.v1.tpu.CrossShardOptimizer`. A table is trained by the loss whose variables have the
-table's dummy (see `dummies`) among them, as in a TPUEstimator.
+A model_fn calls these functions instead of the methods of its optimizers. The strategy adds up the
+gradients of all replicas, so each replica contributes its share of the loss, as with
+`tf.compat.v1.tpu.CrossShardOptimizer`. As in a TPUEstimator, a table is trained by each loss that
+is differentiated with respect to the table's dummy variable (see `dummies`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ GradientsAndVariables = list[tuple[Tensor | None, Variable]]
 
 
 class Differentiated(NamedTuple):
-    """A loss whose gradient a model_fn has taken.
+    """A loss whose gradient a model_fn has computed.
 
     Attributes:
-        loss: as the program has it.
-        share: that of this replica, a tensor or a list of them.
-        upstream: the gradient of `share`, as `tf.gradients` takes it; None is 1.
-        tables: those that it trains.
+        loss: the loss of the program.
+        share: this replica's share, a tensor or a list of tensors.
+        upstream: the gradient of `share`, as `tf.gradients` takes it. None is 1.
+        tables: the tables that it trains.
     """
 
     loss: Tensor
@@ -39,7 +39,7 @@ class Differentiated(NamedTuple):
 
 
 class Differentiations:
-    """Keeps the losses that a model_fn differentiates in one step.
+    """Collects the losses that a model_fn differentiates in one step.
 
     Args:
         of_tables: the dummy of each table.
@@ -52,14 +52,14 @@ class Differentiations:
     def gradients(
         self, activations: Mapping[str, Tensor], tables: Mapping[str, str]
     ) -> dict[str, Tensor]:
-        """Returns the gradients of activations; zeros where no loss trains the table.
+        """Computes the gradients of activations; zeros where no loss trains the table.
 
         Args:
             tables: the table of each feature.
 
         Raises:
-            InvalidInput: nothing was differentiated, or the gradient of an activation is taken of
-                several losses.
+            InvalidInput: nothing was differentiated, or several losses have a gradient for one
+                activation.
         """
         if not self.losses:
             raise errors.InvalidInput(
@@ -85,7 +85,7 @@ class Differentiations:
         }
 
     def _merged(self) -> list[Differentiated]:
-        """Returns each loss once: it may be differentiated for several optimizers."""
+        """Lists each loss once, because it may be differentiated for several optimizers."""
         merged: dict[int, Differentiated] = {}
         for each in self.losses:
             first = merged.setdefault(id(each.loss), each)
@@ -108,7 +108,7 @@ def _taken_twice(feature: str, table: str) -> str:
 
 
 class _OfThread(threading.local):
-    """Keeps the losses of the replica that is traced in this thread."""
+    """The losses of the replica that this thread is tracing."""
 
     step: Differentiations | None = None
 
@@ -118,7 +118,7 @@ _here = _OfThread()
 
 @contextlib.contextmanager
 def recorded(of_tables: Mapping[str, Variable]) -> Iterator[Differentiations]:
-    """Yields an object to which the losses are added whose gradients are taken in the context."""
+    """Yields an object that collects all losses that are differentiated in the context."""
     before, _here.step = _here.step, Differentiations(of_tables)
     try:
         yield _here.step
@@ -134,19 +134,19 @@ def minimize(
     *args: Object,
     **settings: Object,
 ) -> Op:
-    """Trains variables of a model, and the tables, by the gradient of the loss.
+    """Trains variables of a model, and its tables, with the gradient of the loss.
 
     Args:
-        optimizer: of `tf.compat.v1.train`, or with the same methods.
-        loss: scalar; the gradient of its share of this replica is applied.
-        global_step: has no effect: `Trainer` counts each step.
-        var_list: by default all trainable variables, and so all tables.
-        *args, **settings: others of `optimizer.minimize`.
+        optimizer: an optimizer of `tf.compat.v1.train`, or one with the same methods.
+        loss: a scalar. The gradient of this replica's share of it is applied.
+        global_step: has no effect, because `Trainer` counts every step.
+        var_list: by default all trainable variables, and therefore all tables.
+        *args, **settings: further arguments of `optimizer.minimize`.
     """
     with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
         kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
         if variables and not kept:
-            return tf.no_op()  # The model has tables alone.
+            return tf.no_op()  # The model only has tables.
         return optimizer.minimize(share, None, kept or var_list, *args, **settings)
 
 
@@ -157,14 +157,14 @@ def compute_gradients(
     *args: Object,
     **settings: Object,
 ) -> GradientsAndVariables:
-    """Returns the gradients of the loss, to be changed and applied by `apply_gradients`.
+    """Computes the gradients of the loss, which the program can change before `apply_gradients`.
 
-    The tables are trained by the gradient of the loss, whatever becomes of those that are returned:
-    clipping, for instance, does not reach the tables, as in a TPUEstimator. The gradients of their
+    Tables are trained with the gradient of the loss, whatever the program does with the returned
+    gradients. For example, clipping does not affect tables, as in a TPUEstimator. The gradients of
     dummies are 0.
 
     Args:
-        optimizer, loss, var_list, *args, **settings: as those of `minimize`.
+        optimizer, loss, var_list, *args, **settings: as for `minimize`.
     """
     with _recording(loss, var_list, settings.get("grad_loss")) as (share, variables, of_tables):
         kept = [each for each in variables if dummies.table_of(each, of_tables) is None]
@@ -206,7 +206,7 @@ def gradients(
 
 
 def CrossShardOptimizer(opt: Object, *args: Object, **settings: Object) -> Object:  # noqa: N802
-    """Returns the optimizer itself: the strategy adds the gradients of its replicas."""
+    """Returns the optimizer itself, because the strategy adds up the gradients of its replicas."""
     return opt
 
 
@@ -216,7 +216,7 @@ def _recording(
 ) -> Iterator[tuple[Tensor, list[Variable], Mapping[str, Variable]]]:
     """Yields the share of a loss, the variables that it trains, and the dummies of tables.
 
-    Records the loss unless an optimizer calls from within another.
+    Records the loss, unless one optimizer calls this from within another.
     """
     step = _here.step
     if step is None:

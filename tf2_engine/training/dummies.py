@@ -1,7 +1,7 @@
-"""Variables that stand for tables among the trainable ones, so that a `var_list` can name them.
+"""Variables that represent tables among the trainable ones, so that a `var_list` can name them.
 
-A TPUEstimator has them too, under these names: a table is trained by the losses whose `var_list`
-has its dummy. They have one element, 0, and are in no checkpoint.
+A TPUEstimator has them too, under the same names: a table is trained by the losses whose `var_list`
+contains its dummy. A dummy has one element, 0, and is in no checkpoint.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ PREFIX = "tpu_embedding_dummy_table_variable_"
 
 
 def create(tables: Iterable[str]) -> dict[str, Variable]:
-    """Returns a new variable for each table."""
     return {table: tf.Variable([0.0], name=f"{PREFIX}{table}") for table in tables}
 
 
 def table_of(variable: Object, dummies: Mapping[str, Variable]) -> str | None:
-    """Returns the table that a variable stands for; None if it stands for none."""
+    """Returns the table that a variable represents, or None."""
     return next((table for table, dummy in dummies.items() if dummy is variable), None)

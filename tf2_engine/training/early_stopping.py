@@ -1,4 +1,4 @@
-"""Callbacks that end a training, depending on the results of evaluations: pass them as hooks."""
+"""Hooks that end a training depending on the results of evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StopWhen:
     """Ends the training of a trainer once a function returns True.
 
     Args:
-        seconds, steps: how often it is called; one of them is None.
+        seconds, steps: how often to call it; one of them is None.
     """
 
     def __init__(
@@ -30,7 +30,6 @@ class StopWhen:
         self._pace = Pace(seconds, steps)
 
     def on_train_batch_end(self, step: int) -> None:
-        """Calls the function if it is due."""
         if self._pace.is_due(step) and self._should_stop():
             self._trainer.stop_training = True
 
@@ -41,13 +40,13 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Returns a callback that ends the training of a `Trainer` once a function returns True.
+    """Makes a callback that ends the training of a `Trainer` once a function returns True.
 
     Args:
-        run_every_secs, run_every_steps: how often it is called; one of them must be None.
+        run_every_secs, run_every_steps: how often to call it; one of them must be None.
 
     Raises:
-        InvalidInput: both intervals are given, or neither is.
+        InvalidInput: both intervals are given, or neither.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise errors.InvalidInput(
@@ -83,7 +82,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Returns the same as `stop_if_higher_hook`, for no increase in a number of steps."""
+    """Like `stop_if_higher_hook`, but ends if a metric has not increased for a number of steps."""
     seen = Evaluations(eval_dir or estimator.eval_dir(), metric_name, min_steps)
     should_stop = functools.partial(seen.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -98,19 +97,19 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> StopWhen:
-    """Returns the same as `stop_if_higher_hook`, for no decrease in a number of steps."""
+    """Like `stop_if_higher_hook`, but ends if a metric has not decreased for a number of steps."""
     seen = Evaluations(eval_dir or estimator.eval_dir(), metric_name, min_steps)
     should_stop = functools.partial(seen.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
 
 stop_if_higher_hook = _crossed_hook(operator.gt)
-"""Returns a callback that ends training once a metric of an evaluation is above `threshold`.
+"""Makes a callback that ends training once a metric of an evaluation is above `threshold`.
 
-`eval_dir` has the event files of the evaluations, by default `estimator.eval_dir()`; evaluations
-before `min_steps` are ignored; `run_every_secs` and `run_every_steps` are as those of
+`eval_dir` has the event files of the evaluations, by default `estimator.eval_dir()`. Evaluations
+before `min_steps` are ignored. `run_every_secs` and `run_every_steps` are as for
 `make_early_stopping_hook`.
 """
 
 stop_if_lower_hook = _crossed_hook(operator.lt)
-"""Returns the same as `stop_if_higher_hook`, for a metric below a threshold."""
+"""Like `stop_if_higher_hook`, for a metric below a threshold."""

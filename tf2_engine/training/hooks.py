@@ -1,7 +1,7 @@
-"""Runs hooks of `tf.compat.v1.train` around the steps of a tf.function, as far as they go.
+"""Runs hooks of `tf.compat.v1.train` around the steps of a tf.function, as far as possible.
 
-What a hook asks for is found out while the step is traced, when its `begin` and `before_run` are
-called, and becomes an output of the step. Hooks that need a session or a graph of their own are
+While the step is traced, the `begin` and `before_run` of each hook are called, and the tensors for
+which the hook asks become outputs of the step. Hooks that need a session or their own graph are
 refused.
 """
 
@@ -21,7 +21,7 @@ _NEED_A_SESSION = (v1.train.CheckpointSaverHook, v1.train.FinalOpsHook, v1.train
 
 
 class _Session:
-    """Stands for a session: reads variables, and the step where it is a tensor."""
+    """Replaces a session: it can read variables, and the step as a tensor."""
 
     graph = None
 
@@ -33,7 +33,7 @@ class _Session:
         """Returns the values of variables.
 
         Raises:
-            OutOfOrder: something else is asked for.
+            OutOfOrder: a fetch is not a variable.
         """
         fetches = tf.nest.map_structure(
             lambda each: self._step if each is self.step_read else each, fetches
@@ -51,7 +51,7 @@ class HookRunner:
 
     Args:
         step: the global step.
-        hooks: SessionRunHooks; those of the model are added by `trace`.
+        hooks: SessionRunHooks. `trace` adds those of the model.
 
     Raises:
         InvalidInput: a hook needs a session.
@@ -68,11 +68,11 @@ class HookRunner:
 
     @property
     def stopped(self) -> bool:
-        """Whether a hook has asked for the end of training."""
+        """Whether a hook has asked to stop training."""
         return self._context.stop_requested
 
     def trace(self, of_model: Sequence[Object] | None) -> list[list[Tensor | None]]:
-        """Begins the hooks, while a step is traced; returns the tensors that each asks for."""
+        """Begins the hooks while a step is traced, and returns the tensors for which each asks."""
         self._check(of_model or ())
         self._hooks = [*self._hooks_of_call, *(of_model or ())]
         self._fetched, self._ops = [], []
@@ -90,7 +90,7 @@ class HookRunner:
         return outputs
 
     def with_ops(self, results: Nest) -> Nest:
-        """Returns tensors of which each waits for the ops that hooks ask for."""
+        """Makes each tensor wait for the ops for which hooks ask."""
         if not self._ops:
             return results
         with tf.control_dependencies(self._ops):
@@ -113,12 +113,12 @@ class HookRunner:
                 hook.after_create_session(self._context.session, None)
 
     def before(self) -> list[Nest]:
-        """Returns the requests of the hooks before a step."""
+        """Collects the requests of the hooks before a step."""
         with self._global_step():
             return [_fetches(hook.before_run(self._context)) for hook in self._hooks]
 
     def after(self, asked: list[Nest], values: list[list[Tensor]]) -> None:
-        """Gives each hook the values that it asked for.
+        """Gives each hook the values for which it asked.
 
         Raises:
             OutOfOrder: a hook asks for another tensor than while the step was traced.

@@ -1,4 +1,4 @@
-"""Runs the host_call of a model after each step, which writes summaries in most programs."""
+"""Runs the host_call of a model after each step; most programs write summaries in it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tf2_engine.types import Array, Nest
 
 
 class HostCall:
-    """A host_call, in a graph and a session of its own, as legacy programs run it.
+    """A host_call in its own graph and session, as legacy programs run it.
 
     Args:
-        function: what a `ModelSpec` has in `host_call`.
+        function: the `host_call` of a `ModelSpec`.
     """
 
     def __init__(self, function: Function) -> None:
@@ -40,7 +40,7 @@ class HostCall:
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
     def end(self) -> None:
-        """Writes the summaries that are not in the event files yet."""
+        """Writes the remaining summaries."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()

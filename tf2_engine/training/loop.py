@@ -1,4 +1,4 @@
-"""The loop of a training: steps, checkpoints, the log, event files, and the hooks of users."""
+"""The training loop: steps, checkpoints, the log, event files, and users' hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 v1 = tf.compat.v1
 
-_SECONDS = 600.0  # between two checkpoints, if the config says nothing
+_SECONDS = 600.0  # between two checkpoints, if the config does not say
 
 
 class Loop:
@@ -26,8 +26,8 @@ class Loop:
 
     Args:
         trainer: has the step, the strategy and `stop_training`.
-        steps: which signals may end.
-        callbacks, listeners: as those of `Trainer.train`.
+        steps: the steps that signals may end.
+        callbacks, listeners: as for `Trainer.train`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Loop:
     def run(
         self, spec: ModelSpec, run_step: Function, batches: Iterator[Nest], max_steps: int | None
     ) -> None:
-        """Runs steps up to one, to the end of the input, or until something stops it."""
+        """Runs steps up to `max_steps`, to the end of the input, or until something stops it."""
         if spec.host_call is not None:
             self._host = HostCall(spec.host_call[0])
         self._hooks.start()
@@ -75,7 +75,7 @@ class Loop:
 
     def _finish_step(self, step: int, asked: list[Nest], outputs: dict[str, Nest]) -> None:
         self._checkpoints.at = None
-        # Once, whatever the program counts.
+        # Counts once, even if the program counts too.
         self._trainer.step.assign(step)
         local = self._trainer.strategy.experimental_local_results
         self._hooks.after(asked, local(outputs["hooks"])[0])
@@ -104,7 +104,6 @@ class Loop:
                 getattr(callback, method)(*arguments)
 
     def _save(self, step: int, *, is_last: bool = False) -> None:
-        """Writes a checkpoint, and tells the listeners."""
         for listener in self._listeners:
             listener.before_save(None, step)
         path = self._checkpoints.save()
@@ -115,7 +114,7 @@ class Loop:
 
 
 class _Due:
-    """Says after which steps a checkpoint is due."""
+    """Decides after which steps a checkpoint is due."""
 
     def __init__(self, steps: int | None, seconds: float | None) -> None:
         self._steps = steps
@@ -144,7 +143,7 @@ class _Log:
         self._since = step, time.monotonic()
 
     def step(self, step: int, losses: Sequence[Tensor], summaries: Sequence[Tensor]) -> None:
-        """Takes the results of a step; reads them only if they are due."""
+        """Takes the results of a step, and reads them only if they are due."""
         logs = self._log_every and (self._first or step % self._log_every == 0)
         writes = self._write_every and (self._first or step % self._write_every == 0)
         if not logs and not writes:
@@ -165,7 +164,7 @@ class _Log:
     def _write_rate(self, step: int) -> None:
         (before, then), now = self._since, time.monotonic()
         self._since = step, now
-        if not self._first:  # whose time is that of starting
+        if not self._first:  # its time includes starting up
             rate = (step - before) / max(now - then, 1e-9)
             log.info("global_step/sec: %g", rate)
             self._events.scalars(step, {"global_step/sec": rate})

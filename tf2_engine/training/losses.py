@@ -1,7 +1,7 @@
-"""Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside of a graph.
+"""Regularization losses of a model_fn, which `tf.compat.v1.losses` cannot find outside a graph.
 
-A regularizer belongs to the variable that it was given with; here its loss is computed anew from
-the variable in each call.
+A regularizer belongs to the variable for which it was given. Each call here computes its loss from
+the variable again.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tf2_engine.types import Tensor
 
 
 def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
-    """Returns the regularization losses of the model, in the order of its variables.
+    """Lists the regularization losses of the model, in the order of its variables.
 
     Args:
-        scope: a regular expression; variables whose names it does not match are left out.
+        scope: a regular expression; leaves out variables whose names do not match.
     """
     regularizers = model_variables.current().regularizers()
     computed = [
@@ -32,7 +32,7 @@ def get_regularization_losses(scope: str | None = None) -> list[Tensor]:
 def get_regularization_loss(
     scope: str | None = None, name: str = "total_regularization_loss"
 ) -> Tensor:
-    """Returns the sum of the regularization losses; 0 if there are none."""
+    """Sums the regularization losses; 0 if there are none."""
     losses = get_regularization_losses(scope)
     return tf.add_n(losses, name=name) if losses else tf.constant(0.0)
 
@@ -40,7 +40,7 @@ def get_regularization_loss(
 def get_total_loss(
     add_regularization_losses: bool = True, name: str = "total_loss", scope: str | None = None
 ) -> Tensor:
-    """Returns the sum of the losses of `tf.compat.v1.losses` and of the regularization losses.
+    """Sums the losses of `tf.compat.v1.losses` and the regularization losses.
 
     Raises:
         ValueError: there are no losses.

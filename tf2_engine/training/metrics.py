@@ -10,11 +10,11 @@ from tf2_engine.types import Nest, Object
 
 
 class Metrics:
-    """The metrics that a function returns, in a graph and a session of their own.
+    """The metrics that a function returns, in their own graph and session.
 
     Args:
         metric_fn: returns (value, update) of each metric by name.
-        values: its arguments for a batch: they have the types, and the shapes but for the batch.
+        values: its arguments for a batch, from which it learns their types and shapes.
     """
 
     def __init__(self, metric_fn: Function, values: Nest) -> None:
@@ -30,7 +30,6 @@ class Metrics:
             self._session.run([tf.local_variables_initializer(), tf.tables_initializer()])
 
     def update(self, values: Nest) -> None:
-        """Adds a batch."""
         feeds = zip(tf.nest.flatten(self._feeds), tf.nest.flatten(values), strict=True)
         self._session.run(self._updates, dict(feeds))
 

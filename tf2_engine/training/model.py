@@ -1,4 +1,4 @@
-"""A model_fn with its variables, its tables and a strategy, called for one replica."""
+"""A model_fn with its variables, tables and strategy, called for one replica."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Batch = dict[str, Nest]
 
 
 class Model:
-    """Calls the functions of a program: the model_fn for a replica, and input_fns.
+    """Calls a program's functions: the model_fn for a replica, and input_fns.
 
     Args:
-        batch_sizes: of the global batch, by mode.
-        embedding_config_spec, arithmetic, sparse_core_limits: as those of `Trainer`.
+        batch_sizes: the size of the global batch in each mode.
+        embedding_config_spec, arithmetic, sparse_core_limits: as for `Trainer`.
 
     Attributes:
         engine: the tables.
         step: the global step.
         store: the variables.
-        saver: of the latest result of the model_fn; None if it has none.
-        changes: by mode, whether a step to evaluate or to predict may change variables.
+        saver: the saver in the model_fn's latest result, or None.
+        changes: by mode, whether a step of an evaluation or prediction may change variables.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Model:
                 # A program may count in its own train_op.
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
-            # FeatureConfigs, optimizers, and the transformation of raw features into ids.
+            # It has FeatureConfigs, optimizers, and the conversion of raw features to ids.
             self.embedding = embedding_config_spec.to_tf2(step=self._read_step)
-            # A TPU is configured for one size of batches; a host takes any.
+            # A TPU is configured for one batch size; a host takes any.
             self.on_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
             self._size_on_tpu = size = batch_sizes[ModeKeys.TRAIN] if self.on_tpu else None
             engine_spec, driver = self.embedding.engine_spec, None
@@ -99,9 +99,9 @@ class Model:
         self._traced_step: Tensor | None = None
 
     def preprocessing(self) -> tuple[pre.Preprocessing, set[str]]:
-        """Returns the preprocessing into ids, weights and lengths, and the keys of the weights.
+        """Returns the conversion to ids, weights and lengths, and the keys of the weights.
 
-        Ids are those of the input function, as they are on a TPU.
+        Ids are those of the input function, as on a TPU.
         """
         preprocessing = self.embedding.preprocessing_of_ids
         parts = [part for each in preprocessing.columns.values() for part in (each, *each.parts)]
@@ -116,9 +116,9 @@ class Model:
         return {"mode": mode, "params": {**self.params, **sizes}, "config": self.config, **data}
 
     def batches(self, input_fn: Function, mode: str) -> Object:
-        """Returns distributed batches of ids, weights, lengths, the other features, and labels.
+        """Makes distributed batches of ids, weights, lengths, the other features, and labels.
 
-        On a TPU those of predictions may be smaller than others: they are filled up.
+        On a TPU, batches of predictions that are too small are filled up.
         """
         prepare, weight_keys = self.preprocessing()
 
@@ -145,11 +145,11 @@ class Model:
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
     def _with_sparse_ids(self, features: Batch, keys: Iterable[str]) -> Batch:
-        """Returns features whose ids are sparse: of dense ones without 0, as the legacy program's.
+        """Makes ids sparse. As in the legacy program, dense ids lose their zeros.
 
         Raises:
-            InvalidInput: ids are dense, and the program has no legacy spec, or they are not
-                [batch, length].
+            InvalidInput: ids are dense, and the program has no legacy spec, or they are not [batch,
+                length].
         """
         dense = [key for key in keys if isinstance(features[key], tf.Tensor)]
         ranks = {features[key].shape.rank for key in dense}
@@ -164,16 +164,16 @@ class Model:
         return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
     def call(self, mode: str, batch: Batch, outputs_of: Callable[[ModelSpec], Nest]) -> Nest:
-        """Calls the model_fn with the batch of a replica; to train, also updates the tables.
+        """Calls the model_fn with the batch of a replica. In training, also updates the tables.
 
-        To evaluate and to predict, only ops run that the outputs need, as in a session: a train_op
-        that the model_fn makes in every mode, for instance, does not train then.
+        In evaluations and predictions only ops run on which the outputs depend, as in a session.
+        For example, a train_op that the model_fn makes in every mode does not train then.
 
         Args:
-            outputs_of: returns the outputs of a step for the result of the model_fn.
+            outputs_of: computes the outputs of a step from the model_fn's result.
 
         Raises:
-            InvalidInput: in training, no loss trains variables, or several train one table.
+            InvalidInput: in training, no loss trains variables, or several losses train one table.
         """
         trains = mode == ModeKeys.TRAIN
         weights = {key: batch["weights"].get(key) for key in batch["ids"]}
@@ -206,7 +206,7 @@ class Model:
         return spec
 
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
-        """Returns the result of the model_fn, which creates or reuses its variables."""
+        """Calls the model_fn, which creates or reuses its variables."""
         arguments = self.arguments(mode, **data)
         with _seeded(self.config.tf_random_seed):
             return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
@@ -218,21 +218,21 @@ class Model:
         return spec
 
     def _read_step(self) -> Tensor:
-        """Returns the step, as it is when a traced step begins: a model_fn may count it."""
+        """Reads the step at the start of a traced step, because a model_fn may count it."""
         return self.step if self._traced_step is None else self._traced_step
 
 
 def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool]:
-    """Returns the outputs of a function of tensors; no op runs that they do not need.
+    """Computes the outputs of a function of tensors, without running ops that they do not need.
 
-    In a tf.function every op that has an effect runs, whether its result is used or not.
+    In a tf.function every op with an effect runs, whether or not its result is used.
 
     Returns:
-        The outputs, and whether variables may change where they are computed.
+        The outputs, and whether computing them may change variables.
     """
 
     def compute() -> Nest:
-        # A model_fn may take gradients of its features, and does not get them of captured tensors.
+        # A model_fn may need gradients of its features, and captured tensors have none.
         copies = tf.nest.map_structure(
             lambda each: None if each is None else tf.identity(each), inputs
         )
@@ -253,12 +253,12 @@ def _fetched(function: Callable[[Nest], Nest], inputs: Nest) -> tuple[Nest, bool
 
 
 _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd")
-"""Ops that have a state, and do not change it."""
+"""Ops that have state but do not change it."""
 
 
 @contextlib.contextmanager
 def _seeded(seed: int | None) -> Iterator[None]:
-    """Seeds Keras's initializers, which draw from Python's generator, anew in the context."""
+    """Seeds Keras' initializers, which use Python's random generator, inside the context."""
     if seed is None:
         yield
         return

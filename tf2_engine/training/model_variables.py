@@ -1,4 +1,4 @@
-"""The variables that a model_fn creates, by their legacy names; each is created once."""
+"""The variables that a model_fn creates, by their legacy names. Each is created once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class _OfThread(threading.local):
-    """The models whose model_fn is called in this thread, the innermost one last."""
+    """The models whose model_fn this thread is calling, innermost last."""
 
     def __init__(self) -> None:
         self.models: list[ModelVariables] = []
@@ -42,7 +42,7 @@ def current() -> ModelVariables:
 
 
 def trainable() -> list[Variable]:
-    """Returns the trainable variables of the model whose model_fn is being called."""
+    """The trainable variables of the model whose model_fn is being called."""
     return [each for each in current().variables.values() if each.trainable]
 
 
@@ -50,8 +50,8 @@ def trainable() -> list[Variable]:
 def _scope_class() -> type[tf.Module]:
     """Returns the class of scopes in which `get_variable` and `tf.layers` reuse each variable.
 
-    Raises OutOfOrder if `tf.keras` is Keras 3: it is asked for when a model is made, so that a
-    process with Keras 3 may import this module.
+    Raises OutOfOrder if `tf.keras` is Keras 3. This only happens when a model is made, so a process
+    with Keras 3 can import this module.
     """
     if not hasattr(v1.keras.utils, "track_tf1_style_variables"):
         raise errors.OutOfOrder(
@@ -63,8 +63,7 @@ def _scope_class() -> type[tf.Module]:
     class TF1Scope(tf.Module):
         @v1.keras.utils.track_tf1_style_variables
         def __call__(self, function: Callable[[], Result]) -> Result:
-            """Calls a function in the scope."""
-            # Unnamed layers, Keras's and others, are numbered from the beginning in each call.
+            # Unnamed layers, Keras' and others, are numbered from the start in each call.
             v1.keras.backend.reset_uids()
             scope = v1.variable_scope(v1.get_variable_scope(), custom_getter=_in_collections)
             with scope, tpu_columns.reading_activations():
@@ -74,7 +73,7 @@ def _scope_class() -> type[tf.Module]:
 
 
 def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: Object) -> Variable:
-    """Tells creators of the collections of a variable, which the scope keeps to itself."""
+    """Tells creators about the collections of a variable, which the scope does not pass on."""
 
     def create(make: Callable[..., Variable], **others: Object) -> Variable:
         return make(**{**others, "collections": settings.get("collections")})
@@ -84,13 +83,14 @@ def _in_collections(getter: Callable[..., Variable], *args: Object, **settings: 
 
 
 class ModelVariables:
-    """The variables of a model and its optimizers, as they are created by calls of its model_fn.
+    """The variables of a model and its optimizers, as calls of its model_fn create them.
 
     Attributes:
         variables: by legacy name.
         of_dummies: what optimizers keep for the dummies of tables, by name; in no checkpoint.
-        local: those of the collection of local variables, such as metrics have; in no checkpoint.
-        averaged: the name of the variable of each average that is among them.
+        local: variables in the collection of local variables, such as those of metrics; in no
+            checkpoint.
+        averaged: for averages among the variables, the name of the averaged variable.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class ModelVariables:
     ) -> Result:
         """Calls a function that creates or reuses variables, with the collections of a graph.
 
-        They have the step, the trainable variables and all variables.
+        The collections contain the step, the trainable variables and all variables.
 
         Args:
             of_tables: the dummies of tables, which come first among the trainable variables.
@@ -124,7 +124,7 @@ class ModelVariables:
         of_all[:] = [*self.variables.values(), step]
 
         def added(variable: Variable) -> None:
-            # A graph that adds what is created in it has done so.
+            # A graph that adds new variables to its collections has already done so.
             if all(each is not variable for each in of_all):
                 of_all.insert(-1, variable)
                 if variable.trainable:
@@ -140,16 +140,16 @@ class ModelVariables:
                 reference[:] = before
 
     def average_of(self, variable: Variable, name: str) -> Variable:
-        """Returns the variable for the average of another one; creates it at first."""
+        """Returns the average of a variable, and creates it the first time."""
         known = self._holding(name)
         if name not in known:
-            # Initial values may not depend on the update that comes before.
+            # Initial values must not depend on the preceding update.
             with v1.name_scope(None), v1.control_dependencies(None):
                 tf.Variable(
                     tf.zeros(variable.shape, variable.dtype),
                     trainable=False,
                     name=name,
-                    # All replicas compute the same.
+                    # All replicas compute the same value.
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                 )
             if known is self.variables:
@@ -162,15 +162,15 @@ class ModelVariables:
             variable.assign(self._local_starts.setdefault(name, variable.numpy()))
 
     def _holding(self, name: str) -> dict[str, Variable]:
-        """Returns the dict that a variable of a name belongs to."""
+        """The dict to which a variable with this name belongs."""
         return self.of_dummies if dummies.PREFIX in name else self.variables
 
     def regularizers(self) -> dict[str, Callable[[], Tensor | None]]:
-        """Returns, by variable, functions that compute the regularization losses."""
+        """Functions that compute the regularization losses, by variable."""
         return tf_compat.tf1_style_regularizers(self._scope)
 
     def call_in_graph(self, function: Callable[[], Result]) -> Result:
-        """Calls a function that creates variables in the default graph; they are added by name."""
+        """Calls a function that creates variables in the default graph, and adds them by name."""
         self._counts.clear()
 
         def record(create: Callable[..., Variable], **settings: Object) -> Variable:
@@ -195,7 +195,7 @@ class ModelVariables:
             is_local = v1.GraphKeys.LOCAL_VARIABLES in (settings.get("collections") or ())
             known = self.local if is_local else self._holding(name)
             if name not in known:
-                # Initial values of one seed are alike, as those of the ops of a graph.
+                # Initial values with equal seeds are equal, as with the ops of a graph.
                 tf_compat.restart_random_ops()
                 with v1.name_scope(None):
                     known[name] = create(**{**settings, "name": name})
@@ -207,10 +207,10 @@ class ModelVariables:
             yield
 
     def _numbered(self, name: str, outside: str = "") -> str:
-        """Returns the name that a variable has in a graph.
+        """Returns the name that a variable would have in a graph.
 
-        Layers of Keras give the last part, and the open scopes the ones before it. Variables of the
-        same name are numbered: Adam's powers, for instance.
+        Keras layers give the last part, and the open scopes the parts before it. Variables with the
+        same name are numbered, for example Adam's powers.
         """
         scope = tf.get_current_name_scope().removeprefix(outside).strip("/")
         base = f"{scope}/{name}".strip("/")

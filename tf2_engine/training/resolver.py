@@ -1,4 +1,4 @@
-"""`TPUClusterResolver` for programs that also run where there is no TPU."""
+"""`TPUClusterResolver` for programs that also run without a TPU."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _COPYING = (
     *(tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy),
     *(tf.distribute.ParameterServerStrategy, tf.distribute.experimental.CentralStorageStrategy),
 )
-"""Strategies under which a model_fn would be traced by several threads at once."""
+"""Under these strategies several threads would trace a model_fn at once."""
 
 
 def TPUClusterResolver(  # noqa: N802
     tpu: str | None = None, zone: str | None = None, project: str | None = None, **settings: Object
 ) -> Object:
-    """Returns the resolver of a TPU; None if none is named, and none is in this machine.
+    """Returns the resolver of a TPU, or None if none is named and this machine has none.
 
-    TensorFlow's class raises then; a `RunConfig` without a cluster trains on the host.
+    TensorFlow's class raises in that case. A `RunConfig` without a cluster trains on the host.
 
     Args:
-        tpu, zone, project, **settings: as those of TensorFlow's class.
+        tpu, zone, project, **settings: as for TensorFlow's class.
     """
     named = tpu not in _NOWHERE or os.environ.get(_OF_TPU_VM)
     if not named and not tf.config.list_physical_devices("TPU"):
@@ -39,10 +39,10 @@ def TPUClusterResolver(  # noqa: N802
 
 
 def make_strategy(config: RunConfig) -> Strategy:
-    """Returns a TPUStrategy if the config names a TPU, else the strategy in whose scope it is.
+    """Makes a TPUStrategy if the config names a TPU, or returns the strategy in scope.
 
     Raises:
-        InvalidInput: it is a strategy that copies variables to devices, or to other machines.
+        InvalidInput: the strategy copies variables to several devices, or to other machines.
     """
     resolver = config.cluster
     if resolver is None and config.master:

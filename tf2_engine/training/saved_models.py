@@ -1,4 +1,4 @@
-"""Exports a model for predictions: a SavedModel that needs nothing but TensorFlow."""
+"""Exports a model for predictions: a SavedModel that only needs TensorFlow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def export(
             target = os.path.join(parts, "assets.extra", path)
             tf.io.gfile.makedirs(os.path.dirname(target))
             tf.io.gfile.copy(source, target)
-        tf.io.gfile.rename(parts, final)  # Servers see all of it, or nothing.
+        tf.io.gfile.rename(parts, final)  # Servers see either all of it or nothing.
     finally:
         if tf.io.gfile.exists(parts):
             tf.io.gfile.rmtree(parts)
@@ -74,7 +74,7 @@ def export(
 def _build_graph(
     model: Model, receiver_fn: Function
 ) -> tuple[dict[str, Variable], dict[str, Message]]:
-    """Builds the graph that is exported; returns its variables and its signatures by name."""
+    """Builds the graph to export, and returns its variables and its signatures by name."""
     store = ModelVariables()
 
     def build() -> tuple[Object, ModelSpec]:
@@ -92,7 +92,7 @@ def _build_graph(
         return receiver, call(model.model_fn, arguments)
 
     receiver, spec = store.call_in_graph(build)
-    # Local variables are not exported, but initialized.
+    # Local variables are initialized instead of exported.
     exported = {id(variable) for variable in v1.global_variables()}
     variables = {name: each for name, each in store.variables.items() if id(each) in exported}
     return variables, _signatures(spec, receiver)
@@ -101,10 +101,10 @@ def _build_graph(
 def _by_name(
     exported: Sequence[Variable], variables: Mapping[str, Variable]
 ) -> Mapping[str, Variable] | Sequence[Variable]:
-    """Returns exported variables by their names in the model, for a Saver.
+    """Lists exported variables by their names in the model, for a Saver.
 
-    In the graph a placeholder may have the name of a variable, such as that of a feature which is
-    called like its table; the variable's op has another one then.
+    In the graph a placeholder may have taken the name of a variable, for instance if a feature is
+    called like its table. The variable's op then has another name.
     """
     names_of = {id(variable): name for name, variable in variables.items()}
     by_name = {names_of.get(id(each), each.op.name): each for each in exported}
@@ -112,7 +112,7 @@ def _by_name(
 
 
 def _features(model: Model, receiver: Object) -> Nest:
-    """Returns the features of a receiver, in the form that the model_fn takes off a TPU."""
+    """Converts the features of a receiver to what the model_fn takes without a TPU."""
     if isinstance(receiver.features, tf.Tensor):
         return receiver.features
     features, spec = dict(receiver.features), model.embedding.engine_spec
@@ -125,7 +125,7 @@ def _features(model: Model, receiver: Object) -> Nest:
         key, table = feature.name, tables[feature.table]
         if not isinstance(features.get(key), tf.Tensor):
             continue
-        # Like the legacy program: dense ids have no weights, and 0 is ignored in rows of ids.
+        # As in the legacy program, dense ids have no weights, and 0 is ignored in rows of ids.
         columns[key] = pre.Identity(key, table.vocabulary_size)
         if features[key].shape.rank == 2 and not feature.max_sequence_length:
             features[key] = tf.sparse.from_dense(features[key])
@@ -140,9 +140,9 @@ def _features(model: Model, receiver: Object) -> Nest:
 
 
 def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest]:
-    """Returns the sequences as columns take them, which look them up at their full length.
+    """Prepares sequences for columns, which look them up at full length.
 
-    The engine cuts and pads them; the spec's quirks decide whether an export does.
+    The engine cuts and pads sequences. The spec's quirks decide whether an export does.
     """
     cut: dict[str, Nest] = {}
     for feature in model.embedding.engine_spec.features:
@@ -157,7 +157,7 @@ def _cut_sequences(model: Model, features: Mapping[str, Nest]) -> dict[str, Nest
 
 
 def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[Variable]]:
-    """Returns the variable of each table, by the table's name; none for one that is not used."""
+    """The variable of each table by the table's name; empty for a table that is not used."""
     return {
         str(table.name): [
             variable
@@ -171,7 +171,6 @@ def _tables(model: Model, variables: Mapping[str, Variable]) -> dict[str, list[V
 def _load(
     model: Model, session: Session, checkpoint: str, variables: Mapping[str, Variable]
 ) -> None:
-    """Initializes the variables of a graph from a checkpoint."""
     reader = tf.train.load_checkpoint(checkpoint)
     for name, variable in variables.items():
         keys = [names.KEY_OF_STEP] if name == names.GLOBAL_STEP else []
@@ -192,7 +191,7 @@ def _load(
 
 
 def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
-    """Returns the signatures of an exported model, for the outputs that suit the input."""
+    """Makes the signatures of an exported model for those outputs that suit the input."""
     make_default = tf_compat.export_output_classes()["PredictOutput"]
     outputs = spec.export_outputs or {_DEFAULT: make_default(spec.predictions)}
     if len(outputs) == 1:
@@ -215,7 +214,7 @@ def _signatures(spec: ModelSpec, receiver: Object) -> dict[str, Message]:
 
 
 def _cut(ids: Nest, length: int) -> Tensor | SparseTensor:
-    """Returns the ids of sequences, cut and padded to a length."""
+    """Cuts and pads the ids of sequences to a length."""
     if isinstance(ids, tf.RaggedTensor):
         ids = ids.to_sparse()
     if not isinstance(ids, tf.SparseTensor):

@@ -1,4 +1,4 @@
-"""Stands in for `Saver` and `Scaffold`: names to restore from, and checkpoints to keep."""
+"""Replaces `Saver` and `Scaffold`: names to restore from, and checkpoints to keep."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tf2_engine.types import Object, Variable
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Saver:
-    """In place of `tf.compat.v1.train.Saver` in a `Scaffold`; `Trainer` writes the checkpoints.
+    """Replaces `tf.compat.v1.train.Saver` in a `Scaffold`. `Trainer` writes the checkpoints.
 
     Attributes:
-        renamed: variables by the name that they are restored from in evaluations and predictions,
-            as `ExponentialMovingAverage.variables_to_restore` returns them.
+        renamed: variables by the name from which evaluations and predictions restore them, as
+            `ExponentialMovingAverage.variables_to_restore` returns them.
         max_to_keep, keep_checkpoint_every_n_hours: which checkpoints of a training are kept.
     """
 
@@ -36,7 +36,7 @@ class Saver:
         object.__setattr__(self, "keep_checkpoint_every_n_hours", keep_checkpoint_every_n_hours)
 
     def save(self, *args: Object, **settings: Object) -> None:
-        """Raises OutOfOrder: checkpoints are written by `Trainer.train`."""
+        """Raises OutOfOrder, because `Trainer.train` writes checkpoints."""
         raise errors.OutOfOrder(
             "Saver.save: there is no session to save. Trainer.train writes checkpoints, as its "
             "RunConfig says."
@@ -47,6 +47,6 @@ class Saver:
 
 @dataclasses.dataclass(frozen=True)
 class Scaffold:
-    """Takes the place of `tf.compat.v1.train.Scaffold` in the result of a model_fn."""
+    """Replaces `tf.compat.v1.train.Scaffold` in the result of a model_fn."""
 
     saver: Saver | None = None

@@ -9,19 +9,19 @@ import tensorflow as tf
 from tf2_engine.types import Array, Nest, Tensor
 
 PRESENT = "short_batches/present"
-"""The key, of a filled batch and of its predictions, of which samples are no padding."""
+"""The key, in a filled batch and its predictions, that tells which samples are not padding."""
 
 
 def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
-    """Returns a batch of at most `size` samples as one of `size`.
+    """Fills a batch of at most `size` samples up to `size`.
 
-    Samples that are added have no ids; their numbers are 0 and their strings "".
+    Added samples have no ids; their numbers are 0 and their strings "".
 
     Args:
-        batch: tensors of any kind, the samples first, and at "ids" SparseTensors.
+        batch: tensors of any kind with the samples first, and SparseTensors at "ids".
 
     Raises:
-        InvalidArgumentError: when it runs; the batch has more samples.
+        InvalidArgumentError: at run time, if the batch has more samples.
     """
     samples = tf.cast(next(iter(batch["ids"].values())).dense_shape[0], tf.int32)
     fits = tf.debugging.assert_less_equal(
@@ -47,7 +47,7 @@ def filled(batch: Mapping[str, Nest], size: int) -> dict[str, Nest]:
 
 
 def cut(predictions: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns predictions of a filled batch without those of padding; others as they are."""
+    """Removes the predictions of padding. Those of unfilled batches stay as they are."""
     present = predictions.get(PRESENT)
     return {
         key: value if present is None or not value.shape else value[present]

@@ -7,18 +7,19 @@ from tf2_engine.summaries.writing import TableSummaries
 
 
 class TableSummaryHook(TableSummaries):
-    """Writes statistics of tables into the model's event files, for TensorBoard.
+    """Writes statistics of tables to the model's event files, for TensorBoard.
 
         trainer.train(input_fn, hooks=[training.TableSummaryHook()], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. The step is traced anew for it.
+    docs/tensorboard.md lists the statistics. The step is traced again for this.
 
     Args:
-        output_dir: of the event files; by default the trainer's `model_dir`.
-        every_n_steps: the first step is written, and each that comes so many steps after one.
-        projector_rows: how many rows of each table the embedding projector gets when training
-            ends; 0 writes no files for it.
-        labels: what it calls the rows, by table.
+        output_dir: the folder of the event files; by default the trainer's `model_dir`.
+        every_n_steps: writes the first step, and then at this interval.
+        projector_rows: how many rows of each table the embedding projector gets when training ends.
+            0
+            writes no files for it.
+        labels: names of the rows for the projector, by table.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1.
@@ -26,7 +27,7 @@ class TableSummaryHook(TableSummaries):
     """
 
     def observe(self, engine: TPUEmbedding, model_dir: str) -> None:
-        """Begins to watch the trainer's tables, before its step is traced."""
+        """Starts to watch the trainer's tables, before its step is traced."""
         self.watch([engine], model_dir)
 
     def on_train_batch_end(self, step: int) -> None:
@@ -34,5 +35,5 @@ class TableSummaryHook(TableSummaries):
         self.count(step)
 
     def on_train_end(self) -> None:
-        """Writes the statistics that are left."""
+        """Writes the remaining statistics."""
         self.close()

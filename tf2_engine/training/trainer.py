@@ -1,4 +1,4 @@
-"""`Trainer`: trains, evaluates, predicts with and exports a model_fn, as an estimator does."""
+"""`Trainer`: trains, evaluates, predicts and exports with a model_fn, like an estimator."""
 
 from __future__ import annotations
 
@@ -36,37 +36,42 @@ class Trainer:
 
     The model_fn is called as by a TPUEstimator, with the activations of tables among its features,
     and returns a `ModelSpec`. `get_variable`, `tf.layers` and optimizers of `tf.compat.v1.train`
-    create each variable once, under its legacy name, so that training can be resumed from a
-    converted checkpoint. Optimizers are used by `minimize`, `compute_gradients` and `gradients` of
-    this package.
+    create each variable once, under its legacy name, so that training can continue from a converted
+    checkpoint. Use optimizers through `minimize`, `compute_gradients` and `gradients` of this
+    package.
 
-    `params` of functions that take it also have "batch_size", that of the global batch, and
-    "context", the replicas.
+    Functions that take `params` also get "batch_size" (of the global batch) and "context" (the
+    replicas) in it.
 
     Args:
-        model_fn: takes `features`, and `labels`, `mode`, `params` and `config` if it likes.
-        model_dir: by default that of the config.
-        params: for the functions of the program.
-        train_batch_size, eval_batch_size, predict_batch_size: of global batches.
+        model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.
+        model_dir: by default the config's.
+        params: passed to the functions of the program.
+        train_batch_size, eval_batch_size, predict_batch_size: sizes of global batches.
         embedding_config_spec: an `Embedding`, or a legacy spec.
-        warm_start_from: another model's checkpoint, or which of its variables are taken.
-        arithmetic: "tpu", the numbers of a TPU of the first generation, or "sparsecore", those of
-            the TPU v5p, v6e and TPU7x: on a host by `HostDriver(arithmetic="sparsecore")`, under a
-            TPUStrategy by the SparseCores. Settings that these do not have are an InvalidSpec.
-        sparse_core_limits: of the ids that a step may have on SparseCores, a
-            `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as
-            `estimator-bridge audit --sample` proposes; by default those of stock. A host has none.
+        warm_start_from: another model's checkpoint, or which of its variables to take.
+        arithmetic: "tpu" for the numbers of a TPU of the first generations, or "sparsecore" for
+            those of
+            TPU v5p, v6e and TPU7x. On a host, `HostDriver(arithmetic="sparsecore")` computes the
+                latter;
+            under a TPUStrategy, the SparseCores do. Settings that SparseCores lack raise
+                InvalidSpec.
+        sparse_core_limits: limits on the ids of a step on SparseCores: a
+            `tf2_engine.SparseCoreLimits`
+            or stock's SparseCoreEmbeddingConfig, as `estimator-bridge audit --sample` proposes. The
+            default is stock's. A host has none.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`.
         step: the global step.
-        variables: those of the model and its optimizers, by legacy name; the first batch creates
+        variables: the variables of the model and its optimizers, by legacy name. The first batch
+            creates
             them.
-        stop_training: set it to end the training after the current step.
+        stop_training: set this to end the training after the current step.
     """
 
     def __new__(cls, *args: Object, **kwargs: Object) -> Trainer:
-        """Returns a new object; `verify` may record its class."""
+        """Creates the object. `verify` may record its class."""
         declared.used(cls)
         return super().__new__(cls)
 
@@ -112,7 +117,7 @@ class Trainer:
         self.stop_training = False
         self._checkpoints = Checkpoints(self.model_dir, self._model, warm_start_from)
         self._steps: dict[str, Function] = {}
-        self._specs: dict[str, ModelSpec] = {}  # the latest result of the model_fn
+        self._specs: dict[str, ModelSpec] = {}  # the model_fn's latest result
         self._hooks = HookRunner(self.step)
         self._is_training = False
         self._arrivals = Arrivals()
@@ -121,7 +126,7 @@ class Trainer:
             self._checkpoints.restore(latest)
 
     def latest_checkpoint(self) -> str | None:
-        """Returns the path of the latest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint, or None."""
         return self._checkpoints.latest()
 
     @tf_compat.eagerly()
@@ -130,15 +135,15 @@ class Trainer:
         self._checkpoints.restore(checkpoint, pinned=True)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Returns the directory of the event files of evaluations, or of those of a name."""
+        """Returns the directory with the event files of evaluations, or of those with a name."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     def get_variable_names(self) -> list[str]:
-        """Returns the names of the variables and tables in the latest checkpoint."""
+        """Lists the variables and tables in the latest checkpoint."""
         return checkpoint_names.names_of_variables(self._latest())
 
     def get_variable_value(self, name: str) -> Array:
-        """Returns the value that a variable or a table has in the latest checkpoint."""
+        """Reads a variable or a table from the latest checkpoint."""
         reader = tf.train.load_checkpoint(self._latest())
         keys = [checkpoint_names.key_of_variable(name), checkpoint_names.key_of_table(name)]
         if name == checkpoint_names.GLOBAL_STEP:
@@ -164,20 +169,22 @@ class Trainer:
     ) -> Trainer:
         """Trains up to a step, for a number of steps, or to the end of the input.
 
-        A SIGTERM or Ctrl-C ends the training after the step that runs, with a checkpoint, and only
-        then has its usual effect. An input that gives no batch is not waited for; see
-        `tf2_engine.interruptions`.
+        After a SIGTERM or Ctrl-C the training finishes the current step, writes a checkpoint, and
+        then lets the signal have its usual effect. It does not wait for an input that delivers no
+        batch; see `tf2_engine.interruptions`.
 
         Args:
             input_fn: returns a `tf.data.Dataset` of features, or of (features, labels).
-            hooks: SessionRunHooks, as far as they need no session, and callbacks.
-            steps, max_steps: one of them, or none.
-            saving_listeners: have `before_save(None, step)` and `after_save(None, step)` called;
-                training ends if the latter returns True.
-            callbacks: as Keras has them: `on_train_begin()` is called once all variables have
-                their values, `on_train_batch_end(step)` after each step, `on_train_end()` at the
-                end; a callback may lack some. One with `observe(engine, model_dir)` has that
-                called before the step is traced.
+            hooks: callbacks, and SessionRunHooks that need no session.
+            steps, max_steps: at most one of them.
+            saving_listeners: their `before_save(None, step)` and `after_save(None, step)` are
+                called.
+                Training ends if the latter returns True.
+            callbacks: as in Keras: `on_train_begin()` is called once all variables have their
+                values,
+                `on_train_batch_end(step)` after each step, and `on_train_end()` at the end. All are
+                    optional.
+                `observe(engine, model_dir)`, if there is one, is called before the step is traced.
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.
@@ -192,12 +199,12 @@ class Trainer:
         watching = [each for each in callbacks if hasattr(each, "observe")]
         for each in watching:
             each.observe(self.engine, self.model_dir)
-            self._steps.pop(ModeKeys.TRAIN, None)  # the step is traced anew
+            self._steps.pop(ModeKeys.TRAIN, None)  # the step is traced again
         self.stop_training, self._is_training = False, True
         try:
             self._train(input_fn, run_hooks, callbacks, saving_listeners or (), max_steps)
         except KeyboardInterrupt as interrupt:
-            # Where in the insides it came matters to nobody.
+            # The traceback starts at the user's call; our internal frames would only distract.
             raise interrupt.with_traceback(None) from None
         finally:
             self._is_training = False
@@ -214,7 +221,7 @@ class Trainer:
         listeners: Sequence[Object],
         max_steps: int | None,
     ) -> None:
-        """Trains, and holds signals back meanwhile."""
+        """Trains while signals are held back."""
         steps = TrainerSteps(self._arrivals, self._checkpoints)
         with interruptions.held_back(steps):
             batches, run_step = self._prepared(ModeKeys.TRAIN, input_fn, hooks)
@@ -232,7 +239,7 @@ class Trainer:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Object]:
-        """Returns the metrics over a number of batches, the mean loss and the global step.
+        """Evaluates a number of batches: returns the metrics, the mean loss and the global step.
 
         They are also written to an event file in `eval_dir(name)`.
 
@@ -270,10 +277,10 @@ class Trainer:
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[dict[str, Object]]:
-        """Yields the predictions for each sample, or for each batch, as arrays.
+        """Yields predictions as arrays, for each sample or each batch.
 
         Args:
-            predict_keys: the predictions to keep; by default all.
+            predict_keys: which predictions to keep; by default all.
             checkpoint_path: by default the latest.
         """
         batches = self._results(ModeKeys.PREDICT, input_fn, None, hooks, checkpoint_path)
@@ -304,23 +311,24 @@ class Trainer:
         *,
         table_dtype: str | Mapping[str, str] = "float32",
     ) -> bytes:
-        """Writes a SavedModel into a new directory named by the time; returns its path.
+        """Writes a SavedModel to a new directory named by the time, and returns its path.
 
-        It needs nothing but TensorFlow: the model_fn builds a separate graph, in which columns look
-        tables up as they do off a TPU.
+        It only needs TensorFlow: the model_fn builds a separate graph, in which columns look tables
+        up as they do without a TPU.
 
         Args:
             serving_input_receiver_fn: returns a `ServingInputReceiver`.
             assets_extra: files to add, by their path below the directory `assets.extra`.
-            as_text: whether to write the graph as text.
+            as_text: writes the graph as text.
             checkpoint_path: by default the latest.
-            table_dtype: the type in which the export holds tables: "float32", "float16",
-                "bfloat16" or "int8", or a dict of these by the name of tables. `small_types` has
-                the bounds of errors.
+            table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
+                or a dict
+                of these by table name. `small_types` gives bounds on the errors.
 
         Raises:
-            InvalidInput: there is no checkpoint, it lacks a variable, or there is no default
-                signature; or a small table is read inside a tf.function of the model_fn.
+            InvalidInput: there is no checkpoint, it lacks a variable, there is no default
+                signature, or a
+                tf.function of the model_fn reads a table of a small type.
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
         """
         checkpoint = checkpoint_path or self._latest()
@@ -344,7 +352,7 @@ class Trainer:
         hooks: Sequence[Object] | None,
         checkpoint_path: str | None,
     ) -> Iterator[Nest]:
-        """Yields the results of each batch, as arrays."""
+        """Yields the results of each batch as arrays."""
         if not self._is_training:
             self._checkpoints.go_to(checkpoint_path)
         batches, run_step = self._prepared(mode, input_fn, hooks or ())
@@ -374,7 +382,7 @@ class Trainer:
     ) -> tuple[Iterator[Nest], Function]:
         """Returns the batches of a mode and the function that runs a step; creates all variables.
 
-        The step is traced anew where there are hooks, which become a part of it.
+        If there are hooks, the step is traced again with them.
         """
         forks.check()
         batches = iter(self._model.batches(input_fn, mode))
@@ -386,7 +394,7 @@ class Trainer:
         return batches, self._steps[mode]
 
     def _traced_step(self, mode: str) -> Function:
-        """Returns the function that runs a step of a mode on the next batch of an iterator."""
+        """Makes the function that runs a step of a mode on the next batch of an iterator."""
 
         def step(batches: Iterator[Batch]) -> Nest:
             batch = next(batches)
@@ -399,11 +407,11 @@ class Trainer:
         return function
 
     def _step_on_replica(self, mode: str, batch: Batch) -> dict[str, Nest]:
-        """Runs a step on the batch of a replica; returns its results and those of hooks."""
+        """Runs a step on the batch of a replica, and returns its results and those of hooks."""
         return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
 
     def _outputs(self, mode: str, batch: Batch, spec: ModelSpec) -> dict[str, Nest]:
-        """Returns the outputs of a step, those that hooks ask for among them."""
+        """Collects the outputs of a step, including those for which hooks ask."""
         self._specs[mode] = spec
         outputs = {"hooks": self._hooks.trace(_hooks_of(spec))}
         if mode == ModeKeys.PREDICT:
@@ -416,13 +424,13 @@ class Trainer:
             _, values = spec.eval_metrics or (None, [])
             return {**outputs, "result": self._hooks.with_ops((spec.loss, values))}
         _, host_arguments = spec.host_call or (None, [])
-        # A TPU computes no strings; there the legacy program writes no summaries either.
+        # A TPU cannot compute strings, and legacy programs write no summaries there either.
         merged = None if self._model.on_tpu else v1.summary.merge_all()
         summaries = [] if merged is None else [merged]
         return {**outputs, "loss": spec.loss, "host": host_arguments, "summaries": summaries}
 
 
-# What `help` shows; Python would take the signature of `__new__`.
+# For `help`, because Python would show the signature of `__new__`.
 Trainer.__new__.__signature__ = inspect.signature(Trainer.__init__)  # type: ignore[attr-defined]
 
 
@@ -440,7 +448,7 @@ def _hooks_of(spec: ModelSpec) -> list[Object]:
 
 
 def _merge_replicas(*parts: Tensor) -> Array:
-    """Returns the results of all replicas as one array; of scalars, the mean."""
+    """Joins the results of all replicas into one array. Scalars are averaged."""
     arrays: list[Array] = [part.numpy() for part in parts]
     if not arrays[0].shape:
         return sum(arrays) / len(arrays)

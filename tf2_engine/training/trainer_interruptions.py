@@ -15,30 +15,28 @@ from tf2_engine.types import Nest
 
 
 class Arrivals:
-    """Counts the batches of training steps, where a step has got them from its input."""
+    """Counts the batches that training steps have received from their input."""
 
     def __init__(self) -> None:
         with tf.device("/device:CPU:0"):
-            # Not the strategy's: it is neither saved nor a variable of the model.
+            # Not a variable of the strategy or the model, and not saved.
             self._number = tf_compat.plain_variable(
                 initial_value=0, trainable=False, dtype=tf.int64, name="batches_arrived"
             )
 
     def count(self, batch: Nest) -> None:
-        """Counts a batch, as soon as it is there; called while a step is traced, at its end.
+        """Counts a batch as soon as it has arrived. Call it at the end of tracing a step.
 
-        Ops that come before others would change the seeds that TensorFlow draws for those.
+        Earlier ops would change the seeds that TensorFlow draws for the others.
         """
         arrived = tf.nest.flatten(batch, expand_composites=True)
         with tf.control_dependencies(arrived), tf.device("/device:CPU:0"):
             self._number.assign_add(1)
 
     def start(self) -> None:
-        """Begins at 0."""
         self._number.assign(0)
 
     def number(self) -> int:
-        """Returns how many batches have arrived."""
         return int(self._number.numpy())
 
 
@@ -46,7 +44,7 @@ class TrainerSteps(interruptions.SavedSteps):
     """The steps of one call of `Trainer.train`.
 
     Args:
-        arrivals: which the traced step counts.
+        arrivals: counts the batches; the traced step updates it.
     """
 
     def __init__(self, arrivals: Arrivals, checkpoints: Checkpoints) -> None:
@@ -63,23 +61,20 @@ class TrainerSteps(interruptions.SavedSteps):
 
     @property
     def running(self) -> int | None:
-        """The number of the step that runs."""
         return self._done if self._is_running else None
 
     def begin(self) -> None:
-        """Has the steps begin."""
         self._arrivals.start()
         self._has_begun = True
 
     def must_stop(self) -> bool:
-        """Returns whether a signal has asked for the end."""
+        """Whether a signal has asked to stop."""
         if self.stop_requested == signal.SIGTERM:
             log.warning("SIGTERM: the training stops after this step and saves.")
         return self.stop_requested is not None
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Marks the context as a step that runs."""
         self._is_running = True
         try:
             with self._cancellation.possible():
@@ -89,19 +84,15 @@ class TrainerSteps(interruptions.SavedSteps):
             self._done += 1
 
     def waits(self) -> bool:
-        """Returns whether the step that runs waits for its input."""
         return self._arrivals.number() == self._done
 
     def rescue(self, still_waits: interruptions.Condition) -> bool:
-        """Saves while a step waits for its input; returns whether it waited to the end of that."""
         return self._checkpoints.save_while(still_waits)
 
     def cancel(self) -> None:
-        """Ends the step that runs."""
         self._cancellation.cancel()
 
     def state(self) -> str:
-        """Returns whether and where the last step is saved, in words."""
         return self._checkpoints.state()
 
 
@@ -110,7 +101,7 @@ class TrainerReading(interruptions.ReadingSteps):
 
     Args:
         mode: which of the two.
-        start: where the values of variables are from.
+        start: where the values of variables come from.
     """
 
     def __init__(self, mode: str, start: str) -> None:
@@ -121,6 +112,5 @@ class TrainerReading(interruptions.ReadingSteps):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """Marks the context as a step that runs."""
         with super().step(), self._cancellation.possible():
             yield

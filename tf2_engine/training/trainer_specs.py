@@ -1,4 +1,4 @@
-"""Defines the arguments of a trainer: modes, a model_fn's result, where and how to train."""
+"""The arguments of a trainer: modes, the result of a model_fn, where and how to train."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeAlias
 from tf2_engine.types import Nest, Object, Op, Tensor
 
 Function: TypeAlias = Callable[..., Object]
-"""A function of a program: it gets those of the arguments on offer that it takes."""
+"""A function of a program, which is called with those of the available arguments that it accepts.
+"""
 
 
 class ModeKeys:
-    """The modes that a model_fn is called in."""
+    """The modes in which a model_fn is called."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -24,16 +25,17 @@ class ModelSpec(NamedTuple):
     """The result of a model_fn, with the fields of TPUEstimatorSpec in their order.
 
     Attributes:
-        predictions: a tensor or a dict of tensors [batch, ...]; needed to predict.
-        loss: scalar; needed to train and to evaluate.
-        train_op: has run when a step of training ends, whether it is given or not: in TensorFlow 2
-            the ops of a function run in the order of the program. It never runs otherwise.
+        predictions: a tensor or a dict of tensors [batch, ...]; required for prediction.
+        loss: a scalar; required for training and evaluation.
+        train_op: ignored. In TensorFlow 2 the ops of a function run in the order of the program, so
+            every op of a training step has run when the step ends. In other modes it never runs.
         eval_metrics: a function that returns metrics of `tf.compat.v1.metrics` by name, and its
             arguments, [batch, ...] each, as a list or a dict.
-        export_outputs: by signature, as `tf.compat.v1.estimator.export` has them.
-        scaffold_fn: returns a `Scaffold`, which says what is restored and how much is kept.
-        host_call: a function that runs on the host after each step, and its arguments: to write
-            summaries, for instance.
+        export_outputs: by signature, as in `tf.compat.v1.estimator.export`.
+        scaffold_fn: returns a `Scaffold`, which tells what to restore and how much to keep.
+        host_call: a function that runs on the host after each step, and its arguments; for example,
+            to
+            write summaries.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
     """
 
@@ -52,19 +54,20 @@ class ModelSpec(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """The configuration of a training; defaults are those of estimators.
+    """The configuration of a training. The defaults are those of estimators.
 
     Attributes:
         model_dir: the directory of checkpoints and event files.
         tf_random_seed: the seed of initial values and random ops.
-        save_summary_steps: steps between two writes of summaries; 0 or None writes none.
-        save_checkpoints_steps, save_checkpoints_secs: what is between two checkpoints; without
-            either, 600 seconds. The last step is saved in any case.
-        keep_checkpoint_max: the number of checkpoints that are kept; 0 or None keeps all.
-        keep_checkpoint_every_n_hours: one in so many hours is kept beyond that.
-        log_step_count_steps: steps between two lines of the log; 0 or None logs none.
-        cluster: a cluster resolver of the TPU; None is the strategy in whose scope the program is.
-        master: the address of a TPU, where there is no `cluster`.
+        save_summary_steps: steps between two writes of summaries. 0 or None writes none.
+        save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints; 600 seconds if
+            neither
+            is given. The last step is always saved.
+        keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
+        keep_checkpoint_every_n_hours: also keeps one checkpoint per this many hours.
+        log_step_count_steps: steps between two lines of the log. 0 or None logs none.
+        cluster: a cluster resolver of the TPU. None takes the strategy in scope.
+        master: the address of a TPU, if there is no `cluster`.
     """
 
     model_dir: str | None = None
@@ -78,7 +81,7 @@ class RunConfig:
     cluster: Object = None
     master: str | None = None
 
-    # Of a job, this process is the only one.
+    # This is the only process of the job.
     is_chief = True
     task_type = "worker"
     task_id = 0
@@ -88,12 +91,11 @@ class RunConfig:
     evaluation_master = ""
 
     def replace(self, **changes: Object) -> RunConfig:
-        """Returns a config with some fields changed."""
         return dataclasses.replace(self, **changes)
 
 
 class TrainSpec(NamedTuple):
-    """The training of `train_and_evaluate`: as the arguments of `Trainer.train`."""
+    """How `train_and_evaluate` trains: arguments of `Trainer.train`."""
 
     input_fn: Function
     max_steps: int | None = None
@@ -102,12 +104,13 @@ class TrainSpec(NamedTuple):
 
 
 class EvalSpec(NamedTuple):
-    """The evaluations of `train_and_evaluate`: as the arguments of `Trainer.evaluate`.
+    """How `train_and_evaluate` evaluates: arguments of `Trainer.evaluate`.
 
     Attributes:
         exporters: one or several objects with a `name` and `export(estimator, export_path,
             checkpoint_path, eval_result, is_the_final_export)`.
-        start_delay_secs, throttle_secs: have no effect: each checkpoint is evaluated at once.
+        start_delay_secs, throttle_secs: have no effect, because each checkpoint is evaluated at
+            once.
     """
 
     input_fn: Function
@@ -120,11 +123,11 @@ class EvalSpec(NamedTuple):
 
 
 class WarmStartSettings(NamedTuple):
-    """The trainable variables and tables that are initialized from another model's checkpoint.
+    """The trainable variables and tables to initialize from another model's checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint with objects, or the directory of some.
-        vars_to_warm_start: a regular expression, which is matched with the beginning of names.
+        ckpt_to_initialize_from: an object-based checkpoint, or the directory of one.
+        vars_to_warm_start: a regular expression that has to match at the start of a name.
     """
 
     ckpt_to_initialize_from: str

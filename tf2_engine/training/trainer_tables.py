@@ -1,4 +1,4 @@
-"""The tables of a trainer, for programs without a legacy spec."""
+"""The tables of a trainer for programs without a legacy spec."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tf2_engine.types import Object, TensorLike
 
 @dataclasses.dataclass(frozen=True)
 class Embedding:
-    """Tables and features, as `Trainer` takes them for its `embedding_config_spec`.
+    """Tables and features, for the `embedding_config_spec` of a `Trainer`.
 
         training.Embedding({"word": tf.tpu.experimental.embedding.FeatureConfig(table)})
 
     Attributes:
-        feature_config: a FeatureConfig by feature; every table has its own optimizer.
-        preprocessing_of_ids: makes ids, weights and lengths of the features of the input; by
-            default features are ids already, without weights.
-        gradient_multiplier: returns what the gradients of all activations are multiplied by.
+        feature_config: a FeatureConfig per feature. Every table has its own optimizer.
+        preprocessing_of_ids: makes ids, weights and lengths from the input's features. By default
+            features already are ids, without weights.
+        gradient_multiplier: computes the factor for the gradients of all activations.
 
     Raises:
         InvalidSpec, WrongType: as `tf2_engine.TPUEmbedding`, when it is used.
@@ -37,11 +37,11 @@ class Embedding:
 
     @functools.cached_property
     def engine_spec(self) -> specs.EngineSpec:
-        """The same as `tf2_engine` has it."""
+        """The spec for `tf2_engine`."""
         return specs.from_feature_config(dict(self.feature_config))
 
     def to_tf2(self, step: Object = None) -> Embedding:
-        """Returns itself; a legacy spec is translated."""
+        """Returns itself, where a legacy spec would be translated."""
         return self
 
     def _columns(self) -> list[tuple[str, preprocessing.Column]]:

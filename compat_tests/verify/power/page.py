@@ -13,9 +13,10 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "verify_power.md"
 
 _HEAD = """# What verify sees
 
-`make verify-power` writes this page. It plants each of {faults} faults in side B of a small program
-and compares that side with a sound side A; it also compares pairs of sides that are both sound
-("honest pairs"). Every fault is tried with batches of {sizes} samples, for 20 steps.
+This page lists planted faults and whether `verify` finds them. `make verify-power` writes it: it
+plants each of {faults} faults in side B of a small program and compares that side with a sound side
+A; it also compares pairs of sides that are both sound ("honest pairs"). Every fault is tried with
+batches of {sizes} samples, for 20 steps.
 
 | | |
 |---|---|

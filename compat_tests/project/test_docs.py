@@ -139,10 +139,10 @@ def test_the_engine_of_the_readme_runs() -> None:
 @pytest.mark.parametrize(
     "imports", [pytest.param(0, marks=pytest.mark.stock, id="before"), pytest.param(1, id="after")]
 )
-def test_the_program_of_the_readme_runs(
+def test_the_program_that_imports_the_bridge_runs(
     imports: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """The program of the README trains with either import: stock's runs on a software TPU."""
+    """The program of docs/install.md trains with either import: stock's on a software TPU."""
     monkeypatch.chdir(tmp_path)
     column = tf.feature_column.categorical_column_with_identity
 
@@ -154,8 +154,8 @@ def test_the_program_of_the_readme_runs(
     names: dict[str, Any] = {
         **{"item": column("item", 10), "history": column("history", 10), "input_fn": input_fn}
     }
-    execute("README.md", imports, names)
-    program = [text for language, text in blocks("README.md") if language == "python"][2]
+    execute("docs/install.md", imports, names)
+    program = [text for language, text in blocks("docs/install.md") if language == "python"][2]
     on_tpu = software_tpu.stock_on_software_tpu() if imports == 0 else contextlib.nullcontext()
     with on_tpu:
         exec(program.replace("steps=10000", "steps=2"), names)
@@ -395,6 +395,7 @@ EXECUTED_BY = {
     "docs/canned.md": test_the_page_on_canned_estimators_runs,
     "docs/clusters.md": test_the_page_on_clusters_runs,
     "docs/checkpoints.md": test_the_page_on_checkpoints_runs,
+    "docs/install.md": test_the_program_that_imports_the_bridge_runs,
     "docs/keras.md": test_the_page_on_the_keras_layer_runs,
     "docs/migrate.md": test_the_guide_to_migration_runs,
     "docs/plan.md": test_the_page_on_plans_runs,

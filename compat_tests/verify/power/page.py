@@ -13,9 +13,10 @@ PAGE = pathlib.Path(__file__).parents[3] / "docs" / "verify_power.md"
 
 _HEAD = """# What verify sees
 
-Made by `make verify-power`, which plants each of {faults} faults in side B of a small program and
-compares it with a sound side A, and compares pairs of sides that are both sound. Every fault runs
-at batch {sizes}, 20 steps.
+This page lists planted faults and whether `verify` finds them. `make verify-power` writes it: it
+plants each of {faults} faults in side B of a small program and compares that side with a sound side
+A; it also compares pairs of sides that are both sound ("honest pairs"). Every fault is tried with
+batches of {sizes} samples, for 20 steps.
 
 | | |
 |---|---|
@@ -24,8 +25,8 @@ at batch {sizes}, 20 steps.
 | honest pairs | {pairs} |
 | false alarms | {alarms} |
 
-A fault is found if verify calls the sides different, and its cause is right if one of the causes
-that verify names is the one that was planted. "yes" below is both, "found" is the first alone.
+A fault counts as found if verify calls the sides different. Its cause is right if the planted cause
+is among those that verify names. In the table, "yes" means both, and "found" means only the first.
 """
 
 

@@ -1,0 +1,50 @@
+"""Trains on the native ops, then on those for GPUs with a CPU that runs their kernels.
+
+    python -m compat_tests.support.gpu_shim
+
+Prints a line for every array that differs in a bit, and then how many were compared and how many
+kernels ran. A process of its own, since the second ops go before the first from then on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from compat_tests.cases import sharing
+from compat_tests.engine import test_conformance as conformance
+from compat_tests.support.paths import ROOT
+from tf2_engine.native import build
+
+
+def groups() -> list[conformance.Group]:
+    """Returns the combinations of the quick tier that run on native ops, in groups."""
+    rows = [row for row in conformance.quick() if row.driver == "native"]
+    return sharing(rows, "mode", "place")
+
+
+def arrays(group: conformance.Group) -> list[Any]:
+    """Returns the activations of each step of a training, and the tables after it."""
+    flat: list[Any] = tf.nest.flatten(list(conformance.train.__wrapped__(group)))
+    return flat
+
+
+def main() -> None:
+    """Compares."""
+    expected = [arrays(group) for group in groups()]
+    library = build.library(str(ROOT / "compat_tests" / "support" / "gpu_shim.cc"))
+    tf.load_op_library(str(library))
+    compared = 0
+    for group, values in zip(groups(), expected, strict=True):
+        for number, (value, other) in enumerate(zip(values, arrays(group), strict=True)):
+            compared += 1
+            if not np.array_equal(value, other, equal_nan=True):
+                print("differs:", number, *group, value, other, sep="\n")  # noqa: T201
+    print(compared, "arrays,", ctypes.CDLL(str(library)).NumLaunches(), "launches")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -58,8 +58,8 @@ def test_kernels_have_the_bits_of_the_native_ops() -> None:
     assert process.returncode == 0, process.stderr
     assert "differs" not in process.stdout, process.stdout
     arrays, launches = (int(word) for word in process.stdout.split() if word.isdigit())
-    assert arrays > 500
-    assert launches > 500
+    assert arrays > 300
+    assert launches > 100
 
 
 @pytest.mark.skipif(loading.on_gpu(), reason="there the ops can be loaded")
@@ -110,9 +110,9 @@ def trained_on(device: str, kind: str, name: str) -> list[Any]:
     """Returns the activations of the last step of a training on a device, and the tables after."""
     combiner = {"dense": "sum", "sparse": "sqrtn", "ragged": "mean"}[kind]
     with tf.device(device):
-        embedding = engine(
-            HostDriver(), optimizer=optimizer_of(name), combiner=combiner, dims=(8, 8, 5)
-        )
+        optimizer = optimizer_of(name)
+        dims = (1, 1, 1) if optimizer.only_dim == 1 else (8, 8, 5)
+        embedding = engine(HostDriver(), optimizer=optimizer, combiner=combiner, dims=dims)
         embedding.build_for([(BATCH,)] * FEATURES)
         # A GPU draws other numbers than a CPU, by a bit.
         chance = np.random.default_rng(7)

@@ -74,16 +74,11 @@ class Step {
     batch.Describe(from);
     const int64_t count = static_cast<int64_t>(pieces.read.size());
     std::vector<absl::Status> results(pieces.read.size(), absl::OkStatus());
-    InParallel(context, count, batch.count(), [&](int64_t i) {
-      const Piece& piece = pieces.read[i];
-      const Occurrences& one = pieces.occurrences[i];
-      switch (batch.Write(i, from)) {
-        case Batch::Problem::kNone: return;
-        case Batch::Problem::kId:
-          results[i] = CheckIds(piece.ids, piece.count, tables[one.table].rows, where[i]);
-          return;
-        case Batch::Problem::kCell:
-          results[i] = piece.CheckCells(0, piece.count, 0, one.num_cells, where[i]);
+    // To wake a thread takes as long as some ten thousand ids.
+    const int64_t tasks = std::min<int64_t>(count, 1 + batch.count() / kIdsOfTask);
+    InParallel(context, tasks, batch.count(), [&](int64_t task) {
+      for (int64_t i = task; i < count; i += tasks) {
+        results[i] = Write(pieces.read[i], pieces.occurrences[i], batch, i, tables, where[i], from);
       }
     });
     TF_RETURN_IF_ERROR(FirstError(results));
@@ -99,6 +94,20 @@ class Step {
   static size_t Rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
  private:
+  static constexpr uint32_t kIdsOfTask = 40000;
+
+  static absl::Status Write(const Piece& piece, const Occurrences& one, const Batch& batch,
+                            int64_t number, const Tables& tables, const std::string& where,
+                            char* to) {
+    switch (batch.Write(number, to)) {
+      case Batch::Problem::kNone: return absl::OkStatus();
+      case Batch::Problem::kId:
+        return CheckIds(piece.ids, piece.count, tables[one.table].rows, where);
+      case Batch::Problem::kCell:
+        return piece.CheckCells(0, piece.count, 0, one.num_cells, where);
+    }
+  }
+
   typename Device::Staging staging_;
 };
 

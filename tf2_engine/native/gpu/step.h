@@ -196,32 +196,23 @@ class Batch {
     uint32_t* const cells = const_cast<uint32_t*>(staged.cells) + at.first_cell;
     float* const gains = const_cast<float*>(staged.gains) + at.first_gain;
     const Tables::Table& table = tables_[piece.table];
-    const auto limit = static_cast<uint64_t>(table.rows);
-    bool outside = false;
+    // What ids have in common, and the largest of what is left of them: one pass, in vectors.
+    uint64_t bits = 0;
+    uint32_t largest = 0;
+    const uint32_t first = tables_.first_key(table.first_part);
     for (int64_t i = 0; i < piece.count; ++i) {
-      outside |= static_cast<uint64_t>(piece.ids[i]) >= limit;
+      const auto id = static_cast<uint32_t>(piece.ids[i]);
+      bits |= static_cast<uint64_t>(piece.ids[i]);
+      largest = std::max(largest, id);
+      keys[i] = first + id;
     }
-    if (outside) return Problem::kId;
-    if (piece.cell != nullptr) {
-      const auto most = static_cast<uint64_t>(piece.num_cells);
-      for (int64_t i = 0; i < piece.count; ++i) {
-        outside |= static_cast<uint64_t>(piece.cell[i]) >= most;
-      }
-    } else {
-      outside = piece.splits == nullptr ? piece.count > piece.num_cells
-                                        : piece.num_splits - 1 > piece.num_cells;
-    }
-    if (outside) return Problem::kCell;
+    if (bits >> 32 != 0 || (piece.count > 0 && largest >= table.rows)) return Problem::kId;
+    if (!CellsFit(piece)) return Problem::kCell;
     if (piece.cell != nullptr && at.layout == Layout::kSplits) {
       WriteByCell(piece, at, keys, cells, gains);
       return Problem::kNone;
     }
-    const uint32_t first = tables_.first_key(table.first_part);
-    if (tables_.num_shards() == 1) {
-      for (int64_t i = 0; i < piece.count; ++i) {
-        keys[i] = first + static_cast<uint32_t>(piece.ids[i]);
-      }
-    } else {
+    if (tables_.num_shards() > 1) {
       for (int64_t i = 0; i < piece.count; ++i) keys[i] = KeyOf(table, piece.ids[i]);
     }
     if (piece.splits != nullptr) std::copy(piece.splits, piece.splits + piece.num_splits, cells);
@@ -237,6 +228,17 @@ class Batch {
   size_t PartsAt() const { return at_.size() * sizeof(PieceAt); }
   size_t KeysAt() const { return PartsAt() + parts_.size() * sizeof(PartAt); }
   size_t GainsAt() const { return KeysAt() + (size_t{count_} + num_cells_) * sizeof(uint32_t); }
+
+  static bool CellsFit(const Occurrences& piece) {
+    if (piece.cell == nullptr) {
+      return (piece.splits == nullptr ? piece.count : piece.num_splits - 1) <= piece.num_cells;
+    }
+    bool outside = false;
+    for (int64_t i = 0; i < piece.count; ++i) {
+      outside |= static_cast<uint64_t>(piece.cell[i]) >= static_cast<uint64_t>(piece.num_cells);
+    }
+    return !outside;
+  }
 
   uint32_t KeyOf(const Tables::Table& table, int64_t id) const {
     int64_t shard, row;

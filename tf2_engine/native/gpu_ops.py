@@ -70,7 +70,8 @@ def _add(rules: Collection[str]) -> str:
         for rule in rules:
             if (number, rule) in _ADDED:
                 continue
-            problem = add(number, _code(architecture(gpu), rule))
+            code = _code(architecture(gpu), rule)
+            problem = add(number, nvrtc.rule_name(rule).encode(), code)
             if problem is not None:
                 raise build.CannotBuild(problem.decode(errors="replace"))
             _ADDED.add((number, rule))

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib.util
 import pathlib
+import re
 from collections.abc import Sequence
 
 from tf2_engine.native import SOURCES
@@ -86,6 +87,14 @@ def compile_kernels(arch: str, rule: str) -> bytes:
         return _output(nvrtc, program, "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def rule_name(rule: str) -> str:
+    """Returns the name that one of `native.RULES` has in C++, from which kernels have theirs."""
+    text = (SOURCES / "rules" / "optimizers" / f"{rule}.h").read_text(encoding="utf-8")
+    found = re.search(r"^TF2_ENGINE_RULE\((\w+)\)", text, re.MULTILINE)
+    assert found is not None, rule
+    return found[1]
 
 
 @functools.cache

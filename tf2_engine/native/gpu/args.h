@@ -13,8 +13,7 @@ namespace gpu {
 constexpr uint32_t kThreads = 256;      // of a block
 constexpr uint32_t kDigits = 256;       // values of a digit of the sort
 constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
-constexpr uint32_t kLongRun = 32;       // see `IsLong`
-constexpr uint32_t kLongRows = 128;     // of a long run a block sums so many rows at a time,
+constexpr uint32_t kLongRun = 64;       // see `IsLong`; so many rows a block sums at a time,
 constexpr uint32_t kLongColumns = 64;   // and so many columns
 constexpr uint32_t kMostSettings = 32;  // bytes of the settings of a rule
 

@@ -10,9 +10,8 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "gpu/args.h"
 #include "gpu/step.h"
@@ -96,9 +95,9 @@ class Kernels {
     return kernels;
   }
 
-  // Loads machine code on a GPU, by its number among those that CUDA sees. Returns what went wrong,
-  // or nothing.
-  std::string Add(int number, const void* code) {
+  // Loads the machine code of a rule's kernels on a GPU, by its number among those that CUDA sees.
+  // Returns what went wrong, or nothing.
+  std::string Add(int number, const std::string& rule, const void* code) {
     const Cuda& cuda = Cuda::Get();
     if (!cuda.found) return "there is no driver of NVIDIA (libcuda.so.1), or it is too old";
     void *context = nullptr, *module = nullptr;
@@ -109,31 +108,27 @@ class Kernels {
     if (result == 0) result = cuda.push(context);
     if (result != 0) return cuda.Error("opening a GPU", result);
     result = cuda.load(&module, code);
-    cuda.pop(nullptr);
-    if (result != 0) return cuda.Error("loading kernels", result);
     const std::lock_guard<std::mutex> lock(mutex_);
-    of_context_[context].modules.push_back(module);
-    return "";
+    for (const std::string& name : {std::string("look_up"), std::string("make_items"),
+                                    std::string("count_digits"), std::string("move_items"),
+                                    "update_" + rule + "_4", "update_" + rule + "_1"}) {
+      if (result == 0) result = cuda.find(&of_context_[context][name], module, name.c_str());
+    }
+    cuda.pop(nullptr);
+    return result == 0 ? "" : cuda.Error("loading kernels", result);
   }
 
   // Returns a kernel of the context of this thread, or null.
   void* Find(void* context, const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    OfContext& own = of_context_[context];
-    void*& function = own.functions[name];
-    for (size_t i = 0; function == nullptr && i < own.modules.size(); ++i) {
-      if (Cuda::Get().find(&function, own.modules[i], name.c_str()) != 0) function = nullptr;
-    }
-    return function;
+    const auto& own = of_context_[context];
+    const auto found = own.find(name);
+    return found == own.end() ? nullptr : found->second;
   }
 
  private:
-  struct OfContext {
-    std::vector<void*> modules;
-    std::unordered_map<std::string, void*> functions;
-  };
   std::mutex mutex_;
-  std::map<void*, OfContext> of_context_;
+  std::map<void*, std::unordered_map<std::string, void*>> of_context_;
 };
 
 // A stream of a GPU, whose context is this thread's while the object lives.

@@ -37,10 +37,10 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate")
 }  // namespace
 }  // namespace estimator_bridge
 
-// Adds machine code for a GPU, by its number among those that CUDA sees. Returns what went wrong, or
-// null; the text is there until this thread calls again.
-extern "C" const char* Tf2EngineAddKernels(int number, const void* code) {
+// Adds the machine code of a rule's kernels for a GPU, by its number among those that CUDA sees.
+// Returns what went wrong, or null; the text is there until this thread calls again.
+extern "C" const char* Tf2EngineAddKernels(int number, const char* rule, const void* code) {
   static thread_local std::string error;
-  error = estimator_bridge::gpu::Kernels::Get()->Add(number, code);
+  error = estimator_bridge::gpu::Kernels::Get()->Add(number, rule, code);
   return error.empty() ? nullptr : error.c_str();
 }

@@ -65,7 +65,7 @@ __device__ inline Floats<kWidth> Load(const float* from) {
 template <int kWidth, class Row, class Gain>
 __device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end, const Row& row,
                            const Gain& gain) {
-  constexpr uint32_t kAhead = 8;
+  constexpr uint32_t kAhead = 4;
   for (uint32_t k = begin; k < end; k += kAhead) {
     Floats<kWidth> rows[kAhead];
     float gains[kAhead];
@@ -240,37 +240,32 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
   const uint32_t end =
       FirstBeyond(mark + 1, args.end, [&](uint32_t k) { return items[k].key != key; });
   const PartAt& part = PartOf(args.staged.parts, args.first_part, args.end_part, key);
-  __shared__ float terms[kLongRows][kLongColumns];
+  __shared__ float terms[kLongRun][kLongColumns];
   constexpr uint32_t kLanes = kLongColumns / kWidth, kGroups = kThreads / kLanes;
-  constexpr uint32_t kEach = kLongRows / kGroups;
+  constexpr uint32_t kEach = kLongRun / kGroups;
   const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   for (uint32_t first = 0; first < args.dim; first += kLongColumns) {
     const uint32_t column = first + lane * kWidth;
     const bool sums = threadIdx.x < kLongColumns && first + threadIdx.x < args.dim;
-    Floats<kWidth> rows[kEach];
-    const auto read = [&](uint32_t from) {
+    float sum = 0.0f;  // of the column first + threadIdx.x
+    for (uint32_t k = begin; k < end; k += kLongRun) {
+      Floats<kWidth> rows[kEach] = {};
 #pragma unroll
       for (uint32_t i = 0; i < kEach; ++i) {
-        const uint32_t at = from + i * kGroups + group;
-        rows[i] = {};
+        const uint32_t at = k + i * kGroups + group;
         if (at >= end || column >= args.dim) continue;
         const Item item = items[at];
         rows[i] = Load<kWidth>(GradientOf(args, item) + column);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) rows[i].of[j] = item.gain * rows[i].of[j];
       }
-    };
-    read(begin);
-    float sum = 0.0f;  // of the column first + threadIdx.x
-    for (uint32_t k = begin; k < end; k += kLongRows) {
       __syncthreads();  // what was there before has been added
 #pragma unroll
       for (uint32_t i = 0; i < kEach; ++i) {
         *reinterpret_cast<Floats<kWidth>*>(&terms[i * kGroups + group][lane * kWidth]) = rows[i];
       }
       __syncthreads();
-      read(k + kLongRows);  // while these are added
-      const uint32_t count = end - k < kLongRows ? end - k : kLongRows;
+      const uint32_t count = end - k < kLongRun ? end - k : kLongRun;
 #pragma unroll 8
       for (uint32_t i = 0; sums && i < count; ++i) sum += terms[i][threadIdx.x];
     }

@@ -94,7 +94,7 @@ class Step {
   static size_t Rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
  private:
-  static constexpr uint32_t kIdsOfTask = 40000;
+  static constexpr uint32_t kIdsOfTask = 16384;
 
   static absl::Status Write(const Piece& piece, const Occurrences& one, const Batch& batch,
                             int64_t number, const Tables& tables, const std::string& where,

@@ -340,7 +340,7 @@ class UpdateStep {
   }
 
  private:
-  static constexpr uint32_t kMostBlocks = 512;  // of a pass, each of which reads the counts of all
+  static constexpr uint32_t kMostBlocks = 160;  // of a pass, each of which reads the counts of all
 
   // Makes items and returns them sorted.
   const Item* Sort(Launcher* launcher, const Batch& batch, const Staged& staged, char* memory,

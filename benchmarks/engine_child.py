@@ -5,9 +5,11 @@
 The mode is "function", "nest" or "packed": a tf.function for each step, and what its arguments are,
 tensors of ids and gradients, a nest of ids, or a packed batch; or "graph": a session, whose batches
 come from a pipeline. All but "function" have gradients, and what waits for the activations, inside.
+Where TensorFlow sees a GPU, "packed-on-gpu" has packed batches there.
 
-Where TensorFlow sees a GPU, and native is 0, tables and steps are on it, and so are the batches of
-all modes but "graph". A step is over when a number has come to the host that is computed after it.
+Tables and steps are then on the GPU, and so are the batches of TensorFlow's ops in all modes but
+"graph"; the native ops have theirs on the host. A step is over when a number has come to the host
+that is computed after it.
 
 Answers every line "train N" or "infer N" with the milliseconds of N steps, and "memory 1" with what
 is resident above TensorFlow's own, in multiples of tables and slots.
@@ -15,6 +17,7 @@ is resident above TensorFlow's own, in multiples of tables and slots.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -25,15 +28,18 @@ from benchmarks.child import THREADS, Step, resident, serve
 from benchmarks.workloads import BATCHES, Workload, batches, find
 from tf2_engine import Adagrad, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.backends import HostDriver
+from tf2_engine.native import gpu_ops
 
 
 def main() -> None:
     """Serves its standard input."""
     workload, mode, native = find(sys.argv[1]), sys.argv[2], sys.argv[3] == "1"
-    threads = int(sys.argv[4]) if len(sys.argv) > 4 else THREADS
+    gpus = tf.config.list_physical_devices("GPU")  # which other contenders use as well
+    default = (os.cpu_count() or 1) if gpus else THREADS
+    threads = int(sys.argv[4]) if len(sys.argv) > 4 else default
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    for gpu in tf.config.list_physical_devices("GPU"):  # which other contenders use as well
+    for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.matmul(tf.ones([8, 8]), tf.ones([8, 8]))  # what TensorFlow takes for itself
     before = resident()
@@ -107,14 +113,18 @@ def _function(workload: Workload, native: bool, threads: int) -> dict[str, Step]
 
 
 def _nest(
-    workload: Workload, native: bool, threads: int, *, packs: bool = False
+    workload: Workload, native: bool, threads: int, *, packs: bool = False, to_gpu: bool = False
 ) -> dict[str, Step]:
     embedding = _engine(workload, native)
-    inputs = [
-        features_of(workload, list(map(tf.constant, arrays))) for arrays in inputs_of(workload)
-    ]
-    if packs:
-        inputs = [embedding.pack(features) for features in inputs]
+    with gpu_ops.where_ids_are():
+        inputs = [
+            features_of(workload, list(map(tf.constant, arrays))) for arrays in inputs_of(workload)
+        ]
+        if packs:
+            inputs = [embedding.pack(features) for features in inputs]
+    if to_gpu:
+        with tf.device("GPU:0"):
+            inputs = [type(packed)(*map(tf.identity, packed)) for packed in inputs]
 
     @tf.function(autograph=False, reduce_retracing=True)
     def train(features: Any) -> Any:
@@ -136,6 +146,10 @@ def _nest(
 
 def _packed(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
     return _nest(workload, native, threads, packs=True)
+
+
+def _packed_on_gpu(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
+    return _nest(workload, native, threads, packs=True, to_gpu=True)
 
 
 def _graph(workload: Workload, native: bool, threads: int) -> dict[str, Step]:
@@ -215,7 +229,13 @@ def _computed_by(tensor: Any) -> Any:
     return op
 
 
-_MODES = {"function": _function, "nest": _nest, "packed": _packed, "graph": _graph}
+_MODES = {
+    "function": _function,
+    "nest": _nest,
+    "packed": _packed,
+    "packed-on-gpu": _packed_on_gpu,
+    "graph": _graph,
+}
 
 
 if __name__ == "__main__":

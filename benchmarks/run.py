@@ -66,6 +66,7 @@ ENTRIES = {
     "native-function": Entry("engine_child", ("function", "1")),
     "native-nest": Entry("engine_child", ("nest", "1")),
     "native-packed": Entry("engine_child", ("packed", "1")),
+    "native-packed-on-gpu": Entry("engine_child", ("packed-on-gpu", "1")),
     "keras-fit": Entry("keras_child", ("16",), kinds=("train",)),
     "keras-fit-1": Entry("keras_child", ("1",), kinds=("train",)),
     "native-session": Entry("engine_child", ("graph", "1")),

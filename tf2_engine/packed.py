@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tf2_engine import batch, errors, shapes, structure, tf_compat
 from tf2_engine.graph_mode import run_after
-from tf2_engine.native import loading
+from tf2_engine.native import gpu_ops, loading
 from tf2_engine.specs import EngineSpec
 from tf2_engine.types import Ids, Nest, RaggedTensor, SparseTensor, Tensor
 
@@ -77,7 +77,11 @@ _DTYPES = PackedBatch(tf.int64, tf.int64, tf.float32, tf.int64)
 
 def pack(spec: EngineSpec, features: Nest, weights: Nest = None) -> PackedBatch:
     """Packs a batch after the checks of ids that `TPUEmbedding.enqueue` makes."""
-    ids, flat_weights = flattened(spec, features, weights)
+    with gpu_ops.where_ids_are():
+        return _packed(spec, *flattened(spec, features, weights))
+
+
+def _packed(spec: EngineSpec, ids: list[Ids], flat_weights: Sequence[Ids | None]) -> PackedBatch:
     shapes.from_values(spec, ids)  # checks kinds and ranks
     for feature, value, weight in zip(spec.features, ids, flat_weights, strict=True):
         batch.check_ids(feature, value, weight)
@@ -132,8 +136,9 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
     layout: Layout = getattr(features, "layout", ())
     order = _order(spec, layout)
     # Keras 3 builds models under a strategy with float32 placeholders.
-    packed = PackedBatch(*map(tf.cast, features, _DTYPES))
-    tensors = _tensors(*_completed(packed, layout))
+    with gpu_ops.where_ids_are():
+        packed = PackedBatch(*map(tf.cast, features, _DTYPES))
+        tensors = _tensors(*_completed(packed, layout))
     ids, of_ids = zip(*(tensors[position] for position in order), strict=True)
     nest = structure.pack(spec.structure, ids)
     has_weights = any(weight is not None for weight in of_ids)

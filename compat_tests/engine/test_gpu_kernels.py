@@ -18,7 +18,7 @@ from compat_tests.cases import in_turn, pairwise
 from compat_tests.cases.optimizers import CASES, COMBINERS, KINDS
 from compat_tests.engine import test_conformance as conformance
 from compat_tests.support import gpu
-from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, errors
+from tf2_engine import Adagrad, Adam, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 from tf2_engine.backends import HostDriver
 from tf2_engine.native import loading
 from tf2_engine.types import Object
@@ -266,18 +266,3 @@ def test_crossings_are_found() -> None:
 
     graph = doubled.get_concrete_function(tf.TensorSpec([BATCH], tf.int64)).graph
     assert gpu.Crossing("Mul", "Unpack", (BATCH,)) in set(gpu.crossings(graph))
-
-
-def test_native_ops_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who requires the native ops where tables are on a GPU is told how to have both.
-
-    Not that they cannot be compiled, which helps nobody there.
-    """
-    monkeypatch.setattr(loading, "on_gpu", lambda: True)
-    monkeypatch.setattr(loading, "load", lambda: loading.Loaded(None, "there is no compiler"))
-    embedding = engine(HostDriver(native=True))
-    with pytest.raises(errors.InvalidSpec, match=r"tables are on a GPU.*tf.device\('/CPU:0'\)"):
-        embedding.build_for([(BATCH,)] * (FEATURES))
-    embedding = engine(HostDriver())
-    embedding.build_for([(BATCH,)] * (FEATURES))
-    assert "on a GPU" in repr(embedding._driver)

@@ -16,11 +16,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Compiles and loads the ops; returns 0, or 2 with the reason on stderr."""
-    from tf2_engine.native import build, loading
+    from tf2_engine.native import build, gpu_ops, loading
 
+    sources = [loading.SOURCE, *([gpu_ops.SOURCE] if loading.on_gpu() else [])]
     try:
-        with progress_line.working("compiling the native ops", expected=15.0):
-            build.library(loading.SOURCE, again=options.force)
+        with progress_line.working("compiling the native ops", expected=15.0 * len(sources)):
+            for source in sources:
+                build.library(source, again=options.force)
     except build.CannotBuild as error:
         output.tell(f"{error}.")
         return 2

@@ -72,20 +72,23 @@ def _or_why_not(find: Callable[[], str]) -> str:
 
 
 def _native_ops() -> str:
-    from tf2_engine.native import build, loading
+    from tf2_engine.native import build, gpu_ops, loading, nvrtc
 
     if loading.setting() == "0":
         return "not used, because the setting says so"
-    if loading.setting() == "auto" and loading.on_gpu():
-        return "not used, because there is a GPU"
+    on_gpu = loading.on_gpu()
+    source = gpu_ops.SOURCE if on_gpu else loading.SOURCE
     try:
-        if (path := build.existing(loading.SOURCE)) is None:
-            build.library_path(loading.SOURCE)  # which says why it could not be compiled
+        compiled_by = f", with kernels of NVRTC {nvrtc.version()} for the GPU" if on_gpu else ""
+        if build.existing(source) is None:
+            build.library_path(source)  # which says why it could not be compiled
             return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
     except build.CannotBuild as error:
         return f"not used, because {error}"
-    loaded = loading.load()
-    return f"loaded from {path}" if loaded.ops is not None else f"not used, because {loaded.reason}"
+    loaded = gpu_ops.load(()) if on_gpu else loading.load()
+    if loaded.ops is None:
+        return f"not used, because {loaded.reason}"
+    return f"loaded from {loaded.reason}{compiled_by}"
 
 
 def _software_tpu() -> str:

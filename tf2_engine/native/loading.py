@@ -13,6 +13,7 @@ import contextlib
 import functools
 import os
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -49,29 +50,29 @@ def host_ops(native: bool | None = None) -> Object:
     None for `native` leaves it to the environment. Raises InvalidSpec if the ops are required and
     cannot be used, or if the setting has another value.
     """
+
+    def load_for_cpus() -> Loaded:
+        if _wanted(native) is None and on_gpu():
+            return Loaded(None, "there is a GPU, and these native ops run on CPUs")
+        return load()
+
+    return usable(native, load_for_cpus)
+
+
+def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
+    """Returns what `load` loads, or None where TensorFlow's ops are to be used; see `host_ops`."""
     wanted = _wanted(native)
     if wanted is False:
         return None
-    if wanted is None and on_gpu():
-        loaded = Loaded(None, "there is a GPU, and the native ops run on CPUs")
-    else:
-        loaded = load()
+    loaded = load()
     if loaded.ops is None and wanted:
         raise errors.InvalidSpec(
-            f"The native host ops are required (native=True, or {SETTING}=1), but cannot be used: "
+            f"The native ops are required (native=True, or {SETTING}=1), but cannot be used: "
             f"{loaded.reason}. Leave the choice open, or fix that."
         )
     if loaded.ops is None:
         _warn_once(loaded.reason)
     return loaded.ops
-
-
-def are_required(native: bool | None = None) -> bool:
-    """Returns whether the ops are required, by `native` or, if it is None, by the environment.
-
-    Raises InvalidSpec if the setting has another value.
-    """
-    return _wanted(native) is True
 
 
 def load() -> Loaded:
@@ -96,7 +97,7 @@ def is_host_op(op: str) -> bool:
 
 
 def on_gpu() -> bool:
-    """Returns whether tables that are made here are on a GPU, where the native ops have no kernels.
+    """Returns whether tables that are made here are on a GPU; see `gpu_ops` for its native ops.
 
     They are if there is a GPU, and the device in scope is no CPU.
     """

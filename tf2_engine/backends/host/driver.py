@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from typing import Literal, TypeAlias, TypeVar, get_args
 
@@ -15,11 +15,11 @@ from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.gpu_kernels import GpuKernels
 from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels, TensorFlowKernels
-from tf2_engine.backends.host.native_kernels import NativeKernels, supports
+from tf2_engine.backends.host.native_kernels import NativeKernels, NativeKernelsOnGpu, supports
 from tf2_engine.backends.host.profile import Profiler
 from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
-from tf2_engine.native import loading
+from tf2_engine.native import gpu_ops, loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
@@ -27,12 +27,6 @@ from tf2_engine.types import Op, Tensor
 _Value = TypeVar("_Value")
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
-
-_NATIVE_ON_GPU = (
-    f"The native ops are required (native=True, or {loading.SETTING}=1), but tables are on a GPU, "
-    "for which there are none. Make the engine, and run its steps, in `with tf.device('/CPU:0')`, "
-    "or leave the choice open."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,18 +200,24 @@ class HostDriver(StepDriver):
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         """Returns native kernels for the tables that they support, if they are allowed."""
-        on_gpu, supported = loading.on_gpu(), {one.name for one in plan.tables if supports(one)}
-        if on_gpu and supported and loading.are_required(self._native):
-            raise errors.InvalidSpec(_NATIVE_ON_GPU)  # also where they could not be compiled
+        names = {one.name for one in plan.tables if supports(one)}
+        if loading.on_gpu():
+            return self._kernels_on_gpu(plan, names)
         ops = loading.host_ops(self._native)
-        if on_gpu:
-            return GpuKernels(plan, self._tables)
-        names = set() if ops is None else supported
         fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
         plain = TensorFlowKernels(plan, self._tables)
-        if not names:
+        return _together(plan, fused, plain, set() if ops is None else names)
+
+    def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
+        plain = GpuKernels(plan, self._tables)
+        if self._arithmetic == "sparsecore":  # whose rules have no kernels for GPUs
+            names = set()
+        rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
+        if not rules:
             return plain
-        return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
+        ops = loading.usable(self._native, lambda: gpu_ops.load(rules))
+        fused = NativeKernelsOnGpu(ops, plan, self._tables, self._arithmetic)
+        return _together(plan, fused, plain, set() if ops is None else names)
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
         """Returns the queues in which batches wait."""
@@ -232,7 +232,7 @@ class HostDriver(StepDriver):
         read = kernels.occurrences_of_step if of_step else kernels.occurrences
         parts = {}
         for core, part in inputs.parts.items():
-            with kernels.on_core(core):
+            with kernels.on_ids(core):
                 raw = [batches.read_unchecked(*values) for values in part]
                 parts[core] = tuple(read(_pairs(configured.plan, raw)))
         return parts
@@ -256,6 +256,13 @@ class HostDriver(StepDriver):
         """Applies the pending update, if there is one; returns the op."""
         pending = self._configured.pending if self._configured else None
         return pending.flush() if pending else None
+
+
+def _together(plan: Plan, fused: KernelSet, plain: KernelSet, names: Set[str]) -> KernelSet:
+    """Returns a set that has the tables of the names computed by `fused` and the others plain."""
+    if not names:
+        return plain
+    return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
 
 
 def _of_sparsecore(table: TablePlan) -> TablePlan:

@@ -59,6 +59,10 @@ class KernelSet(abc.ABC):
         """Puts the ops that are made in the context where a core is."""
         return nullcontext()
 
+    def on_ids(self, core: int) -> AbstractContextManager[None]:
+        """Puts the ops that are made in the context where the ids of a core are read."""
+        return self.on_core(core)
+
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
         """Returns the cores in groups, each of which is in one place, in their order."""
         return [range(num_cores)]
@@ -148,6 +152,19 @@ def rate_of(table: TablePlan, rates: Rates) -> Tensor:
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
 
 
+def rates_of(tables: Sequence[TablePlan], rates: Rates) -> list[Tensor]:
+    """Returns the learning rate of each table: the same tensor where rates are the same."""
+    made: dict[object, Tensor] = {}
+    for table in tables:
+        if _rate(table) not in made:
+            made[_rate(table)] = rate_of(table, rates)
+    return [made[_rate(table)] for table in tables]
+
+
+def _rate(table: TablePlan) -> object:
+    return ("tag", table.rate_tag) if table.rate_tag is not None else table.optimizer.learning_rate
+
+
 def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
     """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
     if of_core.cell is None or of_core.gain is not None:
@@ -195,6 +212,9 @@ class SplitKernels(KernelSet):
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
         return self._sets[0].on_core(core)
+
+    def on_ids(self, core: int) -> AbstractContextManager[None]:
+        return self._sets[0].on_ids(core)
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
         first, second = self._split(pieces)

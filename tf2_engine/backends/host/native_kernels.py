@@ -90,7 +90,7 @@ class NativeKernels(KernelSet):
 
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
         used = kernels.tables_of(self._plan, [read.feature for read in pieces])
-        compact = [read.occurrences.compact() for read in pieces]
+        compact = self._compact(pieces)
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
             activations: list[Tensor] = self._ops.tf2_engine_lookup(
@@ -103,7 +103,7 @@ class NativeKernels(KernelSet):
 
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
         used = kernels.tables_of(self._plan, [sent.feature for sent in pieces])
-        compact = [sent.occurrences.compact() for sent in pieces]
+        compact = self._compact(pieces)
         variables = [
             shard
             for table in used
@@ -115,13 +115,16 @@ class NativeKernels(KernelSet):
                 variables=[variable.handle for variable in variables],
                 **self._placed(used, pieces, compact),
                 gradients=[sent.gradient for sent in pieces],
-                rates=[kernels.rate_of(table, rates) for table in used],
+                rates=kernels.rates_of(used, rates),
                 num_cores=self._plan.num_cores,
                 arithmetic=self._arithmetic,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
                 core_of=[sent.core for sent in pieces],
             )
         return [update]
+
+    def _compact(self, pieces: Sequence[Read | Sent]) -> list[OccurrenceTensors]:
+        return [self.as_tensors(piece.feature, piece.occurrences) for piece in pieces]
 
     def _fused_occurrences(
         self, pieces: Sequence[tuple[FeaturePlan, RawIds, int]], drop: bool, check_ids: bool
@@ -184,6 +187,26 @@ class NativeKernels(KernelSet):
 
     def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
         return self._tables[table.name].variables[name]
+
+
+class NativeKernelsOnGpu(NativeKernels):
+    """The same ops for tables on a GPU. Ids are read, checked and packed on its host.
+
+    One copy takes a batch to the GPU, and nothing comes back.
+    """
+
+    name = "native ops, on a GPU"
+
+    def on_ids(self, core: int) -> AbstractContextManager[None]:
+        return tf.device("CPU:0")
+
+    def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
+        with tf.device("CPU:0"):
+            return super().occurrences(pieces, check_ids)
+
+    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+        with tf.device("CPU:0"):
+            return occurrences.compact()
 
 
 def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:

@@ -170,22 +170,6 @@ class SumOp : public tensorflow::OpKernel {
     int64_t limit;
   };
 
-  absl::Status ShapeOf(int i, int64_t cells, tensorflow::TensorShape* shape) const {
-    int64_t rest = 1;
-    for (int axis = 1; axis < sizes_[i].dims(); ++axis) rest *= sizes_[i].dim_size(axis);
-    const int64_t samples = sizes_[i].dims() > 0 && rest > 0 ? cells / rest : -1;
-    if (cells < 0 || samples < 0 || samples * rest != cells ||
-        (sizes_[i].dim_size(0) >= 0 && sizes_[i].dim_size(0) != samples)) {
-      return errors::InvalidArgument(where_[i], ": ", cells, " cells do not fill an activation of ",
-                                     sizes_[i].DebugString(), ".");
-    }
-    TF_RETURN_IF_ERROR(shape->AddDimWithStatus(samples));
-    for (int axis = 1; axis < sizes_[i].dims(); ++axis) {
-      TF_RETURN_IF_ERROR(shape->AddDimWithStatus(sizes_[i].dim_size(axis)));
-    }
-    return shape->AddDimWithStatus(dims_[table_of_[i]]);
-  }
-
   // Cells are never split, so the sum of one is the same however many tasks there are. Cells are not
   // checked yet: whatever they are, a task's are among those that there are.
   static void AddTasks(int number, const Job& job, std::vector<Task>* tasks) {
@@ -307,14 +291,30 @@ class SumOp : public tensorflow::OpKernel {
     if (count > 0) std::memset(from, 0, static_cast<size_t>(count) * sizeof(float));
   }
 
-  std::vector<int64_t> table_of_;
   std::vector<tensorflow::PartialTensorShape> sizes_;
-  std::vector<std::string> where_;
   KeptTensors kept_;
 
  protected:
+  // Sets the shape of an activation.
+  absl::Status ShapeOf(int i, int64_t cells, tensorflow::TensorShape* shape) const {
+    int64_t rest = 1;
+    for (int axis = 1; axis < sizes_[i].dims(); ++axis) rest *= sizes_[i].dim_size(axis);
+    const int64_t samples = sizes_[i].dims() > 0 && rest > 0 ? cells / rest : -1;
+    if (cells < 0 || samples < 0 || samples * rest != cells ||
+        (sizes_[i].dim_size(0) >= 0 && sizes_[i].dim_size(0) != samples)) {
+      return errors::InvalidArgument(where_[i], ": ", cells, " cells do not fill an activation of ",
+                                     sizes_[i].DebugString(), ".");
+    }
+    TF_RETURN_IF_ERROR(shape->AddDimWithStatus(samples));
+    for (int axis = 1; axis < sizes_[i].dims(); ++axis) {
+      TF_RETURN_IF_ERROR(shape->AddDimWithStatus(sizes_[i].dim_size(axis)));
+    }
+    return shape->AddDimWithStatus(dims_[table_of_[i]]);
+  }
+
   int64_t num_shards_ = 1;
-  std::vector<int64_t> dims_;
+  std::vector<int64_t> dims_, table_of_;
+  std::vector<std::string> where_;
 };
 
 // Looks rows up in variables.
@@ -353,10 +353,12 @@ class LookupOp : public SumOp {
         });
   }
 
- private:
+ protected:
   int num_variables_ = 0;
   std::vector<Placement> placements_;
   std::vector<int64_t> rows_;
+
+ private:
   HugeTables huge_;
 };
 

@@ -506,13 +506,13 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return shard * per_shard + row % per_shard;
   }
 
-  int num_variables_ = 0;
-  bool on_sparse_cores_ = false;
   tensorflow::mutex mutex_;
   std::vector<Grouping> orders_;
   HugeTables huge_;
 
  protected:
+  int num_variables_ = 0;
+  bool on_sparse_cores_ = false;
   int64_t num_shards_ = 1, num_cores_ = 1;
   std::vector<TableOf> tables_;
 };
@@ -521,26 +521,25 @@ class TableUpdateOp : public tensorflow::OpKernel {
 class UpdateOp : public TableUpdateOp {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : TableUpdateOp(context) {
-    std::vector<int64_t> table_of;
     int num_pieces;
     OP_REQUIRES_OK(context, context->GetAttr("num_pieces", &num_pieces));
-    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of));
+    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("core_of", &core_of_));
     OP_REQUIRES_OK(context, context->GetAttr("where", &where_));
     const size_t pieces = static_cast<size_t>(num_pieces);
     OP_REQUIRES(context,
-                table_of.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
+                table_of_.size() == pieces && core_of_.size() == pieces && where_.size() == pieces,
                 errors::InvalidArgument(
                     "table_of, core_of and where must have one entry per piece."));
     pieces_of_.resize(tables_.size());
     int64_t core = 0;
     for (size_t i = 0; i < pieces; ++i) {
-      OP_REQUIRES(context, table_of[i] >= 0 && static_cast<size_t>(table_of[i]) < tables_.size(),
-                  errors::InvalidArgument("There is no table ", table_of[i], "."));
+      OP_REQUIRES(context, table_of_[i] >= 0 && static_cast<size_t>(table_of_[i]) < tables_.size(),
+                  errors::InvalidArgument("There is no table ", table_of_[i], "."));
       OP_REQUIRES(context, core_of_[i] >= core && core_of_[i] < num_cores_,
                   errors::InvalidArgument("Pieces must be in order of their cores."));
       core = core_of_[i];
-      pieces_of_[table_of[i]].push_back(static_cast<int>(i));
+      pieces_of_[table_of_[i]].push_back(static_cast<int>(i));
     }
   }
 
@@ -556,12 +555,7 @@ class UpdateOp : public TableUpdateOp {
         Sent sent;
         OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
         sent.gradient = gradients[i].flat<float>().data();
-        const int64_t size = gradients[i].NumElements();
-        OP_REQUIRES(context, size % tables_[t].dim == 0,
-                    errors::InvalidArgument(where_[i], ": a gradient of shape ",
-                                            gradients[i].shape().DebugString(),
-                                            " has no rows of ", tables_[t].dim, "."));
-        sent.num_cells = size / tables_[t].dim;
+        OP_REQUIRES_OK(context, NumCells(i, gradients[i], &sent.num_cells));
         OP_REQUIRES_OK(context, sent.piece.CheckNumCells(sent.num_cells, where_[i]));
         sent.core = core_of_[i];
         sent.where = &where_[i];
@@ -573,7 +567,20 @@ class UpdateOp : public TableUpdateOp {
 
  private:
   std::vector<std::vector<int>> pieces_of_;  // of each table
-  std::vector<int64_t> core_of_;
+
+ protected:
+  // Sets how many cells a gradient is of.
+  absl::Status NumCells(int i, const Tensor& gradient, int64_t* num_cells) const {
+    const int64_t dim = tables_[table_of_[i]].dim, size = gradient.NumElements();
+    if (size % dim != 0) {
+      return errors::InvalidArgument(where_[i], ": a gradient of shape ",
+                                     gradient.shape().DebugString(), " has no rows of ", dim, ".");
+    }
+    *num_cells = size / dim;
+    return absl::OkStatus();
+  }
+
+  std::vector<int64_t> table_of_, core_of_;
   std::vector<std::string> where_;
 };
 

@@ -10,11 +10,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/huge_pages.h"
+#include "host/placement.h"
 #include "host/work_queue.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/resource_mgr.h"
@@ -27,61 +30,16 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 namespace errors = ::tensorflow::errors;
 
-// Which shard holds which row; see sharding.py.
-class Placement {
- public:
-  Placement() = default;
-  Placement(int64_t rows, int64_t num_shards, bool mod)
-      : num_shards_(num_shards), mod_(mod), quotient_(rows / num_shards), extra_(rows % num_shards) {}
-
-  // The placement of numbers that have the shard in their upper bits, and the row in the lower ones.
-  static Placement OfPositions(int64_t num_shards) {
-    Placement placement;
-    placement.num_shards_ = num_shards;
-    placement.of_positions_ = true;
-    return placement;
-  }
-  static int64_t Position(int64_t shard, int64_t row) { return shard << kRowBits | row; }
-
-  int64_t num_shards() const { return num_shards_; }
-  int64_t RowsOf(int64_t shard) const { return quotient_ + (shard < extra_ ? 1 : 0); }
-
-  // Sets the shard of an id, and the row within it.
-  void Find(int64_t id, int64_t* shard, int64_t* row) const {
-    if (num_shards_ == 1) {
-      *shard = 0;
-      *row = id;
-    } else if (of_positions_) {
-      *shard = id >> kRowBits;
-      *row = id & ((int64_t{1} << kRowBits) - 1);
-    } else if (mod_) {
-      *shard = id % num_shards_;
-      *row = id / num_shards_;
-    } else if (id < extra_ * (quotient_ + 1)) {
-      *shard = id / (quotient_ + 1);
-      *row = id % (quotient_ + 1);
-    } else {
-      const int64_t beyond = id - extra_ * (quotient_ + 1);
-      *shard = extra_ + beyond / quotient_;  // there are rows beyond: quotient_ is not 0
-      *row = beyond % quotient_;
-    }
-  }
-
- private:
-  static constexpr int kRowBits = 40;
-
-  int64_t num_shards_ = 1;
-  bool of_positions_ = false, mod_ = false;
-  int64_t quotient_ = 0;
-  int64_t extra_ = 0;
-};
-
 // Holds the locks of variables; gives them back when it goes.
 class LockedVariables {
  public:
   enum class Access { kRead, kUpdate };
 
-  explicit LockedVariables(Access access) : access_(access) {}
+  // Copies what is on the device of the variables.
+  using Copy = std::function<absl::Status(void* to, const void* from, size_t bytes)>;
+
+  explicit LockedVariables(Access access, Copy copy = &OnHost)
+      : access_(access), copy_(std::move(copy)) {}
   LockedVariables(const LockedVariables&) = delete;
   LockedVariables& operator=(const LockedVariables&) = delete;
   ~LockedVariables() {
@@ -134,7 +92,12 @@ class LockedVariables {
   }
 
  private:
-  static absl::Status OwnBuffer(OpKernelContext* context, tensorflow::Var* variable) {
+  static absl::Status OnHost(void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status OwnBuffer(OpKernelContext* context, tensorflow::Var* variable) {
     if (variable->copy_on_read_mode.load()) return absl::OkStatus();
     Tensor* held = variable->tensor();
     if (!held->RefCountIsOne()) {
@@ -143,7 +106,8 @@ class LockedVariables {
       Tensor copy;
       TF_RETURN_IF_ERROR(context->allocate_temp(held->dtype(), held->shape(), &copy, attributes));
       if (held->NumElements() > 0) {
-        std::memcpy(copy.flat<float>().data(), held->flat<float>().data(), held->TotalBytes());
+        TF_RETURN_IF_ERROR(copy_(copy.flat<float>().data(), held->flat<float>().data(),
+                                 held->TotalBytes()));
       }
       *held = copy;
     }
@@ -152,6 +116,7 @@ class LockedVariables {
   }
 
   const Access access_;
+  const Copy copy_;
   std::vector<tensorflow::core::RefCountPtr<tensorflow::Var>> variables_;
   std::vector<tensorflow::mutex*> locked_;
 };

@@ -3,6 +3,7 @@
 #ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
 #define TF2_ENGINE_NATIVE_RULES_OPTIMIZER_H_
 
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -19,21 +20,27 @@ struct NoRule : Rule {
   static constexpr bool kTrains = false;
 };
 
-template <int... kNumbers>
-std::variant<NoRule, typename RuleNumber<kBeforeRules + 1 + kNumbers>::Type...> RuleOf(
-    std::integer_sequence<int, kNumbers...>);
+// Fields of the `parameters` oneof are below it.
+constexpr int kRuleFields = 64;
 
+template <int... kFields>
+auto RulesOf(std::integer_sequence<int, kFields...>) {
+  return std::tuple_cat(
+      std::conditional_t<std::is_void_v<typename RuleOfField<kFields>::Type>, std::tuple<>,
+                         std::tuple<typename RuleOfField<kFields>::Type>>()...);
+}
+// All rules, their settings being the defaults.
+using AllRules = decltype(RulesOf(std::make_integer_sequence<int, kRuleFields>()));
+
+template <class... AnyOf>
+std::variant<NoRule, AnyOf...> OneOf(std::tuple<AnyOf...>);
 // One of the rules, with its settings.
-using AnyRule = decltype(RuleOf(std::make_integer_sequence<int, kNumRules>()));
+using AnyRule = decltype(OneOf(AllRules()));
 
 // Calls `visit` with every rule, its settings being the defaults.
-template <class Visit, int... kNumbers>
-void ForEachRule(const Visit& visit, std::integer_sequence<int, kNumbers...>) {
-  (visit(typename RuleNumber<kBeforeRules + 1 + kNumbers>::Type()), ...);
-}
 template <class Visit>
 void ForEachRule(const Visit& visit) {
-  ForEachRule(visit, std::make_integer_sequence<int, kNumRules>());
+  std::apply([&visit](const auto&... rule) { (visit(rule), ...); }, AllRules());
 }
 
 struct Optimizer : SharedSettings {

@@ -6,10 +6,6 @@
 
 #include "rules/rule.h"
 
-namespace estimator_bridge {
-constexpr int kBeforeRules = __COUNTER__;
-}  // namespace estimator_bridge
-
 #include "rules/optimizers/adadelta.h"
 #include "rules/optimizers/adagrad.h"
 #include "rules/optimizers/adagrad_momentum.h"
@@ -23,9 +19,5 @@ constexpr int kBeforeRules = __COUNTER__;
 #include "rules/optimizers/proximal_yogi.h"
 #include "rules/optimizers/rms_prop.h"
 #include "rules/optimizers/stochastic_gradient_descent.h"
-
-namespace estimator_bridge {
-constexpr int kNumRules = __COUNTER__ - kBeforeRules - 1;
-}  // namespace estimator_bridge
 
 #endif  // TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_

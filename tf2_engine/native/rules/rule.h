@@ -221,7 +221,7 @@ class Step {
 //       its slots, if it has any, in the order of the Load op
 //   template <class Read> void ReadSettings(const Read& read)
 //       calls read(number, &setting) for every field of its message, if there are any
-//   void Update(float lr, const Step<number of slots>& step) const
+//   template <class Step> void Update(float lr, const Step& step) const
 //       applies one step; `lr` is the rate of the step, constant or dynamic
 struct Rule {
   static constexpr std::array<const char*, 0> kSlots = {};
@@ -233,16 +233,20 @@ struct Rule {
   bool updates_all_rows() const { return false; }
 };
 
-template <int kNumber>
-struct RuleNumber;
+// The rule of a field of the proto; void where there is none.
+template <int kProtoField>
+struct RuleOfField {
+  using Type = void;
+};
 
 }  // namespace estimator_bridge
 
-// Adds a rule to the list that optimizers.h makes of the files that it includes.
-#define TF2_ENGINE_RULE(RULE)      \
-  template <>                      \
-  struct RuleNumber<__COUNTER__> { \
-    using Type = RULE;             \
+// Adds a rule to those of optimizers.h; gpu/kernels.h makes kernels of the same list.
+#define TF2_ENGINE_RULE(RULE)                   \
+  template <>                                   \
+  struct RuleOfField<RULE::kProtoField> {       \
+    using Type = RULE;                          \
+    static constexpr const char* kName = #RULE; \
   }
 
 #endif  // TF2_ENGINE_NATIVE_RULES_RULE_H_

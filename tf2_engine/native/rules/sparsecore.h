@@ -54,7 +54,8 @@ struct AdagradMomentum : estimator_bridge::AdagradMomentum {
     read("epsilon", &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareLast()); }
+  template <class Step>
+  void Update(float lr, const Step& step) const { UpdateBy(lr, step, SquareLast()); }
 };
 
 struct Adam : estimator_bridge::Adam {
@@ -69,7 +70,8 @@ struct Adam : estimator_bridge::Adam {
     read("epsilon", &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareLast()); }
+  template <class Step>
+  void Update(float lr, const Step& step) const { UpdateBy(lr, step, SquareLast()); }
 };
 
 struct Ftrl : estimator_bridge::Ftrl {
@@ -85,7 +87,8 @@ struct Ftrl : estimator_bridge::Ftrl {
     read("l2_regularization_strength", &l2);
   }
 
-  void Update(float lr, const Step<2>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     const float power = -lr_power;
     if (power == 0.5f) {
       Run(lr, step, Root());
@@ -95,8 +98,8 @@ struct Ftrl : estimator_bridge::Ftrl {
   }
 
  private:
-  template <class Raise>
-  void Run(float lr, const Step<2>& step, Raise raise) const {
+  template <class Step, class Raise>
+  void Run(float lr, const Step& step, Raise raise) const {
     const bool times_rate = linear_times_rate;
     step.Run([lr, raise, times_rate, beta = beta, l1 = l1, limit = times_rate ? lr * l1 : l1,
               twice_l2 = 2.0f * l2,

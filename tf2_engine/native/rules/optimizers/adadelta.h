@@ -24,7 +24,8 @@ struct Adadelta : Rule {
     read(2, &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, rho = rho, rest = 1.0f - rho,
               epsilon = epsilon](float& w, float& a, float& d, float g) {
       a = rho * a + rest * (g * g);

@@ -15,7 +15,8 @@ struct Adagrad : Rule {
   static constexpr const char* kOpName = "Adagrad";
   static constexpr std::array kSlots = {"accumulators"};
 
-  void Update(float lr, const Step<1>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr](float& w, float& a, float g) {
       a = a + g * g;
       w = w - lr * g / std::sqrt(a);

@@ -29,11 +29,12 @@ struct AdagradMomentum : Rule {
     read(5, &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareFirst()); }
+  template <class Step>
+  void Update(float lr, const Step& step) const { UpdateBy(lr, step, SquareFirst()); }
 
  protected:
-  template <class Square>
-  void UpdateBy(float lr, const Step<2>& step, Square square) const {
+  template <class Step, class Square>
+  void UpdateBy(float lr, const Step& step, Square square) const {
     const float power = -1.0f / exponent;
     if (power == -0.5f) {
       Run(lr, step, square, InverseRoot());
@@ -43,8 +44,8 @@ struct AdagradMomentum : Rule {
   }
 
  private:
-  template <class Square, class Scale>
-  void Run(float lr, const Step<2>& step, Square square, Scale scale) const {
+  template <class Step, class Square, class Scale>
+  void Run(float lr, const Step& step, Square square, Scale scale) const {
     step.Run([lr, square, scale, mu = momentum, nesterov = use_nesterov, sums = beta2 == 1.0f,
               beta2 = beta2, rest = 1.0f - beta2,
               epsilon = epsilon](float& w, float& a, float& m, float g) {

@@ -32,11 +32,12 @@ struct Adam : Rule {
 
   bool updates_all_rows() const { return non_lazy; }
 
-  void Update(float lr, const Step<2>& step) const { UpdateBy(lr, step, SquareFirst()); }
+  template <class Step>
+  void Update(float lr, const Step& step) const { UpdateBy(lr, step, SquareFirst()); }
 
  protected:
-  template <class Square>
-  void UpdateBy(float lr, const Step<2>& step, Square square) const {
+  template <class Step, class Square>
+  void UpdateBy(float lr, const Step& step, Square square) const {
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     if (sum_inside_sqrt) {
       step.Run([lr, square, beta1 = beta1, rest1, beta2 = beta2, rest2,

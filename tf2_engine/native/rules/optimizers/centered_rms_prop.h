@@ -26,7 +26,8 @@ struct CenteredRmsProp : Rule {
     read(3, &epsilon);
   }
 
-  void Update(float lr, const Step<3>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, rho = rho, rest = 1.0f - rho, mu = momentum,
               epsilon = epsilon](float& w, float& ms, float& mom, float& mg, float g) {
       ms = rho * ms + rest * (g * g);

@@ -27,7 +27,8 @@ struct FrequencyEstimator : Rule {
     read(4, &weight_exponent);
   }
 
-  void Update(float lr, const Step<1>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, tau = tau, rest = 1.0f - tau, most = max_delta,
               threshold = outlier_threshold](float& w, float& last, float) {
       const float delta = lr - last;

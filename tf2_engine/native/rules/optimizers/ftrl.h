@@ -31,7 +31,8 @@ struct Ftrl : Rule {
     read(8, &allow_zero_accumulator);
   }
 
-  void Update(float lr, const Step<2>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     const float power = -lr_power;
     if (power == 0.5f) {
       Run(lr, step, Root());
@@ -43,8 +44,8 @@ struct Ftrl : Rule {
   }
 
  private:
-  template <class Raise>
-  void Run(float lr, const Step<2>& step, Raise raise) const {
+  template <class Step, class Raise>
+  void Run(float lr, const Step& step, Raise raise) const {
     const float limit = linear_times_rate ? lr * l1 : l1, twice_l2 = 2.0f * l2;
     step.Run([lr, raise, times_rate = linear_times_rate, limit, l2 = twice_l2, beta = beta,
               constant = lr * twice_l2 + beta](float& w, float& a, float& z, float g) {

@@ -23,7 +23,8 @@ struct Momentum : Rule {
     read(2, &use_nesterov);
   }
 
-  void Update(float lr, const Step<1>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, mu = momentum, nesterov = use_nesterov](float& w, float& m, float g) {
       m = mu * m + g;
       w = w - lr * (nesterov ? g + mu * m : m);

@@ -24,7 +24,8 @@ struct ProximalAdagrad : Rule {
     read(2, &l2);
   }
 
-  void Update(float lr, const Step<1>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, l1 = l1, l2 = l2](float& w, float& a, float g) {
       a = a + g * g;
       const float eta = lr / std::sqrt(a);

@@ -30,7 +30,8 @@ struct ProximalYogi : Rule {
     read(5, &epsilon);
   }
 
-  void Update(float lr, const Step<2>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr, l1 = l1, l2 = l2, beta1 = beta1, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2,
               epsilon = epsilon](float& w, float& v, float& m, float g) {
       const float square = g * g;

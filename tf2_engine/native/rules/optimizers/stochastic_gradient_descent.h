@@ -11,7 +11,8 @@ struct Sgd : Rule {
   static constexpr int kProtoField = 4;
   static constexpr const char* kOpName = "StochasticGradientDescent";
 
-  void Update(float lr, const Step<0>& step) const {
+  template <class Step>
+  void Update(float lr, const Step& step) const {
     step.Run([lr](float& w, float g) { w = w - lr * g; });
   }
 };

@@ -1,0 +1,71 @@
+"""Trains on the native ops, then on those for GPUs with a CPU that runs their kernels.
+
+    python -m compat_tests.support.gpu_shim [arguments of pytest]
+
+Prints a line for every array that differs in a bit, and then how many were compared and how many
+kernels ran. With arguments it runs tests instead, of native ops, on those for GPUs. It has to be a
+process of its own, since these ops go before the others from then on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from compat_tests.cases import sharing
+from compat_tests.engine import test_conformance as conformance
+from compat_tests.support.paths import ROOT
+from tf2_engine.native import build, loading
+
+
+def groups() -> list[conformance.Group]:
+    """Returns the combinations of the quick tier that run on native ops, in groups."""
+    rows = [row for row in conformance.quick() if row.driver == "native"]
+    return sharing(rows, "mode", "place")
+
+
+def arrays(group: conformance.Group) -> list[Any]:
+    """Returns the activations of each step of a training, and the tables after it."""
+    flat: list[Any] = tf.nest.flatten(list(conformance.train.__wrapped__(group)))
+    return flat
+
+
+def load() -> Any:
+    """Loads the ops for GPUs as ops for CPUs; returns their library."""
+    library = build.library(str(ROOT / "compat_tests" / "support" / "gpu_shim.cc"))
+    loading.load()
+    tf.load_op_library(str(library))
+    return ctypes.CDLL(str(library))
+
+
+def compare() -> None:
+    """Trains on both, and compares."""
+    expected = [arrays(group) for group in groups()]
+    library = load()
+    compared = 0
+    for group, values in zip(groups(), expected, strict=True):
+        for number, (value, other) in enumerate(zip(values, arrays(group), strict=True)):
+            compared += 1
+            if not np.array_equal(value, other, equal_nan=True):
+                print("differs:", number, *group, value, other, sep="\n")  # noqa: T201
+    print(compared, "arrays,", library.NumLaunches(), "launches")  # noqa: T201
+
+
+def main() -> None:
+    """Does what the arguments say."""
+    if len(sys.argv) == 1:
+        compare()
+        return
+    library = load()
+    status = pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[1:]])
+    assert library.NumLaunches() > 0
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+// What the host tells the kernels for GPUs: plain C++17, read by g++ and by NVRTC.
+
+#ifndef TF2_ENGINE_NATIVE_GPU_ARGS_H_
+#define TF2_ENGINE_NATIVE_GPU_ARGS_H_
+
+#include <cstdint>
+
+#include "rules/rule.h"
+
+namespace estimator_bridge {
+namespace gpu {
+
+constexpr uint32_t kThreads = 256;      // of a block
+constexpr uint32_t kDigits = 256;       // values of a digit of the sort
+constexpr uint32_t kTile = 1024;        // items that a block sorts at a time
+constexpr uint32_t kLongRun = 64;       // see `IsLong`; so many rows a block sums at a time,
+constexpr uint32_t kLongColumns = 64;   // and so many columns
+constexpr uint32_t kMostSettings = 32;  // bytes of the settings of a rule
+
+// Where the cells of occurrences are: occurrence i is of cell i; those of cell i lie between two row
+// splits; or each has the number of its cell.
+enum class Layout : uint32_t { kOnes, kSplits, kCells };
+enum class Gains : uint32_t { kNone, kOfIds, kOfCells };
+
+// A feature on a core. Positions are in the arrays of `Staged`.
+struct PieceAt {
+  float* data;           // [num_cells, dim], activations or gradients
+  uint32_t first;        // its first occurrence
+  uint32_t count;        // of occurrences
+  uint32_t num_cells;
+  Layout layout;
+  uint32_t first_cell;   // its first row split, or the cell of its first occurrence
+  uint32_t filled;       // cells from here on have no occurrences
+  Gains gains;
+  uint32_t first_gain;
+  uint32_t dim;
+  uint32_t by_fours;     // whether four floats are read and written at a time
+  uint32_t core;
+  uint32_t first_part;   // of its table
+  uint32_t end_part;
+};
+
+// A shard of a table. A key is the number of a row among the rows of all parts.
+struct PartAt {
+  float* rows[1 + kMaxSlots];  // [rows, dim] each, parameters first
+  uint32_t first_key;
+  uint32_t shard;
+};
+
+// The batch of a step in memory of the GPU.
+struct Staged {
+  const PieceAt* pieces;
+  const PartAt* parts;
+  const uint32_t* keys;   // of each occurrence
+  const uint32_t* cells;  // row splits, and cells of occurrences
+  const float* gains;
+};
+
+// An occurrence that is sorted by its key.
+struct alignas(16) Item {
+  uint32_t key;
+  float gain;
+  uint32_t piece, cell;
+};
+
+struct LookUpArgs {
+  Staged staged;
+};
+
+struct ItemsArgs {
+  Staged staged;
+  Item* items;
+};
+
+// One pass of a radix sort. A block has `chunk` items, and a count for each value of the digit.
+struct SortArgs {
+  const Item* from;
+  Item* to;
+  uint32_t* counts;  // [blocks, kDigits]
+  uint32_t count, chunk, blocks, shift;
+};
+
+// One step of tables of one width and one optimizer, whose items lie from `begin` to `end`.
+struct UpdateArgs {
+  Staged staged;
+  const Item* items;
+  uint32_t begin, end;
+  uint32_t first_part, end_part;
+  uint32_t dim;
+  uint32_t long_blocks;      // the first blocks of the grid, which look for long runs
+  uint32_t cores_per_shard;  // 0: a row has one update, with the sum of all cores
+  const float* rate;
+  SharedSettings shared;
+  alignas(8) unsigned char settings[kMostSettings];  // a rule
+};
+
+}  // namespace gpu
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_GPU_ARGS_H_

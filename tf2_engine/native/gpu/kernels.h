@@ -1,0 +1,412 @@
+// The kernels for GPUs, which NVRTC compiles at first use; see native/gpu.py and gpu/step.h.
+//
+// They compute what host/lookup_op.h and host/update_op.h do, and round where these do: products
+// first, then sums in order of occurrence. So an update has the same bits in every run and, apart
+// from powers, those of the CPU. Compile with --fmad=false.
+//
+// Tests compile this file with g++ too, with the threads of a block in turns. So all threads of a
+// block reach the same barriers and ballots.
+
+#ifndef TF2_ENGINE_NATIVE_GPU_KERNELS_H_
+#define TF2_ENGINE_NATIVE_GPU_KERNELS_H_
+
+#include "gpu/args.h"
+
+namespace estimator_bridge {
+namespace gpu {
+
+constexpr uint32_t kWarp = 32, kWarps = kThreads / kWarp;
+
+// Floats of a row that one thread holds.
+template <int kWidth>
+struct alignas(4 * kWidth) Floats {
+  float of[kWidth];
+};
+
+// Threads that share a row of so many `Floats`: a power of 2.
+__device__ inline uint32_t LanesOf(uint32_t width) {
+  uint32_t lanes = 1;
+  while (lanes < kWarp && lanes < width) lanes *= 2;
+  return lanes;
+}
+
+// Returns the first number from `begin` on of which `is_beyond` holds, as it does of all after it;
+// `end` if there is none before.
+template <class IsBeyond>
+__device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBeyond& is_beyond) {
+  while (begin < end) {
+    const uint32_t middle = begin + (end - begin) / 2;
+    if (is_beyond(middle)) {
+      end = middle;
+    } else {
+      begin = middle + 1;
+    }
+  }
+  return begin;
+}
+
+// Returns the part of a key, among those of a table or of a group.
+__device__ inline const PartAt& PartOf(const PartAt* parts, uint32_t first, uint32_t end,
+                                       uint32_t key) {
+  const auto is_beyond = [&](uint32_t i) { return parts[i].first_key > key; };
+  return parts[FirstBeyond(first + 1, end, is_beyond) - 1];
+}
+
+__device__ inline uint64_t At(const PartAt& part, uint32_t key, uint32_t dim) {
+  return uint64_t{key - part.first_key} * dim;
+}
+
+template <int kWidth>
+__device__ inline Floats<kWidth> Load(const float* from) {
+  return *reinterpret_cast<const Floats<kWidth>*>(from);
+}
+
+// Sums rows in order. Several are asked for before the first is added.
+template <int kWidth, class Row, class Gain>
+__device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end, const Row& row,
+                           const Gain& gain) {
+  constexpr uint32_t kAhead = 4;
+  for (uint32_t k = begin; k < end; k += kAhead) {
+    Floats<kWidth> rows[kAhead];
+    float gains[kAhead];
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (k + i >= end) continue;
+      rows[i] = Load<kWidth>(row(k + i));
+      gains[i] = gain(k + i);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      if (k + i >= end) continue;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sum->of[j] += gains[i] * rows[i].of[j];
+    }
+  }
+}
+
+template <int kWidth>
+__device__ inline void LookUp(const Staged& staged, const PieceAt& piece) {
+  const uint32_t lanes = LanesOf((piece.dim + kWidth - 1) / kWidth);
+  const uint32_t cell = blockIdx.x * (kThreads / lanes) + threadIdx.x / lanes;
+  if (cell >= piece.num_cells) return;
+  uint32_t begin = cell, end = cell + 1;
+  if (piece.layout == Layout::kSplits) {
+    const uint32_t* splits = staged.cells + piece.first_cell + cell;
+    begin = cell < piece.filled ? splits[0] : 0;
+    end = cell < piece.filled ? splits[1] : 0;
+  } else if (cell >= piece.filled) {
+    end = begin;
+  }
+  const uint32_t* keys = staged.keys + piece.first;
+  const float* gains = staged.gains + piece.first_gain;
+  for (uint32_t column = threadIdx.x % lanes * kWidth; column < piece.dim;
+       column += lanes * kWidth) {
+    Floats<kWidth> sum = {};
+    Add(
+        &sum, begin, end,
+        [&](uint32_t k) {
+          const PartAt& part = PartOf(staged.parts, piece.first_part, piece.end_part, keys[k]);
+          return part.rows[0] + At(part, keys[k], piece.dim) + column;
+        },
+        [&](uint32_t k) {
+          if (piece.gains == Gains::kNone) return 1.0f;
+          return gains[piece.gains == Gains::kOfIds ? k : cell];
+        });
+    *reinterpret_cast<Floats<kWidth>*>(piece.data + uint64_t{cell} * piece.dim + column) = sum;
+  }
+}
+
+__device__ inline uint32_t DigitOf(const SortArgs& args, uint32_t at) {
+  return args.from[at].key >> args.shift & (kDigits - 1);
+}
+
+// Returns the threads of a warp that have the same digit; `valid` ones alone have any.
+__device__ inline uint32_t SameDigit(uint32_t digit, bool valid) {
+  uint32_t same = __ballot_sync(0xffffffffu, valid);
+#pragma unroll
+  for (uint32_t bit = 1; bit < kDigits; bit *= 2) {
+    const uint32_t with_bit = __ballot_sync(0xffffffffu, (digit & bit) != 0);
+    same &= digit & bit ? with_bit : ~with_bit;
+  }
+  return same;
+}
+
+// Turns counts of the threads of a block into how many come before each thread.
+__device__ inline uint32_t Before(uint32_t count, uint32_t* shared) {
+  const uint32_t thread = threadIdx.x;
+  shared[thread] = count;
+  __syncthreads();
+  for (uint32_t step = 1; step < kThreads; step *= 2) {
+    const uint32_t left = thread >= step ? shared[thread - step] : 0;
+    __syncthreads();
+    shared[thread] += left;
+    __syncthreads();
+  }
+  return shared[thread] - count;
+}
+
+// One step of a rule for the floats that a thread holds of one row; see `Step` in rules/rule.h.
+template <int kSlots, int kWidth>
+struct RowStep {
+  template <class Rule>
+  __device__ void Run(const Rule& rule) const {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      float w = around.decays() ? around.Decayed(rows[0].of[i]) : rows[0].of[i];
+      const float g = around.Gradient(sum.of[i]);
+      if constexpr (kSlots == 0) rule(w, g);
+      if constexpr (kSlots == 1) rule(w, rows[1].of[i], g);
+      if constexpr (kSlots == 2) rule(w, rows[1].of[i], rows[2].of[i], g);
+      if constexpr (kSlots == 3) rule(w, rows[1].of[i], rows[2].of[i], rows[3].of[i], g);
+      rows[0].of[i] = around.Weight(w);
+    }
+  }
+
+  const ClipAndDecay& around;
+  Floats<kWidth>* rows;  // of the parameters and of each slot
+  const Floats<kWidth>& sum;
+};
+
+// Reads a row and its slots from a column on, applies one step, and writes them.
+template <class OneRule, int kWidth>
+__device__ inline void UpdateRow(const UpdateArgs& args, const PartAt& part, uint64_t at,
+                                 const Floats<kWidth>& sum) {
+  constexpr int kSlots = static_cast<int>(OneRule::kSlots.size());
+  static_assert(sizeof(OneRule) <= kMostSettings, "");
+  const OneRule& rule = *reinterpret_cast<const OneRule*>(args.settings);
+  const float rate = *args.rate;
+  const ClipAndDecay around(args.shared, rate);
+  Floats<kWidth> rows[1 + kSlots];
+#pragma unroll
+  for (int s = 0; s <= kSlots; ++s) rows[s] = Load<kWidth>(part.rows[s] + at);
+  rule.Update(rate, RowStep<kSlots, kWidth>{around, rows, sum});
+#pragma unroll
+  for (int s = 0; s <= kSlots; ++s) {
+    *reinterpret_cast<Floats<kWidth>*>(part.rows[s] + at) = rows[s];
+  }
+}
+
+__device__ inline const float* GradientOf(const UpdateArgs& args, const Item& item) {
+  return args.staged.pieces[item.piece].data + uint64_t{item.cell} * args.dim;
+}
+
+template <int kWidth>
+__device__ inline Floats<kWidth> SumOf(const UpdateArgs& args, uint32_t begin, uint32_t end,
+                                       uint32_t column) {
+  Floats<kWidth> sum = {};
+  Add(
+      &sum, begin, end,
+      [&](uint32_t k) { return GradientOf(args, args.items[k]) + column; },
+      [&](uint32_t k) { return args.items[k].gain; });
+  return sum;
+}
+
+// Updates some columns of a row once for each core: by the core that owns the row first, then by the
+// others in order.
+template <class OneRule, int kWidth>
+__device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, uint32_t begin,
+                                    uint32_t end, uint32_t column) {
+  const uint32_t key = args.items[begin].key, row = key - part.first_key;
+  const uint32_t owner = part.shard * args.cores_per_shard + row % args.cores_per_shard;
+  const auto core = [&](uint32_t k) { return args.staged.pieces[args.items[k].piece].core; };
+  for (const bool owners : {true, false}) {
+    for (uint32_t from = begin, to; from < end; from = to) {
+      for (to = from; to < end && core(to) == core(from); ++to) {
+      }
+      if ((core(from) == owner) != owners) continue;
+      const Floats<kWidth> sum = SumOf<kWidth>(args, from, to, column);
+      UpdateRow<OneRule>(args, part, At(part, key, args.dim) + column, sum);
+    }
+  }
+}
+
+// Whether a block sums the run of a row that begins at `at`, and not a few threads: it is so if the
+// run has two of the items whose numbers are multiples of kLongRun, counted from the group's first.
+__device__ inline bool IsLong(const UpdateArgs& args, uint32_t at) {
+  const uint32_t mark = args.begin + (at - args.begin + kLongRun - 1) / kLongRun * kLongRun;
+  return args.cores_per_shard == 0 && mark + kLongRun < args.end &&
+         args.items[mark + kLongRun].key == args.items[at].key;
+}
+
+// Updates a row with a long run of items, of which the block's number is the first mark.
+template <class OneRule, int kWidth>
+__device__ inline void UpdateLong(const UpdateArgs& args) {
+  const Item* const items = args.items;
+  const uint32_t mark = args.begin + blockIdx.x * kLongRun, key = items[mark].key;
+  if (mark + kLongRun >= args.end || items[mark + kLongRun].key != key) return;
+  if (blockIdx.x > 0 && items[mark - kLongRun].key == key) return;
+  const uint32_t begin = FirstBeyond(blockIdx.x > 0 ? mark - kLongRun : mark, mark,
+                                     [&](uint32_t k) { return items[k].key == key; });
+  const uint32_t end =
+      FirstBeyond(mark + 1, args.end, [&](uint32_t k) { return items[k].key != key; });
+  const PartAt& part = PartOf(args.staged.parts, args.first_part, args.end_part, key);
+  __shared__ float terms[kLongRun][kLongColumns];
+  constexpr uint32_t kLanes = kLongColumns / kWidth, kGroups = kThreads / kLanes;
+  constexpr uint32_t kEach = kLongRun / kGroups;
+  const uint32_t group = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  for (uint32_t first = 0; first < args.dim; first += kLongColumns) {
+    const uint32_t column = first + lane * kWidth;
+    const bool sums = threadIdx.x < kLongColumns && first + threadIdx.x < args.dim;
+    float sum = 0.0f;  // of the column first + threadIdx.x
+    for (uint32_t k = begin; k < end; k += kLongRun) {
+      Floats<kWidth> rows[kEach] = {};
+#pragma unroll
+      for (uint32_t i = 0; i < kEach; ++i) {
+        const uint32_t at = k + i * kGroups + group;
+        if (at >= end || column >= args.dim) continue;
+        const Item item = items[at];
+        rows[i] = Load<kWidth>(GradientOf(args, item) + column);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) rows[i].of[j] = item.gain * rows[i].of[j];
+      }
+      __syncthreads();  // what was there before has been added
+#pragma unroll
+      for (uint32_t i = 0; i < kEach; ++i) {
+        *reinterpret_cast<Floats<kWidth>*>(&terms[i * kGroups + group][lane * kWidth]) = rows[i];
+      }
+      __syncthreads();
+      const uint32_t count = end - k < kLongRun ? end - k : kLongRun;
+#pragma unroll 8
+      for (uint32_t i = 0; sums && i < count; ++i) sum += terms[i][threadIdx.x];
+    }
+    if (!sums) continue;
+    const uint64_t at = At(part, key, args.dim) + first + threadIdx.x;
+    UpdateRow<OneRule>(args, part, at, Floats<1>{{sum}});
+  }
+}
+
+// Updates the rows of the items, each once: what is neither the first of its row nor a mark of a
+// long run has nothing to do.
+template <class OneRule, int kWidth>
+__device__ inline void Update(const UpdateArgs& args) {
+  if (blockIdx.x < args.long_blocks) return UpdateLong<OneRule, kWidth>(args);
+  const uint32_t lanes = LanesOf((args.dim + kWidth - 1) / kWidth);
+  const uint32_t begin = args.begin + (blockIdx.x - args.long_blocks) * (kThreads / lanes) +
+                         threadIdx.x / lanes;
+  if (begin >= args.end) return;
+  const uint32_t key = args.items[begin].key;
+  if (begin > args.begin && args.items[begin - 1].key == key) return;
+  if (IsLong(args, begin)) return;
+  uint32_t end = begin + 1;
+  while (end < args.end && args.items[end].key == key) ++end;
+  const PartAt& part = PartOf(args.staged.parts, args.first_part, args.end_part, key);
+  for (uint32_t column = threadIdx.x % lanes * kWidth; column < args.dim;
+       column += lanes * kWidth) {
+    if (args.cores_per_shard > 0) {
+      UpdateByCore<OneRule, kWidth>(args, part, begin, end, column);
+    } else {
+      const Floats<kWidth> sum = SumOf<kWidth>(args, begin, end, column);
+      UpdateRow<OneRule>(args, part, At(part, key, args.dim) + column, sum);
+    }
+  }
+}
+
+// The activations of all pieces; gridDim.y counts them.
+extern "C" __global__ void look_up(const LookUpArgs args) {
+  const PieceAt piece = args.staged.pieces[blockIdx.y];
+  if (piece.by_fours) {
+    LookUp<4>(args.staged, piece);
+  } else {
+    LookUp<1>(args.staged, piece);
+  }
+}
+
+// The items of all pieces; gridDim.y counts them.
+extern "C" __global__ void make_items(const ItemsArgs args) {
+  const PieceAt piece = args.staged.pieces[blockIdx.y];
+  const uint32_t at = blockIdx.x * kThreads + threadIdx.x;
+  if (at >= piece.count) return;
+  const uint32_t* cells = args.staged.cells + piece.first_cell;
+  uint32_t cell = at;
+  if (piece.layout == Layout::kCells) cell = cells[at];
+  if (piece.layout == Layout::kSplits) {
+    const auto is_beyond = [&](uint32_t i) { return cells[i] > at; };
+    cell = FirstBeyond(0, piece.filled, is_beyond) - 1;
+  }
+  float gain = 1.0f;
+  if (piece.gains != Gains::kNone) {
+    gain = args.staged.gains[piece.first_gain + (piece.gains == Gains::kOfIds ? at : cell)];
+  }
+  args.items[piece.first + at] = {args.staged.keys[piece.first + at], gain, blockIdx.y, cell};
+}
+
+// How often each value of the digit is in the chunk of each block.
+extern "C" __global__ void count_digits(const SortArgs args) {
+  __shared__ uint32_t counts[kDigits];
+  counts[threadIdx.x] = 0;
+  __syncthreads();
+  const uint32_t begin = blockIdx.x * args.chunk;
+  const uint32_t end = begin + args.chunk < args.count ? begin + args.chunk : args.count;
+  for (uint32_t at = begin + threadIdx.x; at < end; at += kThreads) {
+    atomicAdd(&counts[DigitOf(args, at)], 1u);
+  }
+  __syncthreads();
+  args.counts[blockIdx.x * kDigits + threadIdx.x] = counts[threadIdx.x];
+}
+
+// Moves the items of each block's chunk to where their digit says, those of one value in order.
+extern "C" __global__ void move_items(const SortArgs args) {
+  __shared__ uint32_t next[kDigits];
+  __shared__ uint32_t of_warp[kWarps][kDigits];
+  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  uint32_t total = 0, in_blocks_before = 0;
+#pragma unroll 8
+  for (uint32_t block = 0; block < args.blocks; ++block) {
+    const uint32_t count = args.counts[block * kDigits + threadIdx.x];
+    total += count;
+    if (block < blockIdx.x) in_blocks_before += count;
+  }
+  const uint32_t start = Before(total, next) + in_blocks_before;
+  __syncthreads();
+  next[threadIdx.x] = start;
+  const uint32_t begin = blockIdx.x * args.chunk;
+  const uint32_t end = begin + args.chunk < args.count ? begin + args.chunk : args.count;
+  constexpr uint32_t kEach = kTile / kThreads;
+  for (uint32_t tile = begin; tile < end; tile += kTile) {
+    for (uint32_t w = 0; w < kWarps; ++w) of_warp[w][threadIdx.x] = 0;
+    __syncthreads();
+    uint32_t digits[kEach], ranks[kEach];
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t at = tile + (warp * kEach + i) * kWarp + lane;
+      digits[i] = at < end ? DigitOf(args, at) : 0;
+      const uint32_t same = SameDigit(digits[i], at < end);
+      const uint32_t before = __popc(same & ((1u << lane) - 1));
+      ranks[i] = of_warp[warp][digits[i]] + before;
+      __syncwarp();
+      if (at < end && before == 0) of_warp[warp][digits[i]] += __popc(same);
+      __syncwarp();
+    }
+    __syncthreads();
+    uint32_t at_digit = next[threadIdx.x];
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      const uint32_t count = of_warp[w][threadIdx.x];
+      of_warp[w][threadIdx.x] = at_digit;
+      at_digit += count;
+    }
+    next[threadIdx.x] = at_digit;
+    __syncthreads();
+    for (uint32_t i = 0; i < kEach; ++i) {
+      const uint32_t at = tile + (warp * kEach + i) * kWarp + lane;
+      if (at < end) args.to[of_warp[warp][digits[i]] + ranks[i]] = args.from[at];
+    }
+    __syncthreads();
+  }
+}
+
+}  // namespace gpu
+}  // namespace estimator_bridge
+
+// Each rule whose file is included after this one is two kernels: for rows that are read and written
+// by fours, and for others.
+#define TF2_ENGINE_UPDATE_KERNELS(RULE)                                                     \
+  extern "C" __global__ void update_##RULE##_4(const gpu::UpdateArgs args) {                \
+    if constexpr (RULE::kTrains) gpu::Update<RULE, 4>(args);                                \
+  }                                                                                         \
+  extern "C" __global__ void update_##RULE##_1(const gpu::UpdateArgs args) {                \
+    if constexpr (RULE::kTrains) gpu::Update<RULE, 1>(args);                                \
+  }                                                                                         \
+  static_assert(true, "")
+#undef TF2_ENGINE_RULE
+#define TF2_ENGINE_RULE TF2_ENGINE_UPDATE_KERNELS
+
+#endif  // TF2_ENGINE_NATIVE_GPU_KERNELS_H_

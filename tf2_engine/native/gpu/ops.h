@@ -1,0 +1,256 @@
+// The fused ops of the host driver for tables on a GPU: as host/lookup_op.h and host/update_op.h,
+// with the same attributes. Ids, cells and gains are in memory of the host, where they are checked.
+//
+// `Device` opens the stream of a GPU; in tests it is a CPU that runs the kernels. It has
+//   class Stream    with ok, Launch and Copy as those of gpu/cuda.h
+//   class Staging   with mutex, Get and Copied
+//   static void* StreamOf(OpKernelContext*)
+
+#ifndef TF2_ENGINE_NATIVE_GPU_OPS_H_
+#define TF2_ENGINE_NATIVE_GPU_OPS_H_
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpu/step.h"
+#include "host/lookup_op.h"
+#include "host/update_op.h"
+#include "host/variables.h"
+
+namespace estimator_bridge {
+namespace gpu {
+
+inline absl::Status AsStatus(const std::string& error) {
+  return error.empty() ? absl::OkStatus() : errors::Internal(error);
+}
+
+// The pieces of a step as they come from the inputs of an op.
+struct Pieces {
+  std::vector<Piece> read;  // to say what is wrong
+  std::vector<Occurrences> occurrences;
+  std::vector<float*> data;  // activations or gradients
+
+  absl::Status Add(const Tensor& ids, const Tensor& cells, const Tensor& gains, int64_t num_cells,
+                   int64_t table, int64_t core, const std::string& where, const float* of_cells) {
+    Piece piece;
+    TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
+    TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
+    Occurrences one;
+    one.ids = piece.ids;
+    one.cell = piece.cell;
+    one.splits = piece.splits;
+    one.gain = piece.gain;
+    one.count = piece.count;
+    one.num_splits = piece.num_splits;
+    one.num_cells = num_cells;
+    one.table = table;
+    one.core = core;
+    read.push_back(piece);
+    occurrences.push_back(one);
+    data.push_back(const_cast<float*>(of_cells));
+    return absl::OkStatus();
+  }
+};
+
+template <class Device>
+class Step {
+ public:
+  // Checks a batch and sends it to the GPU, to the beginning of `memory`, which has `more` bytes
+  // after it.
+  absl::Status Send(OpKernelContext* context, typename Device::Stream* stream, const Pieces& pieces,
+                    const Batch& batch, const Tables& tables,
+                    const std::vector<std::string>& where, size_t more, Tensor* memory) {
+    if (!batch.fits()) return errors::Unimplemented("A batch or a table is too large for a GPU.");
+    const size_t bytes = Rounded(batch.bytes());
+    TF_RETURN_IF_ERROR(context->allocate_temp(
+        tensorflow::DT_INT8, {static_cast<int64_t>(bytes + more)}, memory));
+    const std::lock_guard<std::mutex> lock(*staging_.mutex());
+    std::string error;
+    char* const from = staging_.Get(*stream, bytes, &error);
+    TF_RETURN_IF_ERROR(AsStatus(error));
+    batch.Describe(from);
+    const int64_t count = static_cast<int64_t>(pieces.read.size());
+    std::vector<absl::Status> results(pieces.read.size(), absl::OkStatus());
+    // To wake a thread takes as long as some ten thousand ids.
+    const int64_t tasks = std::min<int64_t>(count, 1 + batch.count() / kIdsOfTask);
+    InParallel(context, tasks, batch.count(), [&](int64_t task) {
+      for (int64_t i = task; i < count; i += tasks) {
+        results[i] = Write(pieces.read[i], pieces.occurrences[i], batch, i, tables, where[i], from);
+      }
+    });
+    TF_RETURN_IF_ERROR(FirstError(results));
+    TF_RETURN_IF_ERROR(AsStatus(stream->Copy(At(*memory), from, batch.bytes(), true)));
+    staging_.Copied(*stream);
+    return absl::OkStatus();
+  }
+
+  static char* At(const Tensor& memory) {
+    return const_cast<char*>(memory.tensor_data().data());
+  }
+  // Returns where what comes after a batch begins.
+  static size_t Rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+ private:
+  static constexpr uint32_t kIdsOfTask = 16384;
+
+  static absl::Status Write(const Piece& piece, const Occurrences& one, const Batch& batch,
+                            int64_t number, const Tables& tables, const std::string& where,
+                            char* to) {
+    switch (batch.Write(number, to)) {
+      case Batch::Problem::kNone: return absl::OkStatus();
+      case Batch::Problem::kId:
+        return CheckIds(piece.ids, piece.count, tables[one.table].rows, where);
+      case Batch::Problem::kCell:
+        return piece.CheckCells(0, piece.count, 0, one.num_cells, where);
+    }
+  }
+
+  typename Device::Staging staging_;
+};
+
+// Finds the elements of the variables, locked, on the GPU.
+template <class Stream>
+absl::Status FindVariables(OpKernelContext* context, int count, const Tables& tables,
+                           const std::vector<int64_t>& table_of, Stream* stream,
+                           LockedVariables* variables, std::vector<float*>* data) {
+  if (!stream->ok()) return errors::Internal("The stream of the GPU cannot be used.");
+  TF_RETURN_IF_ERROR(variables->Lock(context, 0, count));
+  data->resize(count);
+  for (int i = 0; i < count; ++i) {
+    const Tables::Table& table = tables[table_of[i]];
+    int64_t dim = table.dim;
+    const int64_t rows = table.placement.RowsOf(i % tables.num_shards());
+    TF_RETURN_IF_ERROR(variables->Rows(context, i, rows, &dim, &(*data)[i]));
+  }
+  return absl::OkStatus();
+}
+
+template <class Device>
+class LookupOnGpu : public LookupOp {
+ public:
+  explicit LookupOnGpu(OpKernelConstruction* context) : LookupOp(context), tables_({}, 1) {
+    if (!context->status().ok()) return;
+    std::vector<Tables::Table> tables;
+    for (size_t t = 0; t < rows_.size(); ++t) {
+      tables.push_back({rows_[t], dims_[t], 0, 0, placements_[t]});
+      table_of_variable_.insert(table_of_variable_.end(), num_shards_, t);
+    }
+    tables_ = Tables(std::move(tables), num_shards_);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    typename Device::Stream stream(Device::StreamOf(context));
+    LockedVariables variables(LockedVariables::Access::kRead);
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, FindVariables(context, num_variables_, tables_, table_of_variable_,
+                                          &stream, &variables, &data));
+    tensorflow::OpInputList ids, cells, gains, num_cells;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("num_cells", &num_cells));
+    Pieces pieces;
+    for (int i = 0; i < ids.size(); ++i) {
+      OP_REQUIRES(context, num_cells[i].NumElements() == 1,
+                  errors::InvalidArgument(where_[i], ": num_cells must be one number."));
+      const int64_t count = num_cells[i].flat<int64_t>()(0);
+      tensorflow::TensorShape shape;
+      OP_REQUIRES_OK(context, ShapeOf(i, count, &shape));
+      Tensor* output;
+      OP_REQUIRES_OK(context, context->allocate_output(i, shape, &output));
+      OP_REQUIRES_OK(context, pieces.Add(ids[i], cells[i], gains[i], count, table_of_[i], 0,
+                                         where_[i], output->flat<float>().data()));
+    }
+    const std::vector<PartAt> parts = tables_.Parts(data);
+    const Batch batch(tables_, pieces.occurrences, pieces.data, parts, false);
+    Tensor memory;
+    OP_REQUIRES_OK(context, step_.Send(context, &stream, pieces, batch, tables_, where_, 0, &memory));
+    const Staged staged = batch.At(step_.At(memory));
+    OP_REQUIRES_OK(context, AsStatus(LookUp(&stream, batch, staged)));
+  }
+
+ private:
+  Tables tables_;
+  std::vector<int64_t> table_of_variable_;
+  Step<Device> step_;
+};
+
+template <class Device>
+class UpdateOnGpu : public UpdateOp {
+ public:
+  explicit UpdateOnGpu(OpKernelConstruction* context) : UpdateOp(context), all_({}, 1) {
+    if (!context->status().ok()) return;
+    std::vector<tensorflow::tstring> optimizers;
+    OP_REQUIRES_OK(context, context->GetAttr("optimizers", &optimizers));
+    OP_REQUIRES(context, !on_sparse_cores_,
+                errors::Unimplemented("There is no arithmetic of SparseCores on a GPU."));
+    std::vector<Tables::Table> tables;
+    std::vector<std::pair<std::string, int64_t>> kinds;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      const TableOf& table = tables_[t];
+      const std::pair<std::string, int64_t> kind(optimizers[t], table.dim);
+      const auto group = std::find(kinds.begin(), kinds.end(), kind) - kinds.begin();
+      if (group == static_cast<int64_t>(kinds.size())) {
+        kinds.push_back(kind);
+        groups_.push_back({table.optimizer, table.dim, table.by_core, nullptr});
+      }
+      tables.push_back({table.rows, table.dim, table.num_slots, group, table.placement});
+      table_of_variable_.insert(table_of_variable_.end(), (1 + table.num_slots) * num_shards_, t);
+    }
+    all_ = Tables(std::move(tables), num_shards_);
+  }
+
+  void Compute(OpKernelContext* context) override {
+    typename Device::Stream stream(Device::StreamOf(context));
+    tensorflow::OpInputList ids, cells, gains, gradients, rates;
+    OP_REQUIRES_OK(context, context->input_list("ids", &ids));
+    OP_REQUIRES_OK(context, context->input_list("cells", &cells));
+    OP_REQUIRES_OK(context, context->input_list("gains", &gains));
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    OP_REQUIRES_OK(context, context->input_list("rates", &rates));
+    Pieces pieces;
+    for (int i = 0; i < ids.size(); ++i) {
+      int64_t count;
+      OP_REQUIRES_OK(context, NumCells(i, gradients[i], &count));
+      OP_REQUIRES_OK(context, pieces.Add(ids[i], cells[i], gains[i], count, table_of_[i],
+                                         core_of_[i], where_[i],
+                                         gradients[i].flat<float>().data()));
+    }
+    std::vector<UpdateStep::Group> groups = groups_;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      OP_REQUIRES(context, rates[t].NumElements() == 1,
+                  errors::InvalidArgument("A learning rate must be one number."));
+      groups[all_[t].group].rate = rates[t].flat<float>().data();
+    }
+    LockedVariables variables(LockedVariables::Access::kUpdate,
+                              [&](void* to, const void* from, size_t bytes) {
+                                return AsStatus(stream.Copy(to, from, bytes, false));
+                              });
+    std::vector<float*> data;
+    OP_REQUIRES_OK(context, FindVariables(context, num_variables_, all_, table_of_variable_,
+                                          &stream, &variables, &data));
+    const std::vector<PartAt> parts = all_.Parts(data);
+    const Batch batch(all_, pieces.occurrences, pieces.data, parts, true);
+    Tensor memory;
+    OP_REQUIRES_OK(context, step_.Send(context, &stream, pieces, batch, all_, where_,
+                                       UpdateStep::Bytes(batch.count()), &memory));
+    char* const base = step_.At(memory);
+    OP_REQUIRES_OK(context, AsStatus(UpdateStep(all_, num_cores_)
+                                         .Run(&stream, batch, batch.At(base), groups,
+                                              base + step_.Rounded(batch.bytes()))));
+  }
+
+ private:
+  Tables all_;
+  std::vector<UpdateStep::Group> groups_;
+  std::vector<int64_t> table_of_variable_;
+  Step<Device> step_;
+};
+
+}  // namespace gpu
+}  // namespace estimator_bridge
+
+#endif  // TF2_ENGINE_NATIVE_GPU_OPS_H_

@@ -57,7 +57,7 @@ def test_ids_out_of_order_have_the_lengths_of_2_22_everywhere(lengths: Any) -> N
 
     column = tf.feature_column.sequence_categorical_column_with_identity("f", 9)
     layer = tf.keras.experimental.SequenceFeatures(tf.feature_column.indicator_column(column))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="indices.* is out of order"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is out of order"):
         layer({"f": OUT_OF_ORDER})
 
 

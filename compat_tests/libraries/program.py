@@ -107,35 +107,6 @@ def tensorflow_hub(hub: Any, model_dir: str) -> Job:
     return Job(estimator, input_fn, "loss", is_exported)
 
 
-def tensorflow_gan(tfgan: Any, model_dir: str) -> Job:
-    """Returns a GAN that moves noise to where the points are."""
-    input_fn = batches([[0.0]] * 8, [[each[0] + 3.0] for each in POINTS])
-
-    def generator(noise: Any, mode: str) -> Any:
-        return v1.layers.dense(noise, 1)
-
-    def discriminator(points: Any, condition: Any, mode: str) -> Any:
-        return v1.layers.dense(v1.layers.dense(points, 8, tf.nn.relu), 1)
-
-    def metrics(model: Any) -> dict[str, Any]:
-        means = [tf.reduce_mean(each) for each in (model.generated_data, model.real_data)]
-        return {"distance": v1.metrics.mean(tf.abs(means[0] - means[1]))}
-
-    estimator = tfgan.estimator.GANEstimator(
-        model_dir,
-        generator_fn=generator,
-        discriminator_fn=discriminator,
-        generator_loss_fn=tfgan.losses.wasserstein_generator_loss,
-        discriminator_loss_fn=tfgan.losses.wasserstein_discriminator_loss,
-        generator_optimizer=SGD(),
-        discriminator_optimizer=SGD(),
-        get_eval_metric_ops_fn=metrics,
-    )
-    return Job(
-        estimator, input_fn, "distance", lambda: first_prediction(estimator, input_fn).shape == (1,)
-    )
-
-
 def deepctr(package: Any, model_dir: str) -> Job:
     """Returns DeepFM over a column of numbers and one of ids."""
     models = importlib.import_module("deepctr.estimator")
@@ -155,9 +126,7 @@ def deepctr(package: Any, model_dir: str) -> Job:
 
 LIBRARIES = {
     each.__name__: each
-    for each in (
-        *(deepctr, neural_structured_learning, tensorflow_gan, tensorflow_hub, tensorflow_ranking),
-    )
+    for each in (deepctr, neural_structured_learning, tensorflow_hub, tensorflow_ranking)
 }
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.resources
+import pathlib
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from compat_tests.support import fresh
+from estimator_bridge.runtime.input import feature_splitting
+from tf2_engine import keras, preprocessing
 
 PROGRAM = """
 import logging, sys
@@ -26,6 +31,46 @@ def test_an_untested_tensorflow_is_named_once(version: str, warned: bool) -> Non
 
     assert ran.stdout.count(f"TensorFlow {version}: this project is tested with") == warned
     assert ("2.15, 2.21, 2.22" in ran.stdout) == warned
+
+
+IS_2_22 = tf.__version__ not in ("2.15.1", "2.21.0")
+OUT_OF_ORDER = tf.SparseTensor(
+    [[2, 0], [0, 1], [3, 2], [0, 0]], tf.range(4, dtype=tf.int64), [5, 4]
+)
+COLUMN = preprocessing.Sequence(preprocessing.Identity("f", 9))
+LENGTHS = {
+    "of preprocessing": lambda ids: preprocessing.Preprocessing({"f": COLUMN})({"f": ids}).lengths[
+        "f"
+    ],
+    "of a layer": lambda ids: keras.SequenceFeatures(keras.Indicator(COLUMN))({"f": ids})[1],
+    "of TPUEstimator": lambda ids: feature_splitting._sequence_lengths(
+        ids, SimpleNamespace(max_sequence_length=4)
+    ),
+}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_ids_out_of_order_have_the_lengths_of_2_22_everywhere(lengths: Any) -> None:
+    """TensorFlow's own columns refuse such ids on each version, 2.22 after it has sorted them."""
+    assert lengths(OUT_OF_ORDER).numpy().tolist() == [2, 0, 1, 3, 0]
+
+    column = tf.feature_column.sequence_categorical_column_with_identity("f", 9)
+    layer = tf.keras.experimental.SequenceFeatures(tf.feature_column.indicator_column(column))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is out of order"):
+        layer({"f": OUT_OF_ORDER})
+
+
+@pytest.mark.whole
+def test_a_summary_hook_needs_a_folder_from_2_22_on(tmp_path: pathlib.Path) -> None:
+    """Without one it writes nothing before, and is an error since; the bridge's hooks have one."""
+    arguments = {"save_steps": 1, "scaffold": tf.compat.v1.train.Scaffold()}
+    tf.compat.v1.train.SummarySaverHook(output_dir=str(tmp_path), **arguments)
+    if IS_2_22:
+        with pytest.raises(ValueError, match="output_dir or summary_writer"):
+            tf.compat.v1.train.SummarySaverHook(**arguments)
+    else:
+        tf.compat.v1.train.SummarySaverHook(**arguments)
 
 
 @pytest.mark.parametrize("package", ["estimator_bridge", "tf2_engine"])

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
+from compat_tests.support import fresh
 from compat_tests.support.legacy_specs import needs_stock
 from estimator_bridge import errors, estimator
 from estimator_bridge.run import install, keras_choice, stock_names
@@ -395,3 +396,26 @@ def test_names_choose_keras_by_themselves(before: str, use: str) -> None:
     else:
         assert ran.returncode == 0, ran.stderr
         assert not ran.stdout.startswith("keras.src.models")
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from tensorflow.keras.layers import Dense",
+        "import tensorflow.keras as keras; Dense = keras.layers.Dense",
+        "from tensorflow import keras; Dense = keras.layers.Dense",
+        "from tensorflow.compat.v1.keras.layers import Dense",
+        "from tensorflow.compat.v2.keras.layers import Dense",
+    ],
+)
+def test_every_import_of_keras_leads_to_the_same(statement: str) -> None:
+    """It is Keras 2, even if TensorFlow was imported before the names were put in place."""
+    program = (
+        "import tensorflow as tf\nfrom estimator_bridge import install\ninstall.install()\n"
+        f"{statement}\nprint(Dense.__module__, issubclass(Dense, tf.keras.layers.Layer))"
+    )
+    ran = fresh.code(program, check=True)
+
+    kind = "keras" if keras_choice.is_2_15() else "tf_keras"
+    assert ran.stdout.splitlines()[-1] == f"{kind}.src.layers.core.dense True"

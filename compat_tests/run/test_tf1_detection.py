@@ -254,10 +254,41 @@ if not flags_of_both.is_new():
 # a module"s tf
 from flags_of_both import tf
 tf.placeholder
+# a rest in a program of both
+import sys, old_functions
+if tf.__version__ >= "2":
+  tf = tf.compat.v1
+if sys.argv[1:]:
+  old_functions.run()
+# a rest in a program of both, which tries
+import sys, old_functions
+try:
+  import tensorflow.compat.v1 as tf
+except ImportError:
+  import tensorflow as tf
+def f(x):
+  return old_functions.run() if x else 1
+if __name__ == "__main__" and sys.argv[1:]:
+  f(0)
+# a rest in a function that is chosen
+import sys, old_functions
+v1 = tf.compat.v1 if hasattr(tf, "compat") else tf
+def old():
+  old_functions.run()
+def main():
+  {"old": old}[sys.argv[1]]() if len(sys.argv) > 1 else None
+# a rest beside another module that adapts
+import sys, adapted, old_functions
+while sys.argv[1] == "old":
+  try:
+    adapted.v1.flags
+  except ValueError:
+    old_functions.run()
 """
 )
 MODULES = {
     "old": f"{TF}tf.contrib.layers",
+    "adapted": f"{TF}if hasattr(tf, 'contrib'):\n  v1 = tf\nelse:\n  v1 = tf.compat.v1",
     "old_functions": f"{TF}def run():\n  tf.contrib.layers",
     "flags_of_both": "try:\n  import tensorflow.compat.v1 as tf\nexcept ImportError:\n"
     "  import tensorflow as tf\nNEW = tf.__version__ >= '2'\ndef is_new():\n  return NEW",
@@ -361,6 +392,38 @@ if sys.argv[1:]:
   OLD = True
 if OLD:
   tf.flags
+# a helper that is called always
+import old_functions
+if tf.__version__ >= "2":
+  tf = tf.compat.v1
+def main():
+  for i in range(3):
+    with open("f"):
+      old_functions.run()
+if __name__ == "__main__":
+  main()
+# a helper of a class
+import adapted, old_functions
+class A:
+  def __init__(self):
+    self.build()
+  def build(self):
+    try:
+      old_functions.run()
+    finally:
+      pass
+A()
+# an import that every run does
+import adapted, old
+# compat.v1 for everybody
+import sys
+try:
+  tf.compat.v1.flags
+except Exception:
+  pass
+tf.compat.v1.logging.info("a")
+if sys.argv[1:]:
+  tf.placeholder
 # a method
 class A:
   def f(self):

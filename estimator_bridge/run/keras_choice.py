@@ -46,7 +46,8 @@ def use_legacy_keras() -> None:
     """
     if is_2_15() or os.environ.get("TF_USE_LEGACY_KERAS") is not None:
         return
-    if importlib.util.find_spec("tf_keras") is None:
+    package = importlib.util.find_spec("tf_keras")
+    if package is None:
         raise errors.InvalidInput(
             "tf_keras is not installed, and legacy programs are written in Keras 2. Type: "
             + how_to_install_keras()
@@ -54,7 +55,11 @@ def use_legacy_keras() -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tensorflow as tf
 
-    # TensorFlow decides when the name is first used, once for the process.
+    # `import tensorflow.keras` looks in folders that TensorFlow chose when it was imported itself.
+    folder = os.path.join(*package.submodule_search_locations or (), "api", "_v2")
+    if folder not in tf.__path__:
+        tf.__path__.insert(0, folder)
+    # For `tf.keras` it decides when the name is first used, once for the process.
     if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
         raise errors.TooLate(
             "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "

@@ -21,7 +21,9 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
     """Returns the first use of a name that only TensorFlow 1 has, in a script or its imports.
 
     A name does not count in code that TensorFlow 2 does not reach, such as the other branch of a
-    check of the version, and functions that only such code calls. Of the modules that the script
+    check of the version, and functions that only such code calls. In a program that takes
+    `tf.compat.v1` where it finds TensorFlow 2, only a name that every run uses counts: what is
+    left of TensorFlow 1 in its other functions does not tell. Of the modules that the script
     imports those are read that lie in `folder`, which by default is the script's, or in the folders
     of PYTHONPATH, and are not of libraries.
     """
@@ -29,9 +31,12 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
     files.read(script)
     readings = files.in_order_of_imports(script)
-    uses = [(each, scope) for reading in readings for each, scope, _ in reading.uses]
+    uses = [each for reading in readings for each in reading.uses]
+    if uses and any(reading.adapts for reading in readings):
+        always = _always_reached(readings)
+        uses = [each for each in uses if each.is_sure and always.issuperset(each.scope)]
     unreached = _unreached(readings) if uses else set()
-    return next((use for use, scope in uses if unreached.isdisjoint(scope)), None)
+    return next((each.use for each in uses if unreached.isdisjoint(each.scope)), None)
 
 
 def folders_of_imports(folder: str) -> list[str]:
@@ -121,6 +126,23 @@ def _unreached(readings: list[Reading]) -> set[str]:
         reached = doubtful & {each.name for each in sure}
         doubtful -= reached
     return doubtful
+
+
+def _always_reached(readings: list[Reading]) -> set[str]:
+    """Returns the files, functions and classes that every run of the program gets to.
+
+    A name stands for all functions that have it. Python calls methods like `__init__`.
+    """
+    mentions = [each for reading in readings for each in reading.mentions if each.is_sure]
+    defined = {name for reading in readings for name in (reading.path, *reading.defined)}
+    reached: set[str] = set()
+    more = {readings[0].path, *(name for name in defined if name.startswith("__"))}
+    while more - reached:
+        reached |= more
+        more = defined & {
+            each.name for each in mentions if each.is_reached and reached.issuperset(each.scope)
+        }
+    return reached
 
 
 def _public_path(module: ModuleType) -> str | None:

@@ -7,9 +7,10 @@ Programs that support both versions of TensorFlow ask which one they have, by `t
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
@@ -56,11 +57,17 @@ class Use(NamedTuple):
 
 
 class FoundUse(NamedTuple):
-    """A use, the code that it is in, and the error that it is with TensorFlow 2."""
+    """A use, and the error that it is with TensorFlow 2.
+
+    Attributes:
+        scope: the code that it is in.
+        is_sure: whether it runs whenever that code does, under no condition of the run.
+    """
 
     use: Use
     scope: Scope
     error: str
+    is_sure: bool
 
 
 class Mention(NamedTuple):
@@ -68,11 +75,13 @@ class Mention(NamedTuple):
 
     Attributes:
         is_reached: whether TensorFlow 2 gets there, if it gets to the scope.
+        is_sure: whether it does so in every run.
     """
 
     name: str
     scope: Scope
     is_reached: bool
+    is_sure: bool
 
 
 class Reading(ast.NodeVisitor):
@@ -83,6 +92,9 @@ class Reading(ast.NodeVisitor):
         tree: its source.
         find: returns the reading of a module of the program by its name, the file that imports it,
             and the level of a relative import; None for another module.
+
+    Attributes:
+        adapts: whether it takes names from `tf.compat.v1` where it finds TensorFlow 2.
     """
 
     def __init__(
@@ -96,6 +108,7 @@ class Reading(ast.NodeVisitor):
         self._scope: Scope = (path,)
         self._of_scope = self.known
         self._is_reached, self._lacks_module = True, False
+        self._is_sure, self._is_guarded, self.adapts = True, False, False
         # Functions run when their module is complete.
         self._functions: list[tuple[ast.AST, Scope, bool, dict[str, Object]]] = []
         self._set_elsewhere = {
@@ -163,7 +176,7 @@ class Reading(ast.NodeVisitor):
         """Finds a name of TensorFlow 1; mentions the attribute, which may be a method."""
         public = self._public_name(node)
         if public is not None:
-            self._use_if_tf1(ast.unparse(node), public.parts, node.lineno, _ATTRIBUTE)
+            self._note(ast.unparse(node), public.parts, node.lineno, _ATTRIBUTE)
         self._mention(node.attr)
         if public is None:
             self.visit(node.value)
@@ -179,22 +192,26 @@ class Reading(ast.NodeVisitor):
         self.visit(node.test)
         holds = truth(node.test, self.known)
         if holds is None:
-            return self._either(node.body, node.orelse)
+            is_main = ast.unparse(node.test).startswith("__name__")
+            return self._either(node.body, node.orelse, is_sure=is_main)
         self._skip([*(node.orelse if holds else node.body)])
-        return self._block(node.body if holds else node.orelse)
+        with self._read_as(_is_guarded=True):
+            return self._block(node.body if holds else node.orelse)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         """Reads the values that TensorFlow 2 may take."""
         self.visit(node.test)
         holds = truth(node.test, self.known)
-        for value, is_skipped in ((node.body, holds is False), (node.orelse, holds is True)):
-            (self._skip([value]) if is_skipped else self.visit(value))
+        with self._read_as(**({"_is_sure": False} if holds is None else {"_is_guarded": True})):
+            for value, is_skipped in ((node.body, holds is False), (node.orelse, holds is True)):
+                (self._skip([value]) if is_skipped else self.visit(value))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         """Reads operands up to the one that decides."""
         decides = isinstance(node.op, ast.Or)
         for position, value in enumerate(node.values):
-            self.visit(value)
+            with self._read_as(_is_sure=self._is_sure and position == 0):
+                self.visit(value)
             if truth(value, self.known) is decides:
                 self._skip(node.values[position + 1 :])
                 return
@@ -205,7 +222,7 @@ class Reading(ast.NodeVisitor):
         stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
         changed = {each.id for each in stored if isinstance(each.ctx, ast.Store)}
         self.known.update(dict.fromkeys(changed, UNKNOWN))
-        self._either(node.body, [])
+        self._either(node.body, [], is_sure=True)
         self._block(node.orelse)
 
     visit_AsyncFor = visit_While = visit_For
@@ -231,13 +248,16 @@ class Reading(ast.NodeVisitor):
         guards = [each for each in node.handlers if self._is_guard(each)]
         caught = set().union(*(_caught(each.type) for each in guards))
         outer, self._lacks_module = self._lacks_module, False
-        failed = self._attempt(node.body, caught)
+        is_guarded = any(name in _CATCHERS for each in guards for name in _type_names(each.type))
+        with self._read_as(_is_guarded=self._is_guarded or is_guarded):
+            failed = self._attempt(node.body, caught)
         reachable = [each for each in node.handlers if failed or not self._is_idle(each, node.body)]
         self._skip([each for each in node.handlers if each not in reachable])
         if failed:
             self._become(start)
             self._skip(node.orelse)
-            left = self._either(*(each.body for each in reachable))
+            with self._read_as(_is_guarded=True):
+                left = self._either(*(each.body for each in reachable))
         else:
             left = self._either(node.orelse, *(each.body for each in reachable), before=start)
         self._lacks_module = outer
@@ -258,28 +278,41 @@ class Reading(ast.NodeVisitor):
                 return True
         return False
 
+    @contextlib.contextmanager
+    def _read_as(self, **marks: bool) -> Iterator[None]:
+        """Sets `_is_reached`, `_is_sure` or `_is_guarded` for what is read in the context."""
+        outer = {name: getattr(self, name) for name in marks}
+        vars(self).update(marks)
+        yield
+        vars(self).update(outer)
+
     def _skip(self, nodes: Sequence[ast.AST]) -> None:
         """Reads what is not reached, of which only the mentions matter."""
-        outer, known = self._is_reached, dict(self.known)
-        self._is_reached = False
-        for each in nodes:
-            self.visit(each)
-        self._is_reached = outer
+        known = dict(self.known)
+        with self._read_as(_is_reached=False):
+            for each in nodes:
+                self.visit(each)
         self._become(known)
 
     def _either(
-        self, *blocks: Sequence[ast.stmt], before: Mapping[str, Object] | None = None
+        self,
+        *blocks: Sequence[ast.stmt],
+        before: Mapping[str, Object] | None = None,
+        is_sure: bool = False,
     ) -> bool:
         """Reads blocks of which one is executed; returns whether control leaves all of them.
 
         Args:
             before: what is known before each block but the first; None is the same as there.
+            is_sure: whether the first is executed in every run that matters.
         """
         start = dict(self.known)
+        is_sure = self._is_sure and (is_sure or len(blocks) == 1)
         ends, left = [], []
         for position, block in enumerate(blocks):
             self._become(start if before is None or position == 0 else before)
-            left.append(self._block(block))
+            with self._read_as(_is_sure=is_sure):
+                left.append(self._block(block))
             ends.append(dict(self.known))
         going_on = [end for end, has_left in zip(ends, left, strict=True) if not has_left] or ends
         merged: dict[str, Object] = {}
@@ -336,7 +369,7 @@ class Reading(ast.NodeVisitor):
             name: UNKNOWN if name in self._set_elsewhere and _is_plain(value) else value
             for name, value in around.items()
         } | dict.fromkeys(arguments, UNKNOWN)
-        self._scope, self._is_reached = scope, is_reached
+        self._scope, self._is_reached, self._is_sure = scope, is_reached, True
         self._block(node.body)
 
     def _become(self, known: Mapping[str, Object]) -> None:
@@ -384,7 +417,7 @@ class Reading(ast.NodeVisitor):
         """
         parts = name.split(".")
         if parts[0] == _ROOT and not level:
-            self._use_if_tf1(name, tuple(parts[1:]), node.lineno, _IMPORT)
+            self._note(name, tuple(parts[1:]), node.lineno, _IMPORT)
             return None
         if not self._is_reached:
             return None
@@ -417,12 +450,16 @@ class Reading(ast.NodeVisitor):
         root = self.known.get(node.id) if isinstance(node, ast.Name) else None
         return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
 
-    def _use_if_tf1(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
+    def _note(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
+        """Notes a name of TensorFlow that is used, if it tells which version is wanted."""
+        if self._is_reached and self._is_guarded and parts[:2] == ("compat", "v1"):
+            self.adapts = True
         if self._is_reached and _is_of_tf1(parts):
-            self.uses.append(FoundUse(Use(name, self.path, line), self._scope, error))
+            use = Use(name, self.path, line)
+            self.uses.append(FoundUse(use, self._scope, error, self._is_sure))
 
     def _mention(self, name: str) -> None:
-        self.mentions.append(Mention(name, self._scope, self._is_reached))
+        self.mentions.append(Mention(name, self._scope, self._is_reached, self._is_sure))
 
 
 def _is_of_tf1(parts: Sequence[str]) -> bool:

@@ -88,6 +88,9 @@ class MultiClassHead(SingleHead):
         return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
     def _metrics(self) -> Metrics:
+        return {}
+
+    def _later_metrics(self) -> Metrics:
         return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
 
     def _update(

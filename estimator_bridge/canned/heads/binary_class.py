@@ -97,7 +97,7 @@ class BinaryClassHead(SingleHead):
         }
 
     def _later_metrics(self) -> Metrics:
-        return metrics_at(self._thresholds)
+        return metrics_at(self._thresholds, self._summary_key)
 
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses

@@ -123,12 +123,12 @@ class MultiLabelHead(SingleHead):
         }
 
     def _later_metrics(self) -> Metrics:
-        metrics = metrics_at(self._thresholds)
+        metrics = metrics_at(self._thresholds, self._summary_key)
         for name in self._own_metrics.values():
             mean, auc, auc_pr = (OF_CLASS.format(key, name) for key in _OF_CLASS)
-            metrics[mean] = keras.metrics.Mean(name=mean)
-            metrics[auc] = keras.metrics.AUC(name=auc)
-            metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
+            metrics[mean] = keras.metrics.Mean(name=self._summary_key(mean))
+            metrics[auc] = keras.metrics.AUC(name=self._summary_key(auc))
+            metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=self._summary_key(auc_pr))
         return metrics
 
     def _update(

@@ -184,13 +184,14 @@ class OfGraphs(NamedTuple):
 
 
 _SDCA_OPS = (
-    r"linear/(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|cond|"
-    r"VarIsInitializedOp|zeros|Shape|Cast|ToFloat).*"
+    r"linear/(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|"
+    r"sharded_mutable_hash_table_size|cond|VarIsInitializedOp|zeros|Shape|strided_slice|Cast|"
+    r"ToFloat).*"
 )
 
 OPS = (
     OfGraphs("train", "bridge", r"(\w*VariableOp|VarHandleOp|Const|group_deps)(_\d+)?"),
-    OfGraphs("evaluate", "stock", "Read/ReadVariableOp"),
+    OfGraphs("evaluate", "stock", r"Read/ReadVariableOp|Identity(_\d+)?"),
     OfGraphs("train", "bridge", _SDCA_OPS, of="SDCA"),
     OfGraphs("train", "stock", _SDCA_OPS, of="SDCA"),
 )
@@ -392,8 +393,8 @@ REMAINING = (
     ),
     OfEstimators(
         "the counter of steps of an evaluation",
-        "read by one more op, `Read/ReadVariableOp`",
-        "without that op",
+        "read once more, by `Read/ReadVariableOp`, and copied by ops such as `Identity_4`",
+        "without those ops",
         "nothing uses its value",
         _CANNED,
     ),

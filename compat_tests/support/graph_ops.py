@@ -25,7 +25,8 @@ def assert_same_ops(mode: str, ours: Ops, theirs: Ops, case: str = "") -> None:
     for side, here, there in (("bridge", ours, theirs), ("stock", theirs, ours)):
         alone = sorted(name for name, _ in here.found - there.found)
         known = re.compile("|".join(_known(mode, side, case)))
-        assert [name for name in alone if not known.fullmatch(name)] == [], mode
+        unknown = [name for name in alone if not known.fullmatch(name)]
+        assert unknown == [], f"{mode}: the {side} alone has {unknown}"
 
 
 def _known(mode: str, side: str, case: str) -> Iterator[str]:

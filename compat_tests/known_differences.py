@@ -167,6 +167,38 @@ class OfEstimators(NamedTuple):
     tests: Tests
 
 
+class OfGraphs(NamedTuple):
+    """Ops of a canned estimator's graph that one side alone has; programs cannot need their names.
+
+    Attributes:
+        mode: "train", "evaluate" or "predict".
+        side: "bridge" or "stock".
+        names: matches their names.
+        of: matches the cases that have them; all of them by default.
+    """
+
+    mode: str
+    side: str
+    names: str
+    of: str = ""
+
+
+_SDCA_OPS = (
+    r"linear/(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|"
+    r"sharded_mutable_hash_table_size|cond|VarIsInitializedOp|zeros|Shape|strided_slice|Cast|"
+    r"ToFloat).*"
+)
+
+OPS = (
+    OfGraphs("train", "bridge", r"(\w*VariableOp|VarHandleOp|Const|group_deps)(_\d+)?"),
+    OfGraphs("evaluate", "stock", r"Read/ReadVariableOp|Identity(_\d+)?"),
+    OfGraphs("train", "bridge", _SDCA_OPS, of="SDCA"),
+    OfGraphs("train", "stock", _SDCA_OPS, of="SDCA"),
+)
+"""The rows of `REMAINING` about graphs say what they are and why."""
+
+_CANNED = Tests(*[("canned/test_beside_stock.py::test_values_are_those_of_stock",)] * 2)
+
 _DIFFERENCES = "estimator/test_stock_differences.py::test_"
 _DETAILS = "estimator/test_tpu_estimator_details.py::test_"
 _HOOKS = "estimator/test_estimator_hooks.py::test_early_stopping_"
@@ -351,6 +383,29 @@ REMAINING = (
             (f"{_HOOKS}asks_at_steps_of_its_own",),
             (f"{_HOOKS}of_stock_asks_by_what_threads_read",),
         ),
+    ),
+    OfEstimators(
+        "ops of a training graph at its root",
+        "none that count the steps of the host",
+        "twelve more, without names of their own, such as `VarHandleOp` and `group_deps_2`",
+        "the steps that a loop has made are kept in the session",
+        _CANNED,
+    ),
+    OfEstimators(
+        "the counter of steps of an evaluation",
+        "read once more, by `Read/ReadVariableOp`, and copied by ops such as `Identity_4`",
+        "without those ops",
+        "nothing uses its value",
+        _CANNED,
+    ),
+    OfEstimators(
+        "ops of a training with `LinearSDCA`, below `linear/sdca` and of its table",
+        "rows of weights are gathered by `DynamicPartition`, ops of the table have no scope, and "
+        "copies of the weights start behind a `cond`",
+        "`GatherV2`, ops in scopes such as `…_lookup_table_find/LookupTableFindV2`, zeros",
+        "public functions of TensorFlow make them; the loss, predictions, weights, the train_op "
+        "and summaries have stock's names",
+        Tests(*[("canned/test_sdca.py::test_values_are_those_of_stock",)] * 2),
     ),
 )
 """Differences from stock that no setting decides."""

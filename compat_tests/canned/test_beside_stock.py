@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import pathlib
-import re
 from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import census, jobs
 from compat_tests.support.base_jobs import events
+from compat_tests.support.graph_ops import MODES, Ops, assert_same_ops
 from estimator_bridge import estimator
 from estimator_bridge.estimator import v2
 
@@ -35,34 +34,6 @@ PROGRAMS = [
     for version, *parts in itertools.product((1, 2), census.FAMILIES, census.TASKS, census.SETTINGS)
     for rest in [tuple(parts)]
 ]
-
-
-MODES = ("train", "evaluate", "predict")
-OURS_ALONE = {
-    "train": re.compile(r"(\w*VariableOp|VarHandleOp|Const|group_deps)(_\d+)?"),
-    "evaluate": None,
-    "predict": None,
-}
-"""Ops without a name of their own: the bridge counts steps on the host, too."""
-STOCK_ALONE = re.compile(r"(Read|Identity|\w+_\d+)(/.*)?")
-"""Ops without a name of their own: in evaluations stock reads results of Keras metrics twice."""
-
-
-class Ops(tf.compat.v1.train.SessionRunHook):
-    """Keeps the names and types of the ops of a graph."""
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        self.found = {(op.name, op.type) for op in session.graph.get_operations()}
-
-
-def assert_same_ops(mode: str, ours: Ops, theirs: Ops) -> None:
-    """Raises AssertionError if a graph lacks an op of the other one that has a name."""
-    for here, there, known in (
-        (ours, theirs, OURS_ALONE[mode]),
-        (theirs, ours, STOCK_ALONE if mode == "evaluate" else None),
-    ):
-        alone = sorted(name for name, _ in here.found - there.found)
-        assert [name for name in alone if not (known and known.fullmatch(name))] == [], mode
 
 
 def run(

@@ -158,6 +158,38 @@ def _sorted(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "metrics": dict(sorted(values["metrics"].items()))}
 
 
+def ops_of_spec(namespace: Any, case: str, mode: str) -> list[tuple[str, str]]:
+    """Returns the name and type of each op of a graph with a head and its spec, in their order."""
+    name, options, width, labels = HEADS[case]
+    with tf.Graph().as_default() as graph:
+        tf1.train.create_global_step()
+        head = getattr(namespace, name)(**options)
+        weights = tf1.get_variable("weights", [3, width])
+        head.create_estimator_spec(
+            {key: tf.constant(value) for key, value in _FEATURES.items()},
+            mode,
+            tf.matmul(tf.constant(_LOGITS[:, :3]), weights),
+            labels() if callable(labels) else tf.constant(labels),
+            optimizer=tf_compat.keras2().optimizers.legacy.SGD(0.1),
+            trainable_variables=[weights],
+            update_ops=[tf.no_op()],
+            regularization_losses=[tf.constant(0.25)],
+        )
+        return [(op.name, op.type) for op in graph.get_operations()]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "infer"])
+@pytest.mark.parametrize("case", HEADS)
+@pytest.mark.stock
+def test_graphs_of_heads_are_those_of_stock(case: str, mode: str) -> None:
+    """Every op has stock's name and type, those of losses of regularization and metrics too."""
+    ours, theirs = (
+        ops_of_spec(namespace, case, mode) for namespace in (estimator, stock.ESTIMATOR)
+    )
+
+    assert sorted(set(ours) ^ set(theirs)) == []
+
+
 @pytest.mark.parametrize("case", HEADS)
 def test_heads_are_the_same_eagerly_and_in_a_graph(case: str) -> None:
     """A loop of TensorFlow 2 that uses a head sees the numbers of an estimator.
@@ -187,7 +219,7 @@ def specs(namespace: Any, mode: str) -> dict[str, Any]:
         namespace.RegressionHead(name="price"),
         namespace.BinaryClassHead(name="sold", thresholds=[0.5]),
     ]
-    with tf.Graph().as_default():
+    with tf.Graph().as_default() as graph:
         tf1.train.create_global_step()
         weights = tf1.get_variable("weights", [2, 2])
         logits = tf.matmul(tf.constant(_LOGITS[:, :2]), weights)
@@ -198,8 +230,10 @@ def specs(namespace: Any, mode: str) -> dict[str, Any]:
             {"price": tf.constant(np.arange(6.0)), "sold": tf.constant([0, 1, 1, 0, 0, 1])},
             optimizer=tf_compat.keras2().optimizers.legacy.SGD(0.1),
             trainable_variables=[weights],
+            regularization_losses=[tf.constant(0.25)],
         )
         return {
+            "ops": sorted((op.name, op.type) for op in graph.get_operations()),
             "predictions": {
                 key: (value.name, value.shape.as_list()) for key, value in spec.predictions.items()
             },
@@ -235,7 +269,7 @@ def test_several_heads_share_a_model(mode: str) -> None:
 @pytest.mark.stock
 @pytest.mark.parametrize("mode", ["train", "eval", "infer"])
 def test_several_heads_are_those_of_stock(mode: str) -> None:
-    """Keys, names of tensors, outputs, metrics, summaries and variables are stock's."""
+    """Keys, names of all ops, outputs, metrics, summaries and variables are stock's."""
     assert specs(estimator, mode) == specs(stock.ESTIMATOR, mode)
 
 

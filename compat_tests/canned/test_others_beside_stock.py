@@ -13,6 +13,7 @@ import tensorflow as tf
 from compat_tests.conftest import HAS_STOCK
 from compat_tests.programs import jobs
 from compat_tests.references.tolerance import allowed
+from compat_tests.support.graph_ops import MODES, Ops, assert_same_ops
 from estimator_bridge import errors, estimator
 from estimator_bridge.estimator import v2
 
@@ -77,13 +78,17 @@ def found_by(job: Any) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.parametrize("case", KMEANS)
 def test_clusters_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
-    """Centers, scores, indices, distances and all variables are stock's by 0.0."""
+    """Centers, scores, indices, distances and all variables are stock's by 0.0; ops, too."""
     sides = {"ours": estimator, "stock": stock.ESTIMATOR}
+    graphs = {side: Ops() for side in sides}
     estimators = {
-        side: kmeans(namespace, tmp_path / side, **KMEANS[case]).train(points, steps=10)
+        side: kmeans(namespace, tmp_path / side, **KMEANS[case]).train(
+            points, steps=10, hooks=[graphs[side]]
+        )
         for side, namespace in sides.items()
     }
 
+    assert_same_ops("train", graphs["ours"], graphs["stock"])
     assert jobs.largest_difference(*(jobs.saved(job) for job in estimators.values()))[0] == 0.0
     tf.nest.map_structure(
         np.testing.assert_array_equal, *(found_by(job) for job in estimators.values())
@@ -165,21 +170,27 @@ def stock_config() -> Any:
 @pytest.mark.full
 @pytest.mark.parametrize("case", RECURRENT)
 def test_recurrent_networks_are_those_of_stock(case: str, tmp_path: pathlib.Path) -> None:
-    """Variables, metrics and predictions are stock's by 0.0, with the same names.
+    """Variables, metrics and predictions are stock's by 0.0, with the same names, of ops too.
 
     Keras draws the start of the cells with Python's generator, so both trainings set that.
     """
     input_fn = sequences(by_step=case == "every step")
     sides = {"ours": v2.experimental, "stock": stock.NAMESPACES[2].experimental}
-    estimators = {}
+    graphs = {side: {mode: Ops() for mode in MODES} for side in sides}
+    results = {}
     for side, namespace in sides.items():
         tf.keras.utils.set_random_seed(5)
-        estimators[side] = recurrent(namespace, tmp_path / side, case).train(input_fn)
+        train, evaluate, predict = ([graphs[side][mode]] for mode in MODES)
+        job = recurrent(namespace, tmp_path / side, case).train(input_fn, hooks=train)
+        metrics = job.evaluate(input_fn, hooks=evaluate)
+        results[side] = jobs.saved(job), metrics, list(job.predict(input_fn, hooks=predict))
 
-    assert jobs.largest_difference(*(jobs.saved(job) for job in estimators.values()))[0] == 0.0
-    assert estimators["ours"].evaluate(input_fn) == estimators["stock"].evaluate(input_fn)
-    predicted = [list(job.predict(input_fn)) for job in estimators.values()]
-    tf.nest.map_structure(np.testing.assert_array_equal, *predicted)
+    ours, theirs = results["ours"], results["stock"]
+    assert jobs.largest_difference(ours[0], theirs[0])[0] == 0.0
+    assert ours[1] == theirs[1]
+    tf.nest.map_structure(np.testing.assert_array_equal, ours[2], theirs[2])
+    for mode in MODES:
+        assert_same_ops(mode, graphs["ours"][mode], graphs["stock"][mode])
 
 
 def test_a_network_learns_from_the_steps(tmp_path: pathlib.Path) -> None:

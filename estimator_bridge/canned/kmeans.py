@@ -144,7 +144,7 @@ def _spec(
     tf.summary.scalar("loss/raw", loss)
     count = tf.assign_add(tf.train.get_global_step(), 1)
     with tf.control_dependencies([update, count]):
-        train_op = tf.identity(loss)
+        train_op = tf.identity(loss, name="control_dependency")  # As stock names it.
     hooks: list[tf.train.SessionRunHook] = [_ChooseCenters(initialize, is_initialized, is_chief)]
     if tolerance is not None:
         hooks.append(_StopWhenSteady(loss, tolerance))

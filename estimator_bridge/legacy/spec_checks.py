@@ -102,10 +102,15 @@ def checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
         return {}
     if not isinstance(metrics, dict):
         raise errors.WrongType(f"eval_metric_ops must be a dict, got {metrics!r}.")
-    return {name: _checked_metric(name, metric) for name, metric in metrics.items()}
+    for name, metric in metrics.items():
+        _check_metric(name, metric)
+    return {
+        name: (metric.result(), metric.updates[0]) if _is_keras_metric(metric) else metric
+        for name, metric in metrics.items()
+    }
 
 
-def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
+def _check_metric(name: str, metric: Object) -> None:
     what = f"eval_metric_ops[{name!r}]"
     if _is_keras_metric(metric):
         if not metric.updates:
@@ -119,6 +124,7 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
             for variable in metric.variables:
                 if id(variable) not in known:
                     tf.compat.v1.add_to_collection(key, variable)
+        # Stock reads results for its check, too; the ops that follow are named after these.
         metric = (metric.result(), metric.updates[0])
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
@@ -127,7 +133,6 @@ def _checked_metric(name: str, metric: Object) -> tuple[Tensor, Op]:
         )
     for value in tf.nest.flatten(metric):
         _check_graph(what, value)
-    return metric
 
 
 def _is_keras_metric(metric: Object) -> bool:

@@ -94,14 +94,18 @@ class BinaryClassHead(SingleHead):
             MetricKeys.ACCURACY_BASELINE: keras.metrics.Mean(name=MetricKeys.ACCURACY_BASELINE),
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
-            **metrics_at(self._thresholds),
         }
+
+    def _later_metrics(self) -> Metrics:
+        return metrics_at(self._thresholds, self._summary_key)
 
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
+        # Stock computes it once more, and the metrics after the regularization take the same.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
+        predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
         self._update_all(metrics, of_ids, losses, predictions[PredictionKeys.CLASS_IDS])
         self._update_mean(metrics, MetricKeys.PREDICTION_MEAN, chances, losses.weights)
@@ -115,4 +119,7 @@ class BinaryClassHead(SingleHead):
         for key in (MetricKeys.AUC, MetricKeys.AUC_PR):
             spread = tf_compat.broadcast_weights(losses.weights, chances)
             self._update_all(metrics, [key], losses._replace(weights=spread), chances)
+
+    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
+        chances = predictions[PredictionKeys.LOGISTIC]
         self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)

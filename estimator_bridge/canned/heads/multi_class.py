@@ -55,6 +55,13 @@ class MultiClassHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
+        # Stock's ops too where a model_fn makes the head: TensorFlow seeds random ops by their
+        # number in the graph, and so the initial values of the variables that follow.
+        is_large = tf.debugging.assert_greater(
+            tf.convert_to_tensor(n_classes), 2, message="n_classes must be greater than 2"
+        )
+        with tf.control_dependencies([is_large]):
+            tf.no_op()
         self._classes = self._label_classes(n_classes, label_vocabulary)
 
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
@@ -88,6 +95,9 @@ class MultiClassHead(SingleHead):
         return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
     def _metrics(self) -> Metrics:
+        return {}
+
+    def _later_metrics(self) -> Metrics:
         return {MetricKeys.ACCURACY: keras.metrics.Accuracy(name=MetricKeys.ACCURACY)}
 
     def _update(

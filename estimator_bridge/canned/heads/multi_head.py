@@ -105,12 +105,13 @@ class MultiHead(Head):
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
         """Returns the losses by head; `update_metrics` adds the metrics of each head."""
-        keys = [_loss_key(name) for name in self._heads]
+        means: Metrics = {}
+        if regularization_losses is not None:
+            key = MetricKeys.LOSS_REGULARIZATION
+            means[self._summary_key(key)] = keras.metrics.Mean(name=key)
         with tf.name_scope("merge_eval"):
-            means = {key: keras.metrics.Mean(name=key) for key in keys}
-            if regularization_losses is not None:
-                key = MetricKeys.LOSS_REGULARIZATION
-                means[self._summary_key(key)] = keras.metrics.Mean(name=key)
+            keys = [_loss_key(name) for name in self._heads]
+            means.update({key: keras.metrics.Mean(name=key) for key in keys})
         return means
 
     def update_metrics(
@@ -195,11 +196,12 @@ class MultiHead(Head):
                     f"{sizes} logits. The last dimension should equal {sum(sizes)} but is "
                     f"{received}."
                 )
-            zeros = tf.zeros_like(tf.shape(logits)[:-1])
+            outer = tf.shape(logits)[:-1]
+            zeros, whole = tf.zeros_like(outer), -1 * tf.ones_like(outer)
             parts: dict[str, Tensor] = {}
             start = 0
             for name, size in zip(self._heads, sizes, strict=True):
-                begin, end = tf.concat([zeros, [start]], 0), tf.concat([zeros - 1, [size]], 0)
+                begin, end = tf.concat([zeros, [start]], 0), tf.concat([whole, [size]], 0)
                 parts[name] = tf.slice(logits, begin, end)
                 start += size
             return parts

@@ -117,27 +117,35 @@ class MultiLabelHead(SingleHead):
         return {CLASSIFY: self._classes.output(predictions[PredictionKeys.PROBABILITIES])}
 
     def _metrics(self) -> Metrics:
-        metrics: Metrics = {
+        return {
             MetricKeys.AUC: keras.metrics.AUC(name=MetricKeys.AUC),
             MetricKeys.AUC_PR: keras.metrics.AUC(curve="PR", name=MetricKeys.AUC_PR),
-            **metrics_at(self._thresholds),
         }
+
+    def _later_metrics(self) -> Metrics:
+        metrics = metrics_at(self._thresholds, self._summary_key)
         for name in self._own_metrics.values():
             mean, auc, auc_pr = (OF_CLASS.format(key, name) for key in _OF_CLASS)
-            metrics[mean] = keras.metrics.Mean(name=mean)
-            metrics[auc] = keras.metrics.AUC(name=auc)
-            metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=auc_pr)
+            metrics[mean] = keras.metrics.Mean(name=self._summary_key(mean))
+            metrics[auc] = keras.metrics.AUC(name=self._summary_key(auc))
+            metrics[auc_pr] = keras.metrics.AUC(curve="PR", name=self._summary_key(auc_pr))
         return metrics
 
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         chances = predictions[PredictionKeys.PROBABILITIES]
-        keys = [MetricKeys.AUC, MetricKeys.AUC_PR, *threshold_keys(*self._thresholds)]
-        self._update_all(metrics, keys, losses, chances)
+        self._update_all(metrics, [MetricKeys.AUC, MetricKeys.AUC_PR], losses, chances)
+
+    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
+        chances = predictions[PredictionKeys.PROBABILITIES]
+        self._update_all(metrics, threshold_keys(*self._thresholds), losses, chances)
         for id_, name in self._own_metrics.items():
-            of_class = chances[..., id_ : id_ + 1]
-            own_losses = losses._replace(labels=losses.labels[..., id_ : id_ + 1])
+            outer = [tf.rank(chances) - 1]
+            begin = tf.concat([tf.zeros(outer, tf.int32), [id_]], axis=0)
+            size = tf.concat([-1 * tf.ones(outer, tf.int32), [1]], axis=0)
+            of_class = tf.slice(chances, begin, size)
+            own_losses = losses._replace(labels=tf.slice(losses.labels, begin, size))
             mean, *areas = (OF_CLASS.format(key, name) for key in _OF_CLASS)
             self._update_mean(metrics, mean, of_class, losses.weights)
             self._update_all(metrics, areas, own_losses, of_class)

@@ -109,11 +109,11 @@ class PoissonRegressionHead(RegressionHead):
         name: str | None = None,
     ) -> None:
         super().__init__(
-            label_dimension, weight_column, loss_reduction, inverse_link_fn=tf.exp, name=name
+            label_dimension, weight_column, loss_reduction, self._poisson_loss, tf.exp, name
         )
         self._compute_full_loss = compute_full_loss
 
-    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
+    def _poisson_loss(self, labels: Tensor, logits: Tensor) -> Tensor:
         return tf.nn.log_poisson_loss(labels, logits, self._compute_full_loss)
 
 
@@ -129,8 +129,9 @@ class LogisticRegressionHead(RegressionHead):
         loss_reduction: str = head_training.MEAN,
         name: str | None = None,
     ) -> None:
-        super().__init__(1, weight_column, loss_reduction, inverse_link_fn=tf.sigmoid, name=name)
+        super().__init__(1, weight_column, loss_reduction, _logistic_loss, tf.sigmoid, name)
 
-    def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
-        labels = head_checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
-        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+def _logistic_loss(labels: Tensor, logits: Tensor) -> Tensor:
+    labels = head_checks.checked_range(labels, 2, "Labels must be in range [0, 1]")
+    return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)

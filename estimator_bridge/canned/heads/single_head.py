@@ -122,11 +122,12 @@ class SingleHead(Head):
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
         """Returns new Keras metrics by name."""
         with tf.name_scope("metrics"):
-            metrics = {MetricKeys.LOSS_MEAN: keras.metrics.Mean(name=MetricKeys.LOSS_MEAN)}
+            key = MetricKeys.LOSS_MEAN
+            metrics = {key: keras.metrics.Mean(name=key), **self._metrics()}
             if regularization_losses is not None:
                 key = MetricKeys.LOSS_REGULARIZATION
                 metrics[key] = keras.metrics.Mean(name=key)
-            metrics.update(self._metrics())
+            metrics.update(self._later_metrics())
         return {self._summary_key(key): metric for key, metric in metrics.items()}
 
     def update_metrics(
@@ -150,6 +151,7 @@ class SingleHead(Head):
             self._metric(eval_metrics, MetricKeys.LOSS_REGULARIZATION).update_state(
                 values=tf.add_n(regularization_losses)
             )
+        self._update_later(eval_metrics, predictions, losses)
         return eval_metrics
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
@@ -252,10 +254,17 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:
-        """Returns new metrics but for those of the losses."""
+        """Returns new metrics but for those of the losses and the later ones."""
+
+    def _later_metrics(self) -> Metrics:
+        """Returns new metrics that stock makes after that of the regularization losses."""
+        return {}
 
     @abc.abstractmethod
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
-        """Updates the metrics of `_metrics`; `labels` are those of the program."""
+        """Updates metrics; `labels` are those of the program."""
+
+    def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
+        """Updates the metrics that stock updates after that of the regularization losses."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads.head import Metrics
@@ -31,12 +31,13 @@ def threshold_keys(*thresholds: float) -> list[str]:
     return [AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
 
-def metrics_at(thresholds: Iterable[float]) -> Metrics:
-    """Returns new accuracy, precision and recall at each threshold."""
+def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> Metrics:
+    """Returns new accuracy, precision and recall at each threshold; `name_of` names a key's."""
     metrics: dict[str, Object] = {}
     for threshold in thresholds:
-        accuracy, precision, recall = threshold_keys(threshold)
-        metrics[accuracy] = keras.metrics.BinaryAccuracy(name=accuracy, threshold=threshold)
-        metrics[precision] = keras.metrics.Precision(name=precision, thresholds=threshold)
-        metrics[recall] = keras.metrics.Recall(name=recall, thresholds=threshold)
+        accuracy, precision, recall = keys = threshold_keys(threshold)
+        names = [name_of(key) for key in keys]
+        metrics[accuracy] = keras.metrics.BinaryAccuracy(name=names[0], threshold=threshold)
+        metrics[precision] = keras.metrics.Precision(name=names[1], thresholds=threshold)
+        metrics[recall] = keras.metrics.Recall(name=names[2], thresholds=threshold)
     return metrics

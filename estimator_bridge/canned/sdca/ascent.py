@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -101,14 +101,19 @@ class Ascent:
         """Returns how far the loss of all examples is from its minimum, at most; NaN without."""
         settings = self._optimizer
         with tf.name_scope("sdca/approximate_duality_gap"):
-            _, primal, dual, importance = tf.unstack(self._table.sums(), num=4)
-            weights = [tf.cast(each, tf.float64) for each in self._weights()]
-            l1 = tf.add_n([tf.reduce_sum(tf.abs(each)) for each in weights])
-            l2 = tf.add_n([tf.reduce_sum(tf.square(each)) for each in weights])
-            regularization = settings.symmetric_l1_regularization * l1
-            # l2's loss is half of this; it is in the primal and in the dual problem.
-            regularization += settings.symmetric_l2_regularization * l2
-            return (primal + dual + regularization) / importance
+            sums = self._table.sums()
+            primal, dual, importance = sums[1], sums[2], sums[3]
+            with tf.name_scope("sdca/l1_loss"):
+                l1 = settings.symmetric_l1_regularization * self._sum_of_weights(tf.abs)
+            with tf.name_scope("sdca/l2_loss"):
+                l2 = settings.symmetric_l2_regularization * self._sum_of_weights(tf.square) / 2.0
+            # l2's loss is in the primal and in the dual problem.
+            return (primal + dual + l1 + 2.0 * l2) / importance
+
+    def _sum_of_weights(self, of_each: Callable[[Tensor], Tensor]) -> Tensor:
+        """Returns the sum of a function of all weights of the model, float64."""
+        weights = [tf.cast(tf.convert_to_tensor(each), tf.float64) for each in self._weights()]
+        return tf.add_n([tf.reduce_sum(of_each(each)) for each in weights])
 
     def _weights(self) -> Iterator[Variable]:
         examples = self._examples

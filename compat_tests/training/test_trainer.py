@@ -459,6 +459,28 @@ def test_files_are_those_of_an_estimator(tmp_path: pathlib.Path) -> None:
     assert written == (7, {"loss": pytest.approx(metrics["loss"]), "scale": metrics["scale"]})
 
 
+def test_host_calls_run_in_every_mode_that_has_one(tmp_path: pathlib.Path) -> None:
+    """As in a TPUEstimator, the host call of a spec runs after each step, whatever the mode."""
+    calls: list[tuple[str, int, float]] = []
+
+    def model_fn(features: Any, labels: Any, mode: str) -> training.ModelSpec:
+        def host(number: tf.Tensor) -> Any:
+            arguments = [mode, v1.train.get_global_step(), number[0]]
+            return v1.py_func(lambda *seen: calls.append(seen), arguments, [])
+
+        spec = model(minimized)(features, labels, mode)
+        return spec._replace(host_call=(host, [tf.constant([7.0])]))
+
+    trainer = make(model_fn, tmp_path / "model")
+    trainer.train(input_fn, max_steps=2)
+    trainer.evaluate(input_fn, steps=3)
+    assert len([*trainer.predict(lambda params: input_fn(params).take(2))]) == 2 * BATCH
+
+    seen = [(mode.decode(), step, number) for mode, step, number in calls]  # type: ignore[attr-defined]
+    evaluated, predicted = [("eval", 2, 7.0)] * 3, [("infer", 2, 7.0)] * 2
+    assert seen == [("train", 1, 7.0), ("train", 2, 7.0), *evaluated, *predicted]
+
+
 @pytest.mark.full
 def test_evaluations_of_other_checkpoints_change_no_training(tmp_path: pathlib.Path) -> None:
     """An older checkpoint is evaluated as it was; training goes on from the latest one."""

@@ -1,4 +1,4 @@
-"""Runs the host_call of a model after each step; most programs write summaries in it."""
+"""Runs the host_call of a model after each step of any mode; most programs write summaries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class HostCall:
     """A host_call in its own graph and session, as legacy programs run it.
 
     Args:
-        function: the `host_call` of a `ModelSpec`.
+        host_call: the `host_call` of a `ModelSpec`. With None nothing runs.
     """
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    def __init__(self, host_call: tuple[Function, Nest] | None) -> None:
+        self._host_call = host_call
         self._session: tf.Session | None = None
 
     def run(self, of_replicas: Sequence[Nest], step: int) -> None:
@@ -30,22 +30,24 @@ class HostCall:
         Args:
             step: the global step that the function can read.
         """
+        if self._host_call is None:
+            return
         arrays = tf.nest.map_structure(
             lambda *parts: _joined([part.numpy() for part in parts]), *of_replicas
         )
         if self._session is None:
-            self._build(arrays)
+            self._build(self._host_call[0], arrays)
         assert self._session is not None
         feeds = zip(tf.nest.flatten(self._feeds), tf.nest.flatten(arrays), strict=True)
         self._session.run(self._ops, {self._step: step, **dict(feeds)})
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Writes the remaining summaries."""
         if self._session is not None:
             self._session.run(self._flush)
             self._session.close()
 
-    def _build(self, arrays: Nest) -> None:
+    def _build(self, function: Function, arrays: Nest) -> None:
         with tf.Graph().as_default():
             self._feeds = tf.nest.map_structure(
                 lambda array: tf.placeholder(array.dtype, array.shape), arrays
@@ -53,7 +55,7 @@ class HostCall:
             self._step = tf.placeholder(tf.int64, [])
             variable = tf.train.create_global_step()
             with tf.control_dependencies([variable.assign(self._step)]):
-                results = call(self._function, self._feeds)
+                results = call(function, self._feeds)
             ops = [*tf.nest.flatten(results), *(tf.summary.all_v2_summary_ops() or ())]
             self._ops = [op for op in ops if isinstance(op, tf.Tensor | tf.Operation)]
             writers = tf_compat.summary_writer_initializers()

@@ -43,7 +43,6 @@ class Loop:
         self._steps = steps
         self._callbacks, self._listeners = callbacks, listeners
         config: RunConfig = trainer.config
-        self._host: HostCall | None = None
         self._log = _Log(config, trainer.model_dir)
         self._is_due = _Due(config.save_checkpoints_steps, config.save_checkpoints_secs)
 
@@ -51,8 +50,7 @@ class Loop:
         self, spec: ModelSpec, run_step: Function, batches: Iterator[Nest], max_steps: int | None
     ) -> None:
         """Runs steps up to `max_steps`, to the end of the input, or until something stops it."""
-        if spec.host_call is not None:
-            self._host = HostCall(spec.host_call[0])
+        self._host = HostCall(spec.host_call)
         self._hooks.start()
         self._tell("on_train_begin")
         for listener in self._listeners:
@@ -79,8 +77,7 @@ class Loop:
         self._trainer.step.assign(step)
         local = self._trainer.strategy.experimental_local_results
         self._hooks.after(asked, local(outputs["hooks"])[0])
-        if self._host is not None:
-            self._host.run(local(outputs["host"]), step)
+        self._host.run(local(outputs["host"]), step)
         self._log.step(step, local(outputs["loss"]), local(outputs["summaries"])[0])
         self._tell("on_train_batch_end", step)
         if self._is_due(step):
@@ -89,8 +86,7 @@ class Loop:
     def _end(self, step: int) -> None:
         for listener in self._listeners:
             listener.end(None, step)
-        if self._host is not None:
-            self._host.end()
+        self._host.close()
         self._log.end()
         self._hooks.end()
         self._tell("on_train_end")

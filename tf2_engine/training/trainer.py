@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import tempfile
@@ -14,6 +15,7 @@ from tf2_engine.summaries.events import EventFile
 from tf2_engine.training import short_batches
 from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
+from tf2_engine.training.host_call import HostCall
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
 from tf2_engine.training.model import Batch, Model
@@ -363,7 +365,8 @@ class Trainer:
         session = self._checkpoints.as_in_session(
             self._model.saver, changes=self._model.changes[mode]
         )
-        with session, TrainerReading(mode, start) as reading:
+        host_call = contextlib.closing(HostCall(self._specs[mode].host_call))
+        with session, TrainerReading(mode, start) as reading, host_call as host:
             while (steps is None or num_batches < steps) and not runner.stopped:
                 asked = runner.before()
                 try:
@@ -371,9 +374,10 @@ class Trainer:
                         outputs = run_step(batches)
                 except tf.errors.OutOfRangeError:
                     break
-                replicas = self.strategy.experimental_local_results(outputs["result"])
-                runner.after(asked, self.strategy.experimental_local_results(outputs["hooks"])[0])
-                yield tf.nest.map_structure(_merge_replicas, *replicas)
+                local = self.strategy.experimental_local_results
+                runner.after(asked, local(outputs["hooks"])[0])
+                host.run(local(outputs["host"]), int(self.step.numpy()))
+                yield tf.nest.map_structure(_merge_replicas, *local(outputs["result"]))
                 num_batches += 1
         runner.end()
 
@@ -413,7 +417,8 @@ class Trainer:
     def _outputs(self, mode: str, batch: Batch, spec: ModelSpec) -> dict[str, Nest]:
         """Collects the outputs of a step, including those for which hooks ask."""
         self._specs[mode] = spec
-        outputs = {"hooks": self._hooks.trace(_hooks_of(spec))}
+        _, host_arguments = spec.host_call or (None, [])
+        outputs = {"hooks": self._hooks.trace(_hooks_of(spec)), "host": host_arguments}
         if mode == ModeKeys.PREDICT:
             predictions = spec.predictions
             named = predictions if isinstance(predictions, dict) else {"output": predictions}
@@ -423,11 +428,10 @@ class Trainer:
         if mode == ModeKeys.EVAL:
             _, values = spec.eval_metrics or (None, [])
             return {**outputs, "result": self._hooks.with_ops((spec.loss, values))}
-        _, host_arguments = spec.host_call or (None, [])
         # A TPU cannot compute strings, and legacy programs write no summaries there either.
         merged = None if self._model.on_tpu else v1.summary.merge_all()
         summaries = [] if merged is None else [merged]
-        return {**outputs, "loss": spec.loss, "host": host_arguments, "summaries": summaries}
+        return {**outputs, "loss": spec.loss, "summaries": summaries}
 
 
 # For `help`, because Python would show the signature of `__new__`.

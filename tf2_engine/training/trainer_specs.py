@@ -33,9 +33,8 @@ class ModelSpec(NamedTuple):
             arguments, [batch, ...] each, as a list or a dict.
         export_outputs: by signature, as in `tf.compat.v1.estimator.export`.
         scaffold_fn: returns a `Scaffold`, which tells what to restore and how much to keep.
-        host_call: a function that runs on the host after each step, and its arguments; for example,
-            to
-            write summaries.
+        host_call: a function that runs on the host after each step of any mode, and its arguments;
+            for example, to write summaries.
         training_hooks, evaluation_hooks, prediction_hooks: see `Trainer.train`.
     """
 

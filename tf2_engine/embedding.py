@@ -70,8 +70,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         feature_config: an `EngineSpec`, or any nest of
             `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables that have none. If no table has an optimizer, the engine only looks
-            up. As
-            in TF 2.3, an int before it is taken as `batch_size`.
+            up. As in TF 2.3, an int before it is taken as `batch_size`.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step.
         initialize_tpu_embedding: False if another engine has initialized the TPU.
@@ -80,8 +79,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         driver: the driver that runs the plan, by name or as an object. None is "tpu" under a
             TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
         num_cores: how many cores to emulate on one machine. None is one per replica of the
-            strategy.
-            Outside a strategy with several cores, batches, activations and gradients are lists with
+            strategy. Outside a strategy with several cores, batches, activations and gradients are
+            lists with
                 one
             entry per core.
         synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
@@ -95,8 +94,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
     Raises:
         InvalidSpec: a setting cannot be honoured; the message names it.
         OutOfOrder: driver="tpu" without a TPUStrategy, or the TPU should already be initialized but
-            is
-            not.
+            is not.
     """
 
     def __init__(
@@ -181,8 +179,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built; or a TPU holds the tables, and no SavedModel is
-                being
-                written, which would have brought them up to date.
+                being written, which would have brought them up to date.
         """
         built = self._check_readable("embedding_tables")
         parameters = {}
@@ -204,8 +201,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             per_replica_input_shapes: the structure of the feature config with the shape of each
-                input as a
-                tuple, list or TensorShape: [*output_shape, anything]. If a replica has several
+                input as a tuple, list or TensorShape: [*output_shape, anything]. If a replica has
+                several
                     cores, these
                 are the shapes for one of them, as in stock.
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
@@ -339,8 +336,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training batch
-                and the
-                gradients of the previous one never arrived, for instance after an exception (see
+                and the gradients of the previous one never arrived, for instance after an exception
+                (see
                     `step` and
                 `reset_batches`). While a tf.function runs, these are an InvalidArgumentError with
                     the same
@@ -363,12 +360,11 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             gradients: the structure that `dequeue` returned, each of the shape of the activation.
-                None
-                counts as zeros, with which rows are updated too.
+                None counts as zeros, with which rows are updated too.
             name: the tag of the batch.
             core: in a synchronous step, the core to which these gradients belong: an int or a
-                scalar
-                integer tensor from 0 to `synchronous` - 1. They are only sent, and `apply_step`
+                scalar integer tensor from 0 to `synchronous` - 1. They are only sent, and
+                `apply_step`
                     updates the
                 tables. A function that a coordinator repeats counts once.
 
@@ -377,8 +373,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             InvalidInput, WrongType: a gradient does not fit; the message names the feature. Or
-                `core` is
-                missing or out of range, or was given although the step is not synchronous.
+                `core` is missing or out of range, or was given although the step is not
+                synchronous.
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
@@ -400,8 +396,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the engine is not built, is not `synchronous` or has no optimizer; a core
-                has sent no
-                gradients since the last step; or the call is inside a tf.function.
+                has sent no gradients since the last step; or the call is inside a tf.function.
         """
         plan = self._check_trains("apply_step")
         if self._synchronous is None:
@@ -427,8 +422,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself; the
-                message says what to do. SparseCores queue none.
+                itself; the message says what to do. SparseCores queue none.
         """
         self._check_drops_batches("step")
         try:
@@ -453,8 +447,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
-                itself; the
-                message says what to do. SparseCores queue none.
+                itself; the message says what to do. SparseCores queue none.
             ControlFlow: a replica calls this inside `strategy.run`.
         """
         self._check_drops_batches("reset_batches")
@@ -483,8 +476,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Args:
             features, weights: as for `enqueue`.
             training: None if it is not known. False if no gradients can come; a pending update is
-                applied
-                first then.
+                applied first then.
             name: tells the batches of a graph apart. On a TPU it is required.
 
         Returns:
@@ -544,8 +536,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Args:
             features, weights: as for `enqueue`, for a single core and any batch size. Features may
-                be
-                left out.
+                be left out.
 
         Returns:
             The structure of `features` with [*output_shape, dim] float32 for each feature.

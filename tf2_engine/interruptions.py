@@ -61,8 +61,7 @@ class Steps(abc.ABC):
 
     Attributes:
         holds_signals: True if handlers only record a signal, which stays due until the steps end.
-            False
-            if Python's own handlers act as soon as a step returns.
+            False if Python's own handlers act as soon as a step returns.
         cause: why the steps end, for messages.
     """
 

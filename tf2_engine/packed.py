@@ -31,8 +31,7 @@ class FeatureLayout(NamedTuple):
         name: the name of the feature.
         kind: "dense", "sparse" or "ragged".
         shape: the shape of the tensor of ids; for ragged ids just the number of rows. None is a
-            size
-            that is only known at run time, or that does not matter (the last one of a sparse
+            size that is only known at run time, or that does not matter (the last one of a sparse
                 tensor).
         weighted: whether there are weights.
     """
@@ -62,8 +61,7 @@ class PackedBatch(NamedTuple):
         offsets: int64: row splits of ragged ids, and flattened coordinates of sparse ones.
         weights: [num_weights] float32; empty if no feature has weights.
         sizes: int64: for each feature the number of ids, the number of weights if it has any, and
-            the
-            shape of the tensor of ids (for ragged ids just the number of rows).
+            the shape of the tensor of ids (for ragged ids just the number of rows).
     """
 
     ids: Tensor

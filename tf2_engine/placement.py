@@ -206,8 +206,7 @@ def place_tables(
         num_servers: the number of parameter servers, at least 1.
         layout: the layout of tables that are not whole.
         whole_up_to: tables of at most this many bytes stay whole, and so do tables with fewer rows
-            than
-            servers.
+            than servers.
 
     Raises:
         InvalidSpec: an argument is out of range, or two tables have the same name.

@@ -49,12 +49,11 @@ def cpu_embedding_lookup(
 
     Args:
         inputs: a nest of int32 or int64 Tensors, SparseTensors and RaggedTensors, structured like
-            the
-            config. Features may be left out.
+            the config. Features may be left out.
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
         tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
-            variable, a
-            tensor or an array, a list or tuple of shards as in `TPUEmbedding.embedding_tables`, or
+            variable, a tensor or an array, a list or tuple of shards as in
+            `TPUEmbedding.embedding_tables`, or
                 a
             `Table`. Shards follow the EngineSpec's `partition_strategy`, or "div" with
                 FeatureConfigs.

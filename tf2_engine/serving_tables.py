@@ -26,8 +26,7 @@ def serving_table(
         parameters: [vocabulary, dim] float32: a variable, a tensor or an array, or shards as in
             `TPUEmbedding.embedding_tables`.
         table_dtype: the type of the copy: "float32", "float16", "bfloat16" or "int8". Lookups
-            always
-            return float32; `small_types` gives bounds on their errors.
+            always return float32; `small_types` gives bounds on their errors.
         name: the name of the variable, which messages use too.
 
     Returns:

@@ -16,8 +16,7 @@ def load(what: str, source: str, taken: Sequence[str]) -> ctypes.CDLL:
         what: the start of the error message, such as "A software TPU cannot be made".
         source: the file of the library in the folder of native sources.
         taken: ops of the library that already have a kernel. With two kernels, every later use of
-            the
-            op would fail.
+            the op would fail.
 
     Raises:
         InvalidSpec: there are such ops.

@@ -62,14 +62,12 @@ def start(
 
     Args:
         sparse_cores: the number of SparseCores per core. 0 gives the embedding hardware of the
-            first
-            generation.
+            first generation.
         out_of_range_ids: see `SoftTPUStrategy`.
 
     Raises:
         InvalidSpec: there are no such cores, this TensorFlow has its own TPU kernels, or soft
-            device
-            placement is off.
+            device placement is off.
         CannotBuild: a library cannot be compiled.
     """
     if num_cores < 1:

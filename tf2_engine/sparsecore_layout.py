@@ -71,11 +71,10 @@ class StackableTable:
         group: tables only stack if their groups are equal. Stock compares the optimizer and the
             quantization by value.
         samples: the activations per core of its features. Because of a defect, stock's
-            TPUEmbeddingV2
-            only counts those of the first feature: to get its layout, use 0 for all other tables.
+            TPUEmbeddingV2 only counts those of the first feature: to get its layout, use 0 for all
+            other tables.
         features: how many features look the table up. Stock counts it like the samples, and it is
-            only
-            passed on.
+            only passed on.
     """
 
     name: str

@@ -35,8 +35,8 @@ class SparseCoreLimits:
 
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
-            takes
-            from another in a step, by the name of a stack (the names of its tables joined by `_`);
+            takes from another in a step, by the name of a stack (the names of its tables joined by
+            `_`);
                 256
             by default. More are an error when the step runs.
         max_ids_per_chip_per_sample: the room on a core is this times the samples of the stack.

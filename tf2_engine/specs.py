@@ -29,12 +29,11 @@ class TableSpec:
         vocabulary_size: the number of rows.
         dim: the number of columns.
         combiner: how the rows of one sample are reduced: "sum"; "mean", scaled by 1 / (sum of
-            weights);
-            or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
+            weights); or "sqrtn", scaled by 1 / sqrt(sum of squared weights).
         optimizer: how rows are updated. None means the engine's.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
-            with
-            `shard_info` if it has that argument (see `initializers.ByShard`). None is the initial
+            with `shard_info` if it has that argument (see `initializers.ByShard`). None is the
+            initial
                 value
             that the optimizer needs, or otherwise a truncated normal with standard deviation
             1 / sqrt(dim).
@@ -95,8 +94,8 @@ class FeatureSpec:
         name: a unique name, used in messages. The device only displays it.
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
-            combined:
-            its activation is [batch, T, dim], where longer sequences are cut and shorter ones are
+            combined: its activation is [batch, T, dim], where longer sequences are cut and shorter
+            ones are
                 padded
             with zeros.
         output_shape: shape of the activation per core without `dim`. None takes it from the first
@@ -133,8 +132,7 @@ class EngineSpec:
         tables: in device order.
         features: in device order.
         structure: a nest whose leaves are positions in `features`; batches, activations and
-            gradients
-            have this structure. None is a dict by feature name.
+            gradients have this structure. None is a dict by feature name.
         pipeline_execution_with_tensor_core: activations of a step do not include the update of the
             previous step (see this field in tpu_embedding_configuration.proto).
         partition_strategy: which host holds which row: "div" or "mod".
@@ -143,8 +141,7 @@ class EngineSpec:
 
     Raises:
         InvalidSpec: there is no feature; names are not unique; a feature's table is missing; a
-            table has
-            no feature or no optimizer; or an option has a value that is not listed above.
+            table has no feature or no optimizer; or an option has a value that is not listed above.
     """
 
     tables: tuple[TableSpec, ...]

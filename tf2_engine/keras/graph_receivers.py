@@ -39,17 +39,15 @@ def graph_receiver(
 
     Args:
         serving_input_receiver_fn: makes placeholders of TensorFlow 1, and computes features from
-            them
-            with any ops. It runs once, in its own graph. If it returns a spec and a function, as a
-            `parsing_receiver` does, these are used directly.
+            them with any ops. It runs once, in its own graph. If it returns a spec and a function,
+            as a `parsing_receiver` does, these are used directly.
 
     Returns:
         The arguments of `TableModel.export_saved_model` after the folder.
 
     Raises:
         WrongType: it does not return a `ServingInputReceiver`, or receives something other than
-            dense
-            placeholders.
+            dense placeholders.
     """
     receivers: list[ServingInputReceiver] = []
 

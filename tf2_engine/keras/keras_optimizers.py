@@ -108,11 +108,10 @@ def translate_keras_optimizer(
 
     Args:
         optimizer: SGD, Adagrad, Adam or Ftrl of any Keras, legacy or not. Optimizers of the engine
-            and of
-            `tf.tpu.experimental.embedding` are returned as the engine's.
+            and of `tf.tpu.experimental.embedding` are returned as the engine's.
         bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
-            depends
-            on `iterations`, which has to be counted up, as `apply_gradients` of that optimizer
+            depends on `iterations`, which has to be counted up, as `apply_gradients` of that
+            optimizer
                 does;
             epsilon is added to the root; and all rows move in every step. False is Adam as on a TPU
                 by

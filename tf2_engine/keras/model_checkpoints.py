@@ -58,8 +58,7 @@ class ModelCheckpoints:
 
         Raises:
             InvalidInput: a legacy program wrote the checkpoint, or it lacks variables. The message
-                tells how
-                to convert it.
+                tells how to convert it.
         """
         variables = self.variables()
         saved = tf.Module()

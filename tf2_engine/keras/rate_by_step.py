@@ -23,8 +23,7 @@ class RateByStepBase:
 
     Args:
         function: computes the rate, a scalar, from the number of earlier steps, an int64 scalar. To
-            be
-            written to a file, it has to be registered with Keras.
+            be written to a file, it has to be registered with Keras.
 
     Raises:
         WrongType: `function` cannot be called.

@@ -35,8 +35,7 @@ class RuleOptimizerBase:
 
     Args:
         rule: an optimizer of the engine, a `KerasMomentum` or a `KerasRMSProp`. Its learning rate
-            is a
-            number or a Keras schedule.
+            is a number or a Keras schedule.
         slot_initial_values: initial values of slots, by name. Other slots start as the rule says.
 
     Raises:

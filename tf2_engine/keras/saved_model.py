@@ -51,11 +51,9 @@ def export_saved_model(
         model: a model with `TPUEmbedding` or `ColumnEmbedding` layers.
         path: the folder to write.
         signatures: a tf.function with an `input_signature`, or a dict of such functions by name.
-            They
-            are traced again, with the small tables.
+            They are traced again, with the small tables.
         table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8", or a
-            dict
-            of these by table name. `tf2_engine.small_types` gives bounds on the errors.
+            dict of these by table name. `tf2_engine.small_types` gives bounds on the errors.
 
     Raises:
         InvalidSpec: there is no such type or table, or a type cannot hold a row.

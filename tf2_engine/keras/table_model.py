@@ -44,8 +44,7 @@ class _State:
         slot_names: names of optimizers' slots in checkpoints.
         without_tables: replaces the embedding in a model that has none.
         of_tape: the tape that was last asked for gradients, the loss, and the gradients by the
-            identity
-            of variables.
+            identity of variables.
         trained_by: the variables of optimizers that were given some, by the identity of optimizers.
         restored_for: "", "predictions" or "training".
         observer: sees training steps. May be None.
@@ -97,8 +96,8 @@ class TableModelBase:
         embedding: a `ColumnEmbedding`, which becomes an attribute. None for a model without tables.
         names: names in checkpoints of layers whose own names differ: {"wide_dense": "wide/dense"}.
         slot_names: names of optimizers' slots in checkpoints, unless they are those of estimators
-            with a
-            model_fn. Canned estimators have "{variable}/t_0/{slot}" or "{variable}/part_0/{slot}",
+            with a model_fn. Canned estimators have "{variable}/t_0/{slot}" or
+            "{variable}/part_0/{slot}",
                 as in
             "dense/kernel/t_0/Adagrad". Those of TensorFlow 2 have
             "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
@@ -147,8 +146,7 @@ class TableModelBase:
         Args:
             directory: None keeps no checkpoints.
             save_steps: steps between checkpoints, counted from the start of a training. One is also
-                saved at
-                the end.
+                saved at the end.
             max_to_keep: the number of checkpoints to keep.
         """
         if directory is not None:
@@ -170,8 +168,7 @@ class TableModelBase:
             checkpoint: a checkpoint of an estimator or of `convert`, or the directory of one; or a
                 `WarmStart`, which holds the other arguments too. None is no warm start.
             names: a regular expression that has to match at the start of a name. Names of tables
-                have no
-                "tbl_" here.
+                have no "tbl_" here.
             old_names: names in that checkpoint, by the names in this model, where they differ.
 
         Raises:
@@ -401,8 +398,8 @@ class TableModelBase:
             to_features: computes features from it.
             tracked: lookup tables and other objects that `to_features` uses.
             table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict
-                of these by table name. `tf2_engine.small_types` gives bounds on the errors.
+                or a dict of these by table name. `tf2_engine.small_types` gives bounds on the
+                errors.
 
         Raises:
             InvalidSpec: there is no such type or table, or a type cannot hold a row.

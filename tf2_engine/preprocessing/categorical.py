@@ -143,8 +143,7 @@ class VocabularyFile(_Vocabulary):
         num_oov_buckets, default_value: as in `VocabularyList`.
         dtype: tf.string or tf.int64.
         file_format: None is text. "tfrecord_gzip" is a TFRecord file with gzip, which is read when
-            the
-            table is made.
+            the table is made.
     """
 
     key: str
@@ -277,8 +276,7 @@ class Weighted(Column):
     Attributes:
         column: the column of the ids.
         weight_key: the feature with the weights, one per existing id. In a dense feature, 0 means
-            that
-            there is no weight.
+            that there is no weight.
     """
 
     column: Column

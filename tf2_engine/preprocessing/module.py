@@ -20,8 +20,7 @@ class Prepared(NamedTuple):
         ids: for each feature a SparseTensor of int64, without ids of -1, which mean no id.
         weights: the weights or None for each feature, or None if no feature has any.
         lengths: for each sequence feature, [batch] int64: the number of positions, including
-            positions
-            without an id.
+            positions without an id.
     """
 
     ids: dict[str, SparseTensor]

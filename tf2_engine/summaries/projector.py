@@ -33,8 +33,7 @@ def write_projector(
         directory: gets a new `projector_config.pbtxt` and the folder `projector`.
         tables: [rows, dim] of numbers by name.
         labels: names of the points by table. Without them, points are called by row number, and so
-            are
-            rows after the last label.
+            are rows after the last label.
         max_rows: how many rows of each table to write. The projector is slow beyond some ten
             thousand.
 

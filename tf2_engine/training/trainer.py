@@ -53,22 +53,20 @@ class Trainer:
         embedding_config_spec: an `Embedding`, or a legacy spec.
         warm_start_from: another model's checkpoint, or which of its variables to take.
         arithmetic: "tpu" for the numbers of a TPU of the first generations, or "sparsecore" for
-            those of
-            TPU v5p, v6e and TPU7x. On a host, `HostDriver(arithmetic="sparsecore")` computes the
+            those of TPU v5p, v6e and TPU7x. On a host, `HostDriver(arithmetic="sparsecore")`
+            computes the
                 latter;
             under a TPUStrategy, the SparseCores do. Settings that SparseCores lack raise
                 InvalidSpec.
         sparse_core_limits: limits on the ids of a step on SparseCores: a
-            `tf2_engine.SparseCoreLimits`
-            or stock's SparseCoreEmbeddingConfig, as `estimator-bridge audit --sample` proposes. The
-            default is stock's. A host has none.
+            `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
+            audit --sample` proposes. The default is stock's. A host has none.
 
     Attributes:
         engine: the `tf2_engine.TPUEmbedding`.
         step: the global step.
         variables: the variables of the model and its optimizers, by legacy name. The first batch
-            creates
-            them.
+            creates them.
         stop_training: set this to end the training after the current step.
     """
 
@@ -180,11 +178,10 @@ class Trainer:
             hooks: callbacks, and SessionRunHooks that need no session.
             steps, max_steps: at most one of them.
             saving_listeners: their `before_save(None, step)` and `after_save(None, step)` are
-                called.
-                Training ends if the latter returns True.
+                called. Training ends if the latter returns True.
             callbacks: as in Keras: `on_train_begin()` is called once all variables have their
-                values,
-                `on_train_batch_end(step)` after each step, and `on_train_end()` at the end. All are
+                values, `on_train_batch_end(step)` after each step, and `on_train_end()` at the end.
+                All are
                     optional.
                 `observe(engine, model_dir)`, if there is one, is called before the step is traced.
 
@@ -324,13 +321,11 @@ class Trainer:
             as_text: writes the graph as text.
             checkpoint_path: by default the latest.
             table_dtype: how the export stores tables: "float32", "float16", "bfloat16" or "int8",
-                or a dict
-                of these by table name. `small_types` gives bounds on the errors.
+                or a dict of these by table name. `small_types` gives bounds on the errors.
 
         Raises:
             InvalidInput: there is no checkpoint, it lacks a variable, there is no default
-                signature, or a
-                tf.function of the model_fn reads a table of a small type.
+                signature, or a tf.function of the model_fn reads a table of a small type.
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
         """
         checkpoint = checkpoint_path or self._latest()

@@ -60,8 +60,7 @@ class RunConfig:
         tf_random_seed: the seed of initial values and random ops.
         save_summary_steps: steps between two writes of summaries. 0 or None writes none.
         save_checkpoints_steps, save_checkpoints_secs: the interval of checkpoints; 600 seconds if
-            neither
-            is given. The last step is always saved.
+            neither is given. The last step is always saved.
         keep_checkpoint_max: the number of checkpoints to keep. 0 or None keeps all.
         keep_checkpoint_every_n_hours: also keeps one checkpoint per this many hours.
         log_step_count_steps: steps between two lines of the log. 0 or None logs none.

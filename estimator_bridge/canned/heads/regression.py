@@ -27,8 +27,8 @@ class RegressionHead(SingleHead):
         label_dimension: how many numbers an example has.
         weight_column: a numeric feature column, or its key.
         loss_reduction: one of `tf.losses.Reduction`, but NONE.
-        loss_fn: takes labels, logits and, if it likes, features; returns losses,
-            [batch, label_dimension].
+        loss_fn: takes labels, logits and, if it likes, features; returns losses, [batch,
+            label_dimension].
         inverse_link_fn: makes predictions of the logits; None leaves them as they are.
         name: added to the names of metrics and summaries.
 

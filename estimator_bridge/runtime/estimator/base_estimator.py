@@ -48,20 +48,17 @@ class Estimator:
 
     Args:
         model_fn: takes features and any of labels, mode, config and params; returns an
-            EstimatorSpec or
-            a TPUEstimatorSpec.
+            EstimatorSpec or a TPUEstimatorSpec.
         model_dir: the directory of checkpoints and events. None takes the one in `config`, or a new
             temporary directory.
         config: a RunConfig; None takes the default one.
         params: passed on to model_fn and input_fn.
         warm_start_from: initial values for a model_dir without a checkpoint: the path of a
-            checkpoint
-            or SavedModel, or a WarmStartSettings.
+            checkpoint or SavedModel, or a WarmStartSettings.
 
     Raises:
         InvalidInput: the signature of the model_fn does not fit, or the config is not a RunConfig
-            or
-            names another model_dir.
+            or names another model_dir.
     """
 
     _resource_step: bool | None = None  # see `new_graph`
@@ -176,8 +173,7 @@ class Estimator:
             WrongType: a hook or listener has the wrong type.
             CannotWrite: the model_dir is a file or read-only.
             SystemExit: the chief has ended, and this process is a parameter server, or a worker
-                with
-                use_tpu=True.
+                with use_tpu=True.
         """
         self._serve_if_told()
         end = self._join_cluster()
@@ -270,8 +266,7 @@ class Estimator:
 
         Raises:
             InvalidInput: no prediction has a key in `predict_keys`, or the predictions of a batch
-                differ in
-                length.
+                differ in length.
         """
         self._serve_if_told()
         checkpoint = self._checkpoint(checkpoint_path, "predict")
@@ -297,22 +292,20 @@ class Estimator:
         Args:
             export_dir_base: the SavedModel goes into a new subdirectory named by the time.
             serving_input_receiver_fn: returns a receiver, which holds the tensors to feed and the
-                features
-                that are computed from them.
+                features that are computed from them.
             assets_extra: files to add, by their path below `assets.extra`.
             as_text: writes the graph as text.
             checkpoint_path: None takes the latest checkpoint.
             experimental_mode: the mode in which to call the model_fn.
             table_dtype: how the export stores the tables of the embedding config: "float32",
-                "float16",
-                "bfloat16" or "int8", or a dict of these by table name. `tf2_engine.small_types`
+                "float16", "bfloat16" or "int8", or a dict of these by table name.
+                `tf2_engine.small_types`
                     gives
                 bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,
-                or a
-                tf.function of the model_fn reads a table of a small type.
+                or a tf.function of the model_fn reads a table of a small type.
             InvalidSpec: there is no such type or table, or a type cannot hold a row.
             NotTrained: there is no checkpoint.
         """

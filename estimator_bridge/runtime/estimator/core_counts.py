@@ -49,8 +49,7 @@ def num_replicas(config: TPUConfig) -> int:
 
     Raises:
         InvalidInput: `num_shards` contradicts the number of cores that `run` or the environment
-            asks
-            for, or the cores cannot be divided among replicas.
+            asks for, or the cores cannot be divided among replicas.
     """
     cores, per_replica = default_cores(), config.num_cores_per_replica or 1
     if cores is None:

@@ -144,8 +144,7 @@ def checked_model_fn(model_fn: ModelFn | None, params: Object) -> ModelFn:
 
     Raises:
         InvalidInput: it takes no features, or no params although there are some, or an argument
-            that
-            no model_fn receives.
+            that no model_fn receives.
     """
     if model_fn is None:
         raise errors.InvalidInput("`model_fn` must be provided, got None.")

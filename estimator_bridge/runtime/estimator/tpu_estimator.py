@@ -74,12 +74,10 @@ class TPUEstimator(Estimator):
         use_tpu: see above.
         train_batch_size, eval_batch_size, predict_batch_size: samples of a global batch.
         batch_axis: the axis along which each tensor of a PER_HOST_V1 batch is split over the cores
-            in
-            training and evaluation. None splits along the first.
+            in training and evaluation. None splits along the first.
         eval_on_tpu: whether evaluation uses the engine too.
         export_to_tpu, export_to_cpu: at least one must be true. Both export a graph of TensorFlow's
-            own
-            ops for CPUs.
+            own ops for CPUs.
         warm_start_from: as for `Estimator`; also initializes the engine's tables.
         embedding_config_spec: tables, features and their optimizer; stock's class or the bridge's.
         export_saved_model_api_version: 1 or 2, which only differ in graphs for TPUs.
@@ -88,14 +86,12 @@ class TPUEstimator(Estimator):
             that many cores), or a driver for hosts. None is "host", or "software_tpu" under
             `run --software-tpu`.
         arithmetic: whose numbers the host computes with use_tpu=True: "tpu" for the first
-            generations,
-            or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md. None is "tpu" unless
-            `run --arithmetic` says otherwise.
+            generations, or "sparsecore" for TPU v5p, v6e and TPU7x; see docs/sparsecore.md. None is
+            "tpu" unless `run --arithmetic` says otherwise.
         layout: how rows of large tables are spread over the parameter servers of a cluster: "div"
-            in
-            contiguous parts, or "octaves", which balances the load even if the first rows are the
-            frequent ones. It affects no number except initial values. None is "div" unless
-            `run --layout` says otherwise.
+            in contiguous parts, or "octaves", which balances the load even if the first rows are
+            the frequent ones. It affects no number except initial values. None is "div" unless `run
+            --layout` says otherwise.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             smaller of these two), or "summed", which rounds differently; see docs/clusters.md. None
                 is

@@ -25,12 +25,10 @@ class CoreInput:
 
     Attributes:
         ids: per feature of the spec, ids of any integer type: a SparseTensor [n, length], for
-            sequences
-            [n, T, ids per position], or a Tensor [n] with one id per sample.
+            sequences [n, T, ids per position], or a Tensor [n] with one id per sample.
         weights: per feature of the spec, a float32 SparseTensor [n, length]. None means ones.
         features: the other features of the model_fn, as nests of [n, ...], with the lengths of
-            sequence
-            features as int64 [n].
+            sequence features as int64 [n].
     """
 
     ids: dict[str, Ids]
@@ -45,8 +43,7 @@ def split_features(
 
     Args:
         notify: called with a line for each feature whose ids are read in an unexpected way. The
-            lines
-            do not depend on the batch size, so a caller can log each of them once.
+            lines do not depend on the batch size, so a caller can log each of them once.
 
     Raises:
         MissingFeature: an id or weight feature is missing.

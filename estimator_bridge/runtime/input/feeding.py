@@ -142,8 +142,7 @@ def read_per_core(
     Args:
         legacy: tells, for `batch_axis`, which features are ids.
         notify_of_python: called if other tasks should read the input but it calls Python, so that
-            it
-            has to stay in this process.
+            it has to stay in this process.
 
     Raises:
         InvalidInput: the `batch_axis` does not fit, or the input mode is not supported here.

@@ -37,8 +37,7 @@ def in_slices(
     Args:
         objects: what a Saver takes, with all parts of each variable.
         tables: the tables of the job. Parts of a table in "mod" order are stored as they are,
-            because
-            their slices tell how many parts there are, and so where each row is.
+            because their slices tell how many parts there are, and so where each row is.
         most_bytes: the largest slice. None makes slices as large as rows are consecutive.
     """
     parts: dict[str, list[Variable]] = {}

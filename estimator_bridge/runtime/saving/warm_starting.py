@@ -27,8 +27,7 @@ def read_settings(warm_start_from: Object) -> WarmStartSettings | None:
 
     Raises:
         InvalidInput: it is neither None, nor the path of a checkpoint, its directory or a
-            SavedModel,
-            nor a WarmStartSettings (stock's or the bridge's).
+            SavedModel, nor a WarmStartSettings (stock's or the bridge's).
     """
     if warm_start_from is None:
         return None

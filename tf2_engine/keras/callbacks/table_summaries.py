@@ -20,8 +20,7 @@ class TableSummaryCallbackBase:
         output_dir: the folder of the event files.
         every_n_steps: writes the first step, and then at this interval.
         projector_rows: how many rows of each table the embedding projector gets when training ends.
-            0
-            writes no files for it.
+            0 writes no files for it.
         labels: names of the rows for the projector, by table.
 
     Raises:

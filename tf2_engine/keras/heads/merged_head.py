@@ -25,8 +25,7 @@ class MultiHeadLayer(PassiveLayer):
 
     Raises:
         InvalidSpec: a head has no suffix, two heads have the same, or the number of weights differs
-            from
-            the number of heads.
+            from the number of heads.
     """
 
     def __init__(

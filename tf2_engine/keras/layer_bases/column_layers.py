@@ -33,8 +33,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
         columns: `TableColumn`s in a list or a dict.
         optimizer: for tables without one; see `TPUEmbedding`, which holds the tables.
         batch_size: the size of the global batch, which SparseCores need to know. Elsewhere it has
-            no
-            effect, and batches can have any size.
+            no effect, and batches can have any size.
         arithmetic, sparse_core_limits: as in `TPUEmbedding`.
 
     Attributes:

@@ -47,16 +47,15 @@ class EmbeddingLayer(PassiveLayer):
     Args:
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
-            `keras.optimizers.get`; a
-            Keras optimizer; or an optimizer of the engine or of `tf.tpu.experimental.embedding`.
+            `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
+            `tf.tpu.experimental.embedding`.
                 None is
             possible except on a TPU: the tables are then not trained and have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
-            step.
-            Ignored with a warning if Keras optimizers train the tables.
+            step. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
-            has a
-            known batch size, for instance if all are SparseTensors. Elsewhere, without it, batches
+            has a known batch size, for instance if all are SparseTensors. Elsewhere, without it,
+            batches
                 can
             have any size.
         arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
@@ -253,14 +252,11 @@ class EmbeddingLayer(PassiveLayer):
 
         Args:
             features: the structure of the feature config, with int32 or int64 Tensors,
-                SparseTensors and
-                RaggedTensors as leaves; or a batch from `pack`.
+                SparseTensors and RaggedTensors as leaves; or a batch from `pack`.
             weights: None, or the same structure with a weight tensor or None per feature. A dict
-                need not
-                have features without weights.
+                need not have features without weights.
             serving_config: None, or a nest of FeatureConfigs over the same tables, which replaces
-                the
-                feature config. Features are then looked up on the host, and not trained.
+                the feature config. Features are then looked up on the host, and not trained.
 
         Returns:
             The structure of `features` (of the feature config if they are packed), with

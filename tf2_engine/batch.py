@@ -232,7 +232,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
     Args:
         out_of_range: what happens to ids outside the table. "error" fails the step with a message
             that names such an id, "drop" ignores the id, and "unchecked" leaves it to
-                `after_range_checks`.
+            `after_range_checks`.
 
     Raises:
         InvalidInput: the batch does not fit the output shape.

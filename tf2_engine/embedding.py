@@ -80,9 +80,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             TPUStrategy, "ps" under a ParameterServerStrategy, and otherwise "host".
         num_cores: how many cores to emulate on one machine. None is one per replica of the
             strategy. Outside a strategy with several cores, batches, activations and gradients are
-            lists with
-                one
-            entry per core.
+            lists with one entry per core.
         synchronous: how many functions make up a step under ParameterServerStrategy. Each sends its
             gradients with `apply_gradients(gradients, core=...)`, and `apply_step` applies them
             together. With None, each function updates the tables itself.
@@ -202,9 +200,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Args:
             per_replica_input_shapes: the structure of the feature config with the shape of each
                 input as a tuple, list or TensorShape: [*output_shape, anything]. If a replica has
-                several
-                    cores, these
-                are the shapes for one of them, as in stock.
+                several cores, these are the shapes for one of them, as in stock.
             per_replica_batch_size: deprecated: samples per replica, for inputs of rank 2. An int as
                 `per_replica_input_shapes` means the same.
 
@@ -293,12 +289,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Args:
             features: the structure of the feature config. Its leaves are int32 or int64 Tensors,
                 SparseTensors and RaggedTensors, in any mixture. Under a strategy with several
-                    replicas,
-                these are per-replica values outside `strategy.run`, and the replica's own values
-                    inside.
-                For several emulated cores, a list of such structures. A batch from `pack` can
-                    replace a
-                structure.
+                replicas, these are per-replica values outside `strategy.run`, and the replica's own
+                values inside. For several emulated cores, a list of such structures. A batch from
+                `pack` can replace a structure.
             weights: None, or the same structure with a weight tensor or None per feature.
             training: whether gradients will follow; a bool or a scalar bool tensor.
             name: tags the batch. `dequeue` and `apply_gradients` with the same name take it.
@@ -337,13 +330,9 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         Raises:
             OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training batch
                 and the gradients of the previous one never arrived, for instance after an exception
-                (see
-                    `step` and
-                `reset_batches`). While a tf.function runs, these are an InvalidArgumentError with
-                    the same
-                message. Several batches may wait for gradients if they are looked up in one
-                    tf.function or
-                graph, or have different names.
+                (see `step` and `reset_batches`). While a tf.function runs, these are an
+                InvalidArgumentError with the same message. Several batches may wait for gradients
+                if they are looked up in one tf.function or graph, or have different names.
         """
         plan = self._check_built("dequeue").plan
 
@@ -364,9 +353,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             name: the tag of the batch.
             core: in a synchronous step, the core to which these gradients belong: an int or a
                 scalar integer tensor from 0 to `synchronous` - 1. They are only sent, and
-                `apply_step`
-                    updates the
-                tables. A function that a coordinator repeats counts once.
+                `apply_step` updates the tables. A function that a coordinator repeats counts once.
 
         Returns:
             In a `tf.Graph` the op that updates.

@@ -32,7 +32,7 @@ class FeatureLayout(NamedTuple):
         kind: "dense", "sparse" or "ragged".
         shape: the shape of the tensor of ids; for ragged ids just the number of rows. None is a
             size that is only known at run time, or that does not matter (the last one of a sparse
-                tensor).
+            tensor).
         weighted: whether there are weights.
     """
 

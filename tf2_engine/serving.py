@@ -53,11 +53,9 @@ def cpu_embedding_lookup(
         weights: None, or the structure of `inputs` with a weight tensor or None per feature.
         tables: the parameters [vocabulary, dim] of each table, by name or by TableConfig: a
             variable, a tensor or an array, a list or tuple of shards as in
-            `TPUEmbedding.embedding_tables`, or
-                a
-            `Table`. Shards follow the EngineSpec's `partition_strategy`, or "div" with
-                FeatureConfigs.
-            Rows may be float16 or bfloat16, or int8 with scales, as `serving_table` makes them.
+            `TPUEmbedding.embedding_tables`, or a `Table`. Shards follow the EngineSpec's
+            `partition_strategy`, or "div" with FeatureConfigs. Rows may be float16 or bfloat16, or
+            int8 with scales, as `serving_table` makes them.
         feature_config: a nest of `tf.tpu.experimental.embedding.FeatureConfig`, or an EngineSpec.
 
     Returns:

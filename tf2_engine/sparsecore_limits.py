@@ -36,9 +36,7 @@ class SparseCoreLimits:
     Attributes:
         max_ids_per_table, max_unique_ids_per_table: how many ids, and distinct ids, one SparseCore
             takes from another in a step, by the name of a stack (the names of its tables joined by
-            `_`);
-                256
-            by default. More are an error when the step runs.
+            `_`); 256 by default. More are an error when the step runs.
         max_ids_per_chip_per_sample: the room on a core is this times the samples of the stack.
         allow_id_dropping: drops ids for which a core has no room, instead of an error.
         disable_table_stacking: gives each table a stack of its own.

@@ -33,10 +33,8 @@ class TableSpec:
         optimizer: how rows are updated. None means the engine's.
         initializer: called as `initializer(shape, dtype=tf.float32)` for the rows of each host, or
             with `shard_info` if it has that argument (see `initializers.ByShard`). None is the
-            initial
-                value
-            that the optimizer needs, or otherwise a truncated normal with standard deviation
-            1 / sqrt(dim).
+            initial value that the optimizer needs, or otherwise a truncated normal with standard
+            deviation 1 / sqrt(dim).
         hot_id_replication: asks a TPU to keep frequent rows on every core. It does not change
             numbers.
         quantization: how lookups round the rows. None does not round.
@@ -95,9 +93,7 @@ class FeatureSpec:
         table: the name of the table.
         max_sequence_length: 0, or the length T of a sequence. The ids of a sequence are not
             combined: its activation is [batch, T, dim], where longer sequences are cut and shorter
-            ones are
-                padded
-            with zeros.
+            ones are padded with zeros.
         output_shape: shape of the activation per core without `dim`. None takes it from the first
             batch. Only its first dimension may be None.
         send_name: whether the device gets the name. (Stock's legacy stack sends none.)

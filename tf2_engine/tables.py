@@ -137,9 +137,7 @@ def variable_factory(
     Args:
         hosts: the device of each shard's host. Then hosts beyond the vocabulary get no variable, as
             in stock, although the plan has a row on every host, so that checkpoints hold nothing
-            but
-                the
-            vocabulary. None makes every shard on the device in scope.
+            but the vocabulary. None makes every shard on the device in scope.
         servers: the parameter servers whose devices hold the parts of tables.
     """
 

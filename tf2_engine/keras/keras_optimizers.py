@@ -111,13 +111,9 @@ def translate_keras_optimizer(
             and of `tf.tpu.experimental.embedding` are returned as the engine's.
         bias_correction: True is Adam as in Keras: the rate includes the bias correction, and so
             depends on `iterations`, which has to be counted up, as `apply_gradients` of that
-            optimizer
-                does;
-            epsilon is added to the root; and all rows move in every step. False is Adam as on a TPU
-                by
-            default, and as tensorflow-recommenders sends it there: no correction, epsilon inside
-                the
-            root, and only rows of the batch move.
+            optimizer does; epsilon is added to the root; and all rows move in every step. False is
+            Adam as on a TPU by default, and as tensorflow-recommenders sends it there: no
+            correction, epsilon inside the root, and only rows of the batch move.
         lazy_adam: whether only rows of the batch move. None decides as above.
 
     Raises:

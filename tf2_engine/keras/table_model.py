@@ -97,9 +97,7 @@ class TableModelBase:
         names: names in checkpoints of layers whose own names differ: {"wide_dense": "wide/dense"}.
         slot_names: names of optimizers' slots in checkpoints, unless they are those of estimators
             with a model_fn. Canned estimators have "{variable}/t_0/{slot}" or
-            "{variable}/part_0/{slot}",
-                as in
-            "dense/kernel/t_0/Adagrad". Those of TensorFlow 2 have
+            "{variable}/part_0/{slot}", as in "dense/kernel/t_0/Adagrad". Those of TensorFlow 2 have
             "training/{optimizer}/{variable}/{keras_slot}", and settings of optimizers beside them.
 
     Raises:

@@ -54,10 +54,8 @@ class Trainer:
         warm_start_from: another model's checkpoint, or which of its variables to take.
         arithmetic: "tpu" for the numbers of a TPU of the first generations, or "sparsecore" for
             those of TPU v5p, v6e and TPU7x. On a host, `HostDriver(arithmetic="sparsecore")`
-            computes the
-                latter;
-            under a TPUStrategy, the SparseCores do. Settings that SparseCores lack raise
-                InvalidSpec.
+            computes the latter; under a TPUStrategy, the SparseCores do. Settings that SparseCores
+            lack raise InvalidSpec.
         sparse_core_limits: limits on the ids of a step on SparseCores: a
             `tf2_engine.SparseCoreLimits` or stock's SparseCoreEmbeddingConfig, as `estimator-bridge
             audit --sample` proposes. The default is stock's. A host has none.
@@ -181,9 +179,8 @@ class Trainer:
                 called. Training ends if the latter returns True.
             callbacks: as in Keras: `on_train_begin()` is called once all variables have their
                 values, `on_train_batch_end(step)` after each step, and `on_train_end()` at the end.
-                All are
-                    optional.
-                `observe(engine, model_dir)`, if there is one, is called before the step is traced.
+                All are optional. `observe(engine, model_dir)`, if there is one, is called before
+                the step is traced.
 
         Raises:
             InvalidInput: a hook needs a session, or the latest checkpoint is not converted.

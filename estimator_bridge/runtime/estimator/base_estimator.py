@@ -299,9 +299,7 @@ class Estimator:
             experimental_mode: the mode in which to call the model_fn.
             table_dtype: how the export stores the tables of the embedding config: "float32",
                 "float16", "bfloat16" or "int8", or a dict of these by table name.
-                `tf2_engine.small_types`
-                    gives
-                bounds on the errors. Stock has no such option.
+                `tf2_engine.small_types` gives bounds on the errors. Stock has no such option.
 
         Raises:
             InvalidInput: the receiver function is missing, the checkpoint does not fit the model,

@@ -94,8 +94,7 @@ class TPUEstimator(Estimator):
             --layout` says otherwise.
         wire: how gradients are sent to parameter servers: "occurrences", "cells", "smallest" (the
             smaller of these two), or "summed", which rounds differently; see docs/clusters.md. None
-                is
-            "smallest" unless `run --wire` says otherwise.
+            is "smallest" unless `run --wire` says otherwise.
 
     Raises:
         InvalidSpec, InvalidInput: a setting, which the message names, is invalid or not supported.

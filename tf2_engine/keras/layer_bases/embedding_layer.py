@@ -48,22 +48,17 @@ class EmbeddingLayer(PassiveLayer):
         feature_config: any nest of `tf.tpu.experimental.embedding.FeatureConfig`.
         optimizer: for tables without one: a name, which means the defaults of
             `keras.optimizers.get`; a Keras optimizer; or an optimizer of the engine or of
-            `tf.tpu.experimental.embedding`.
-                None is
-            possible except on a TPU: the tables are then not trained and have no slots.
+            `tf.tpu.experimental.embedding`. None is possible except on a TPU: the tables are then
+            not trained and have no slots.
         pipeline_execution_with_tensor_core: activations do not include the update of the previous
             step. Ignored with a warning if Keras optimizers train the tables.
         batch_size: the global batch size. None takes it from the input. A TPU needs it if no input
             has a known batch size, for instance if all are SparseTensors. Elsewhere, without it,
-            batches
-                can
-            have any size.
+            batches can have any size.
         arithmetic: whose numbers training gives where there is no TPU: "tpu" for a TPU of the first
             generations, "sparsecore" for TPU v5p, v6e and TPU7x, or "keras" for Keras. None is
-                "keras"
-            if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own arithmetic;
-                with
-            "sparsecore" a TPU without SparseCores is refused.
+            "keras" if all tables have Keras optimizers, and otherwise "tpu". A TPU has its own
+            arithmetic; with "sparsecore" a TPU without SparseCores is refused.
         sparse_core_limits: limits on the ids of a step on SparseCores; see
             `tf2_engine.SparseCoreLimits`. A host has none.
         bias_correction: see `translate_keras_optimizer`.

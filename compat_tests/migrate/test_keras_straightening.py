@@ -20,7 +20,7 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
     ),
     "a module for TensorFlow 1, and one below it": (
         "import tensorflow as top\ntf1 = top.compat.v1\nx = tf1.feature_column.numeric_column('x')",
-        "import tensorflow as top\nx = top.compat.v1.feature_column.numeric_column('x')",
+        "import tensorflow as top\nx = tf.feature_column.numeric_column('x')",
     ),
     "a wrapper that is a condition": (
         """\

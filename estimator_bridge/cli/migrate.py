@@ -83,8 +83,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (metavar, text) in _VALUES.items():
         parser.add_argument(name, metavar=metavar, help=text)
     tf1 = (
-        "whether it is a program of TensorFlow 1, which is refused (default: if its source names "
-        "what only TensorFlow 1 has)"
+        "whether it is a program of TensorFlow 1, whose imports become those of tf.compat.v1 "
+        "(default: if its source names what only TensorFlow 1 has)"
     )
     parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
     program_arguments.add_module(parser)
@@ -122,12 +122,10 @@ def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
 ) -> tuple[list[SourceFile], dict[str, Rewritten]]:
     """Returns the sources of a program or a folder, and the result for each by its name."""
-    from estimator_bridge.migrate import packages, selection, tf1_programs
+    from estimator_bridge.migrate import packages, selection
 
     selected = selection.of_names(options.only, options.skip, form.rules())
-    sources = packages.sources_of(path) if path.is_dir() else [packages.read(path, options.script)]
-    for source in sources:
-        tf1_programs.refuse(source.path, options.form, options.tf1)
+    sources = packages.of_program(path, options.script, options.tf1)
     if path.is_dir():
         results = packages.rewrite_all(form, sources, path, selected)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -179,11 +180,13 @@ class _Replacer(cst.CSTTransformer):
 
     def _leads_there(self, node: cst.Attribute) -> bool:
         """Returns whether a name starts with an alias that is made of a name of stock."""
-        root: cst.CSTNode = node
-        while isinstance(root, cst.Attribute):
-            root = root.value
-        full = self._program.alias_of(root)
-        return full is not None and is_stock(full)
+        part: ast.AST | None = self._program.in_flow(node)
+        flow = self._program.flow
+        while part is not None:
+            if flow.is_alias(part) and any(map(is_stock, flow.full_names(part))):
+                return True
+            part = getattr(part, "value", None)
+        return False
 
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString

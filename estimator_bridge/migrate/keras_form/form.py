@@ -104,7 +104,6 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     if not places:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
-    _aliases(program)
     is_canned = places[0].canned is not None
     if target is not None and is_canned:
         raise errors.Untranslatable(
@@ -171,17 +170,6 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 def is_keras_form(program: Source) -> bool:
     """Returns whether a program has a model of the Keras form."""
     return "tf2_engine.keras.TableModel" in program.aliases.values()
-
-
-def _aliases(program: Source) -> None:
-    """Follows names that are short for functions of TensorFlow, and leaves the assignments out."""
-    for node in nodes_in(program.tree, ast.Assign):
-        target, is_attribute = node.targets[0], isinstance(node.value, ast.Attribute)
-        is_short = is_attribute and program.short(node.value) in rules.WRITERS
-        if isinstance(target, ast.Name) and is_short:
-            program.locals[program.function_of(node), target.id] = program.full(node.value)
-            program.drop(node)
-            program.done.update(ast.walk(node))
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:

@@ -156,7 +156,7 @@ class Tf2Actions:
         parent = self._program.parent(node)
         if isinstance(parent, cst.Call) and parent.func is node:
             return True
-        if isinstance(parent, cst.Attribute) or self._program.aliases_of(node):
+        if isinstance(parent, cst.Attribute) or self._program.is_followed(node):
             return True
         return self._is_annotation(node) or self._is_tested_for(node)
 

@@ -54,7 +54,6 @@ class Source:
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
         self.aliases = dict(_imports(self.tree))
-        self.locals: dict[tuple[ast.AST, str], str] = {}
         self._edits: dict[tuple[int, int], New] = {}
         self.problems: set[Blocker] = set()
         self.notes: list[tuple[int, str]] = []
@@ -69,10 +68,7 @@ class Source:
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
-        if not isinstance(node, ast.Name):
-            return ""
-        function = self.function_of(node)
-        return self.locals.get((function, node.id)) or self.aliases.get(node.id, "")
+        return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
         """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""

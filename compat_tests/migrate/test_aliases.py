@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from estimator_bridge.migrate import Rewritten, adopt, migrate
+from compat_tests.support.whole_forms import migrate
+from estimator_bridge.migrate import Rewritten, adopt
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form.straight import straightening
 

@@ -9,15 +9,12 @@ migrated. The numbers beside a status count what is left to a person, or the rea
 from __future__ import annotations
 
 import pathlib
-import re
 import sys
 from collections import Counter
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import forms, packages
+from estimator_bridge.migrate import forms, packages, rewrite_report
 from estimator_bridge.migrate.blockers import Refused
-
-_MARK = re.compile(r"# TODO\(estimator-bridge\): ([\w-]+)")
 
 
 def outcome(folder: pathlib.Path, form: str, reasons: Counter[str]) -> str:
@@ -41,8 +38,8 @@ def outcome(folder: pathlib.Path, form: str, reasons: Counter[str]) -> str:
     except Exception as error:
         reasons[f"{form} fails {error!r:.60}"] += 1
         return "fails"
-    marks = [each for one in new.values() for each in _MARK.findall(one.source)]
-    reasons.update(f"{form} 3 {each}" for each in marks)
+    marks = [*rewrite_report.left_to_do(new)]
+    reasons.update(f"{form} 3 {each.split(': ')[1]}" for each in marks)
     return f"3 ({len(marks)})" if marks else "0"
 
 

@@ -16,8 +16,10 @@ converts it.
 A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras: its modules may
 import each other, and other files are copied.
 
-Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
-left to do by hand; the program has a comment there.
+Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
+be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. The exit status
+is 0 for a complete program, 3 for one with such places, and 2 for one that is refused, since it
+would lose a training, an evaluation or an export.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import argparse
 import difflib
 import itertools
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
@@ -43,6 +46,9 @@ FORMS = ("bridge", "tf2", "keras")
 TARGETS = ("sparsecore",)
 """Hardware that a form may be for, besides TPUs of the first generation."""
 
+_LEFT = 3
+"""The exit status of a program that is written, with places that are left to a person."""
+
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
@@ -50,6 +56,7 @@ _FLAGS = {
     "of each training",
     "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
     "the old one equal; the status is that of `verify`",
+    "--brief": "print, in place of the report, a page in Markdown with what is left to do",
     "--check": "write nothing: print the report, or all blockers",
     "--list-rules": "print the rules: form, id, class, and what each does",
 }
@@ -115,7 +122,20 @@ def execute(options: argparse.Namespace) -> int:
     elif not options.check:
         status = migrate_files.write(path, sources, results, form, options)
     _report([*itertools.chain(*(each.lines for each in results.values()))], options)
-    return status
+    left = _tell_what_is_left(results, options)
+    return status or left
+
+
+def _tell_what_is_left(results: Mapping[str, Rewritten], options: argparse.Namespace) -> int:
+    """Lists the places that are left to a person; returns the exit status that says so."""
+    from estimator_bridge.migrate import brief, rewrite_report
+
+    left = [*rewrite_report.left_to_do(results)]
+    if options.brief:
+        output.show(*brief.lines(options.form, left, options.script))
+    elif left:
+        output.note(f"{len(left)} place{'s'[: len(left) > 1]} left to you:", *left)
+    return _LEFT if left else 0
 
 
 def _rewritten(
@@ -137,6 +157,8 @@ def _rewritten(
 
 
 def _report(lines: list[Line], options: argparse.Namespace) -> None:
+    if options.brief:
+        return
     if options.json:
         from estimator_bridge.migrate.rewrite_report import Rewritten
 

@@ -50,6 +50,8 @@ _BY_USE = (
 )
 
 
+_UNSUPPORTED = "unsupported-names"
+
 RULES: Mapping[str, Rule] = {
     "stock-imports": Rule(selection.SAFE, "imports of stock's estimator are of the bridge's"),
     "stock-names": Rule(selection.SAFE, "full names of stock lead to the bridge"),
@@ -248,7 +250,7 @@ class _Replacer(cst.CSTTransformer):
             return self._replaced_import(original_node, original_node.body[0])
         if not self._refusals:
             return updated_node
-        comments = comment_lines(dict.fromkeys(self._refusals))
+        comments = comment_lines(_UNSUPPORTED, dict.fromkeys(self._refusals))
         return updated_node.with_changes(leading_lines=[*updated_node.leading_lines, *comments])
 
     def _replaced_import(
@@ -271,7 +273,7 @@ class _Replacer(cst.CSTTransformer):
             only = import_statements.only(statement, kept, self._program.modules)
             rest = line.with_changes(body=[only])
             return cst.FlattenSentinel([rest, *new_lines])
-        leading_lines = [*line.leading_lines, *comment_lines(self._refusals)]
+        leading_lines = [*line.leading_lines, *comment_lines(_UNSUPPORTED, self._refusals)]
         new_lines[0] = new_lines[0].with_changes(leading_lines=leading_lines)
         if not has_comments:
             new_lines[-1] = new_lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)

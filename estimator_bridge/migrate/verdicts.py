@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import packages
+from estimator_bridge.migrate import packages, rewrite_report
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
 from estimator_bridge.migrate.rewrite_report import Rewritten
@@ -85,10 +85,10 @@ def of_source(name: str, form: Form, text: str) -> Verdict:
 
 def _verdict(name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
     try:
-        lines = rewrite().lines
+        left = tuple(rewrite_report.left_to_do({name: rewrite()}))
     except Refused as refused:
         possible = all(each.by_hand for each in refused.blockers)
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
-    return Verdict(name, tuple(str(each) for each in lines if each.rule == "unsupported-names"))
+    return Verdict(name, left)

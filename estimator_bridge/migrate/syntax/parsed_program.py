@@ -11,6 +11,7 @@ import libcst as cst
 from libcst import matchers, metadata
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 
@@ -177,6 +178,6 @@ def keyword_of(argument: cst.Arg) -> str:
     return "" if argument.keyword is None else str(argument.keyword.value)
 
 
-def comment_lines(reasons: Collection[str]) -> list[cst.EmptyLine]:
-    """Returns a line with a comment for each reason."""
-    return [cst.EmptyLine(comment=cst.Comment(f"{MARK}{reason}.")) for reason in reasons]
+def comment_lines(rule: str, reasons: Collection[str]) -> list[cst.EmptyLine]:
+    """Returns a line that leaves something to a person for each reason."""
+    return [cst.EmptyLine(comment=cst.Comment(f"{TODO} {rule}: {each}.")) for each in reasons]

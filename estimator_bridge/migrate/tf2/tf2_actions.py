@@ -84,7 +84,8 @@ class Tf2Actions:
             if keyword_of(each) in rule.refused:
                 why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
-        self.leave_out(call, name, lambda argument: not rule.carries(argument))
+        kept = rule.refused  # They are marked, and fail where they are.
+        self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
         """Moves those arguments with names that are to be dropped into a comment."""

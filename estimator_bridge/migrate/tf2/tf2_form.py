@@ -176,9 +176,8 @@ class _RuleVisitor(cst.CSTVisitor):
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)
-            imports = rule.action in (Action.IMPORT, Action.UNWRAP)
-            if imports and self._program.is_alias(node):
-                return False  # It is replaced where the alias is made.
+            if self._program.is_alias(node):
+                return False  # The rule is applied where the alias is made.
             if self._tf2_edits.takes(node, rule_id, rule):
                 self._actions.of_names[rule.action](node, rule_id, rule)
             return False
@@ -287,8 +286,10 @@ class _RuleVisitor(cst.CSTVisitor):
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
         elif self._program.modules is ALONE and trains_unseen([self._program.module.code]):
             blockers.append(no_training(name))
-        if blockers:
+        if any(each.stops for each in blockers):
             raise Refused(name, blockers)
+        for statement, blocker in self._tf2_edits.blockers.marks():
+            self._tf2_edits.comments.mark(statement, blocker)
 
     def _uses_keras(self) -> bool:
         """Returns whether a module of a package, in which nothing else changes, uses Keras."""

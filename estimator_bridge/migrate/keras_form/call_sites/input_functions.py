@@ -34,11 +34,8 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    if function is None or not _takes_batch_size(source, function):
-        source.problem(
-            *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),
-            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
-        )
+    takes_size = function is not None and _takes_batch_size(source, function)
+    params = site.arguments.get("params")
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     if batch is None or (
         site.function is not source.function_of(input_fn)
@@ -52,7 +49,15 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
             "Let it be a flag, a constant, or make the estimator in the same function",
         )
         return lambda: ""
-    return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+    if takes_size:
+        return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+    is_near = site.function is source.function_of(input_fn)
+    more = params if is_near and not isinstance(params, ast.Dict | None) else None
+    return lambda: (
+        f"{source.code(input_fn)}("
+        + (f"{{**{source.code(more)}, " if more is not None else "{")
+        + f"'batch_size': {source.code(batch)}}})"
+    )
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
@@ -100,10 +105,13 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 def _takes_batch_size(source: Source, function: ast.FunctionDef) -> bool:
     """Has an input function take the batch size in place of params."""
     parameter, *others = function.args.args
+    uses = [source.parent(use) for use in source.uses(parameter.arg, function)]
+    if others or any(
+        not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'" for up in uses
+    ):
+        return False
     for use in source.uses(parameter.arg, function):
         up = source.parent(use)
-        if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'":
-            return False
-        source.replace(up, "batch_size")
+        source.replace(up, "batch_size")  # type: ignore[arg-type]
     source.replace(parameter, "batch_size")
-    return not others
+    return True

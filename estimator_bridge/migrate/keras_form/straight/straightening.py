@@ -21,7 +21,9 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     free_name,
     names_in,
     nodes_in,
+    parameters_of,
     returned_by,
+    shifted,
 )
 from estimator_bridge.migrate.keras_form.straight import (
     inlining,
@@ -315,12 +317,72 @@ def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
     return {key: ast.unparse(each) for key, each in (by_name | keywords).items()}
 
 
+def split_lines(source: Source) -> list[tuple[str, int]] | None:
+    """Gives each statement a line of its own: edits of statements are edits of lines."""
+    for node in ast.walk(source.tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            for statement in block if isinstance(block, list) else ():
+                before, line = source.before(statement), statement.lineno
+                if not before.strip() or before.lstrip().startswith(("elif", "@", "async")):
+                    continue
+                first = before.rstrip().rstrip(";").rstrip()
+                is_below = first.endswith(":")
+                indent = len(before) - len(before.lstrip()) + 2 * is_below
+                rows = [*enumerate(lines_of(source.text), 1)]
+                rest = " " * indent + rows[line - 1][1][len(before) :]
+                new = [(f"{first}\n", line), (rest, line)]
+                numbered = [(row, number) for number, row in rows]
+                return [*numbered[: line - 1], *new, *numbered[line:]]
+    return None
+
+
+def move_into_model_fns(source: Source) -> list[tuple[str, int]] | None:
+    """Moves what a function does before it returns a model_fn to the beginning of the model_fn."""
+    for function in nodes_in(source.tree, ast.FunctionDef):
+        returned = returned_by(function)
+        inner = next((each for each in function.body if _is_model_fn(each, returned)), None)
+        if not isinstance(inner, ast.FunctionDef):
+            continue
+        body = function.body[modes.is_docstring(function.body[0]) : -1]
+        moved = [each for each in body if each is not inner]
+        binds = {name for each in moved for name in bound_in(each)} & {*parameters_of(inner)}
+        if moved and not binds and not any(nodes_in(inner, ast.Nonlocal)):
+            return _moved(source, moved, inner)
+    return None
+
+
+def _is_model_fn(node: ast.stmt, returned: ast.expr | None) -> bool:
+    is_returned = isinstance(returned, ast.Name) and getattr(node, "name", "") == returned.id
+    return is_returned and isinstance(node, ast.FunctionDef) and "mode" in parameters_of(node)
+
+
+def _moved(
+    source: Source, statements: Sequence[ast.stmt], inner: ast.FunctionDef
+) -> list[tuple[str, int]]:
+    """Returns the lines of a program with statements at the beginning of a function."""
+    first = inner.body[min(modes.is_docstring(inner.body[0]), len(inner.body) - 1)]
+    rows = [*enumerate(lines_of(source.text), 1)]
+    gone: dict[int, str] = {}
+    for each in statements:
+        start, end = source.lines(each)
+        at = source.text[:start].count("\n") + 1
+        lines = lines_of(shifted(source.text[start:end], each.col_offset, first.col_offset))
+        gone |= dict(enumerate(lines, at))
+    place = source.text[: source.lines(first)[0]].count("\n") + 1
+    kept = [(row, number) for number, row in rows if number not in gone]
+    split = next(index for index, (_, number) in enumerate(kept) if number >= place)
+    return [*kept[:split], *((row, number) for number, row in gone.items()), *kept[split:]]
+
+
 STEPS = (
+    split_lines,
     follow_aliases,
     unwrap_optimizers,
     return_datasets,
     unite_specs,
     metric_functions.lift_metric_functions,
+    move_into_model_fns,
     shared_functions.copy_shared_functions,
     name_losses,
     put_functions_in_place,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from compat_tests.migrate import keras_rule_program
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import LISTED
-from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.rewrite_report import Rewritten, left_to_do
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax.modules import ALONE
 
@@ -46,9 +47,14 @@ def part(source: str) -> str:
 
 
 def after(form: str, example: str) -> str:
-    """Returns what becomes of an example: code, or the blockers without file and line."""
+    """Returns what becomes of an example: code, or what is left to a person without the lines."""
     try:
-        return part(rewritten(form, example).source)
+        new = rewritten(form, example)
+        left = [each.partition(": ")[2] for each in left_to_do({"job.py": new})]
+        if form == "bridge" or not left:
+            return part(new.source)
+        parts = [re.fullmatch(r"([\w-]+): line \d+: (.*)", each) for each in left]
+        return "\n".join(f"[{each[1]}] {each[2]}" for each in parts if each is not None)
     except Refused as refused:
         blockers = (str(each).partition(": ")[2] for each in refused.blockers)
         return "\n".join(blockers)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from estimator_bridge.migrate import Rewritten, adopt, migrate
+from compat_tests.support.whole_forms import migrate
+from estimator_bridge.migrate import Rewritten, adopt
 from estimator_bridge.migrate.blockers import Refused
+from estimator_bridge.migrate.keras_form.straight import straightening
 
 PROGRAM = """\
 import tensorflow.compat.v1 as tf
@@ -35,6 +37,26 @@ BOUND = {
     "alias of an alias": ("T = tf.tpu\nE = T.experimental", "", "E.AdamParameters(1)"),
     "two targets": ("D = E = tf.tpu.experimental", "", "E.AdamParameters(1)"),
     "annotated": ("E: object = tf.tpu.experimental", "", "E.AdamParameters(1)"),
+    "a tuple": ("C, E = tf.feature_column, tf.tpu.experimental", "", "E.AdamParameters(1)"),
+    "class attribute": ("class C:\n  E = tf.tpu.experimental", "", "C.E.AdamParameters(1)"),
+    "attribute of self": (
+        "class C:\n  def __init__(self):\n    self.e = tf.tpu.experimental\n\nc = C()",
+        "",
+        "c.e.AdamParameters(1)",
+    ),
+    "a default": ("", "def g(e=tf.tpu.experimental):\n  x = e.AdamParameters(1)", "g()"),
+    "an argument": ("", "def g(e):\n  x = e.AdamParameters(1)", "g(tf.tpu.experimental)"),
+    "returned": ("def g():\n  return tf.tpu.experimental", "", "g().AdamParameters(1)"),
+    "both branches": (
+        "if tf:\n  E = tf.tpu.experimental\nelse:\n  E = tf.compat.v1.tpu.experimental",
+        "",
+        "E.AdamParameters(1)",
+    ),
+    "one of try": (
+        "try:\n  E = tf.tpu.experimental\nexcept AttributeError:\n  E = None",
+        "",
+        "E.AdamParameters(1)",
+    ),
 }
 
 
@@ -48,6 +70,26 @@ def test_a_module_under_another_name_is_followed(how: str) -> None:
     assert "  x = AdamParameters(1)\n" in new
     assert "from estimator_bridge.legacy.parameters import AdamParameters\n" in new
     assert "  x = parameters.AdamParameters(1)\n" in adopt(source).source
+
+
+@pytest.mark.parametrize("how", BOUND)
+def test_the_keras_form_reads_full_names(how: str) -> None:
+    """Before the rules of the Keras form read a program, it has the full names written out."""
+    top, end, use = BOUND[how]
+    text = straightening.straight(program(f"x = {use}", top, end), "the program").text
+
+    assert "  x = tf.tpu.experimental.AdamParameters(1)\n" in text.replace("tf.compat.v1.", "tf.")
+    assert "E = " not in text.replace("E = None", "")
+
+
+def test_a_partial_call_is_followed() -> None:
+    """What `functools.partial` makes of a class keeps the arguments that it was given."""
+    top = "import functools\nP = functools.partial(tf.tpu.experimental.AdamParameters, beta1=1)"
+    source = program("x = P(2)", top)
+
+    assert "P = functools.partial(AdamParameters, beta1=1)\n" in migrate(source).source
+    text = straightening.straight(source, "the program").text
+    assert "  x = tf.tpu.experimental.AdamParameters(2, beta1=1)\n" in text
 
 
 @pytest.mark.parametrize(

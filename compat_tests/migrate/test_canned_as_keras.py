@@ -14,9 +14,9 @@ import pytest
 
 from compat_tests.programs import canned_as_keras
 from compat_tests.support.paths import EXAMPLES
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import estimator as v1
 from estimator_bridge.estimator import v2
-from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form.canned_estimators import CLASSES, Canned
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import estimator as v1
 from estimator_bridge.canned import optimizer_arguments
 from estimator_bridge.estimator import v2
-from estimator_bridge.migrate import migrate_to_keras
 
 APIS = {"tf.compat.v1.estimator": v1, "tf.estimator": v2}
 

@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.migrate.test_canned_as_keras import TOLERANCE
 from compat_tests.programs import evaluated_as_keras
-from estimator_bridge.migrate import migrate_to_keras
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form.call_sites.training_hooks import HOOKS
 

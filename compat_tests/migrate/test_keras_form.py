@@ -18,9 +18,9 @@ import pytest
 
 from compat_tests.migrate.keras_rule_program import whole
 from compat_tests.support.paths import EXAMPLES
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.keras_form import rules
 from estimator_bridge.migrate.keras_form.program_text.source import Source
@@ -97,12 +97,10 @@ def test_it_is_idempotent() -> None:
 def test_all_blockers_are_listed_at_once_and_nothing_is_written(tmp_path: pathlib.Path) -> None:
     """Each blocker is reported with its line, rule, reason and way out."""
     program = tmp_path / "train.py"
-    program.write_text(changed("tf.summary.scalar('loss', loss)\n  tf.Print(loss, [])"))
-    assert main.main(["migrate", "--form", "keras", str(program)]) != 0
+    program.write_text(changed("tf.layers.separable_conv2d(loss, 1)\n  tf.Variable(0.)"))
+    assert main.main(["migrate", "--form", "keras", str(program)]) == 2
     assert [*tmp_path.iterdir()] == [program]
-    with pytest.raises(
-        errors.Untranslatable, match=r"(?s)\[keras-summary\].*\[keras-no-counterpart\]"
-    ):
+    with pytest.raises(errors.Untranslatable, match=r"(?s)\[keras-layer\].*\[keras-layer\]"):
         migrate_to_keras(program.read_text(), "train.py")
 
 
@@ -267,25 +265,17 @@ def test_what_would_lose_a_training_is_refused(what: str) -> None:
 @pytest.mark.parametrize(
     ("here", "rule"),
     [
-        ("scale = tf.get_variable('scale', [])", "keras-variable"),
-        ("loss += tf.losses.hinge_loss(labels, logits)", "keras-loss"),
-        ("tf.logging.info('here')", "keras-logging"),
+        ("scale = tf.get_variable('scale', initializer=0.)", "keras-variable"),
+        ("loss += tf.losses.absolute_difference(labels)", "keras-loss"),
+        ("tf.summary.scalar('loss', loss)", "keras-summary"),
         ("net = tf.layers.dense(net, 1, reuse=True)", "keras-layer-argument"),
-        ("loss += tf.reduce_sum(net, 1, keep_dims=True)", "keras-old-argument"),
-        ("net = tf.boolean_mask(net, [True], 'name')", "keras-old-argument"),
-        ("size = tf.shape(net, 'name')", "keras-old-argument"),
-        ("net = tf.nn.embedding_lookup_sparse(net, net, None, 'mod')", "keras-old-argument"),
-        ("tf.gfile.MakeDirs(dirname='here')", "keras-old-argument"),
         ("more = tf.feature_column.shared_embeddings([net], 2)", "keras-no-counterpart"),
         ("more = make(tf.feature_column)", "keras-no-counterpart"),
         ("more = make(tf.keras.layers.DenseFeatures)", "keras-no-counterpart"),
     ],
 )
 def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
-    """Names without a counterpart are refused, not left to fail when the new program runs.
-
-    A name whose arguments have other names or places has none, nor one that takes feature columns.
-    """
+    """Names without a counterpart are refused or marked, also those that take feature columns."""
     with pytest.raises(errors.Untranslatable, match=rf"\[{rule}\]"):
         migrate_to_keras(changed(here), "it")
 
@@ -301,6 +291,17 @@ def test_names_without_a_counterpart_are_refused(here: str, rule: str) -> None:
         ),
         ("tf.constant_initializer(0.1)([1])", "tf.constant_initializer(value=0.1)([1])"),
         ("tf.nn.leaky_relu(logits)", "tf.nn.leaky_relu(logits)"),
+        (
+            "tf.reduce_sum(logits, 1, keep_dims=True)",
+            "tf.reduce_sum(logits, 1, keepdims=True)",
+        ),
+        ("tf.shape(logits, 'size')", "tf.shape(logits, name='size')"),
+        ("tf.losses.hinge_loss(labels, logits)", "tf.compat.v1.losses.hinge_loss(labels, logits)"),
+        ("tf.nn.dropout(logits, 0.9)", "tf.compat.v1.nn.dropout(logits, 0.9)"),
+        (
+            "tf.string_to_hash_bucket_fast(logits, 9)",
+            "tf.strings.to_hash_bucket_fast(logits, 9)",
+        ),
     ],
 )
 def test_what_tensorflow_has_elsewhere_is_found_there(old: str, new: str) -> None:
@@ -310,13 +311,13 @@ def test_what_tensorflow_has_elsewhere_is_found_there(old: str, new: str) -> Non
 
 def test_a_spec_that_has_a_name_is_refused_by_its_line() -> None:
     """A model_fn whose spec cannot be read is a blocker, listed with the others."""
-    source = changed("tf.Print(loss, [])").replace(
+    source = changed("tf.Variable(0.)").replace(
         "    return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)\n"
         "  return estimator.tpu.TPUEstimatorSpec(mode, loss=loss)",
         "  spec = estimator.tpu.TPUEstimatorSpec(mode, loss=loss)\n  return spec",
     )
     with pytest.raises(
-        errors.Untranslatable, match=r"(?s)\[keras-no-counterpart\].*\[keras-spec\] return spec"
+        errors.Untranslatable, match=r"(?s)\[keras-layer\].*\[keras-spec\] return spec"
     ):
         migrate_to_keras(source, "it")
 

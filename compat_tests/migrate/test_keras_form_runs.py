@@ -17,7 +17,7 @@ from compat_tests.migrate import test_tf2_form_runs as tf2_runs
 from compat_tests.migrate.test_keras_form import CARRIED
 from compat_tests.project.test_docs import write_data
 from compat_tests.support.paths import EXAMPLES as PROGRAMS
-from estimator_bridge.migrate import migrate_to_keras
+from compat_tests.support.whole_forms import migrate_to_keras
 
 NEW = "train_keras.py"
 

@@ -7,8 +7,8 @@ import ast
 import pytest
 
 from compat_tests.migrate.test_keras_form import method
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
-from estimator_bridge.migrate import migrate_to_keras
 
 HEAD = """\
 import tensorflow.compat.v1 as tf

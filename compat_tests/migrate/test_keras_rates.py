@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from compat_tests.migrate.keras_rule_program import whole
-from estimator_bridge.migrate import migrate_to_keras
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge.migrate.blockers import Refused
 
 MODEL_FN = """\

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
-from estimator_bridge.migrate.keras_form.form import migrate_to_keras
 
 PROGRAM = """import tensorflow.compat.v1 as tf
 

@@ -7,8 +7,8 @@ import textwrap
 import pytest
 
 from compat_tests.migrate.test_keras_form import changed, method
+from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
-from estimator_bridge.migrate import migrate_to_keras
 from estimator_bridge.migrate.keras_form.straight.straightening import straight
 
 HEAD = "import tensorflow.compat.v1 as tf\nfrom tensorflow.compat.v1 import estimator\n"
@@ -20,7 +20,7 @@ STRAIGHTENED: dict[str, tuple[str, str]] = {
     ),
     "a module for TensorFlow 1, and one below it": (
         "import tensorflow as top\ntf1 = top.compat.v1\nx = tf1.feature_column.numeric_column('x')",
-        "import tensorflow as top\nx = top.compat.v1.feature_column.numeric_column('x')",
+        "import tensorflow as top\nx = tf.feature_column.numeric_column('x')",
     ),
     "a wrapper that is a condition": (
         """\
@@ -205,7 +205,7 @@ def test_messages_have_the_lines_of_the_file() -> None:
     """A blocker in a function that was moved has the line of the function."""
     lines = changed(step="train_op = train(loss)").splitlines()
     where = lines.index("def model_fn(features, labels, mode, params):")
-    function = ["def train(loss):", "  tf.Print(loss, [])"]
+    function = ["def train(loss):", "  tf.add_to_collection('x', loss)"]
     function += ["  return tf.train.AdamOptimizer(0.1).minimize(loss)", "", ""]
     source = "\n".join([*lines[:where], *function, *lines[where:]])
     with pytest.raises(errors.Untranslatable, match=rf"line {where + 2}: \[keras-no-counterpart\]"):

@@ -10,7 +10,7 @@ from compat_tests.migrate import rule_program
 from compat_tests.support import migrate_rules
 from compat_tests.support.migrate_rules import Example
 from estimator_bridge import errors
-from estimator_bridge.migrate import selection
+from estimator_bridge.migrate import rewrite_report, selection
 from estimator_bridge.migrate.blockers import Blocker, Refused
 from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.selection import ALL, REFUSED, Selection
@@ -34,10 +34,11 @@ APPLIED = [
 def ids(example: Example, selected: Selection = ALL) -> set[str]:
     """Returns the ids of the rules that are applied to an example, or that refuse it."""
     try:
-        lines = rule_program.rewritten(example.form, example.before, selected).lines
+        new = rule_program.rewritten(example.form, example.before, selected)
     except Refused as refused:
         return {each.rule for each in refused.blockers}
-    return {each.rule for each in lines if each.kind != "skipped"}
+    marks = {each.split(": ")[1] for each in rewrite_report.left_to_do({"it": new})}
+    return marks | {each.rule for each in new.lines if each.kind != "skipped"}
 
 
 @pytest.mark.parametrize("form", LISTED)

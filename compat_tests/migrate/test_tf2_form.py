@@ -18,9 +18,10 @@ from collections.abc import Callable
 import pytest
 
 from compat_tests.support.examples import EXAMPLES, rewritten
+from compat_tests.support.whole_forms import migrate
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.migrate import Rewritten, adopt, migrate
+from estimator_bridge.migrate import Rewritten, adopt
 from estimator_bridge.migrate.forms import LISTED
 from estimator_bridge.migrate.tf2 import tf2_rules, unread_flags
 from tf2_engine import training

@@ -30,9 +30,8 @@ def walk(module, path):
         if name.startswith("_") or path.count(".") > 2:
             continue
         short, tf = path + name, public_names.tensorflow()
-        both = [rules._parameters(each, short) for each in (tf.compat.v1, tf)]
-        changed = both if all(both) and both[0] != both[1] else None
-        found.append((short, rules.stays(short), rules.renamed(short), changed))
+        both = [hasattr(each, name) for each in (tf.compat.v1, tf)]
+        found.append((short, rules.counterpart(f"tensorflow.compat.v1.{short}"), both))
         if isinstance(value, type(sys)):
             walk(value, f"{path}{name}.")
 walk(listed.compat.v1, "")

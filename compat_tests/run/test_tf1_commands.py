@@ -99,19 +99,21 @@ def test_a_spec_that_does_not_see_tf1_says_what_to_do(
 
 
 @pytest.mark.parametrize("form", ["bridge", "tf2"])
-def test_migrate_refuses_a_program_of_tf1(
-    form: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`migrate` refuses a program of TF1, says how to run it, and writes nothing."""
+def test_migrate_ports_a_program_of_tf1(form: str, tmp_path: pathlib.Path) -> None:
+    """Its imports become those of tf.compat.v1, and the form is made of that."""
     path = tmp_path / "job.py"
-    path.write_text("import tensorflow as tf\nrate = tf.train.exponential_decay\n")
+    path.write_text(
+        "import tensorflow as tf\n\nrate = tf.train.exponential_decay\n\n"
+        "def make(model_fn, loss):\n  tf.train.AdamOptimizer(rate).minimize(loss)\n"
+        "  return tf.estimator.tpu.TPUEstimator(model_fn, embedding_config_spec=make_spec())\n"
+    )
 
-    assert main.main(["migrate", "--form", form, str(path)]) == 2
-    stderr = capsys.readouterr().err
-    assert "job.py names tf.train.exponential_decay (job.py, line 2)" in stderr
-    assert f"estimator-bridge run --tf1 {path}" in stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["job.py"]
-    assert main.main(["migrate", "--no-tf1", str(path)]) == 0
+    assert main.main(["migrate", "--form", form, str(path)]) == 0
+    new = (tmp_path / f"job_{form}.py").read_text()
+    assert "import tensorflow.compat.v1 as tf\n" in new
+    assert "rate = tf.train.exponential_decay\n" in new
+    assert main.main(["migrate", "--no-tf1", "--form", form, "--force", str(path)]) == 0
+    assert "import tensorflow as tf\n" in (tmp_path / f"job_{form}.py").read_text()
 
 
 def _run(folder: pathlib.Path, *arguments: str, cores: int = 2) -> subprocess.CompletedProcess[str]:

@@ -88,7 +88,9 @@ def page() -> str:
         f"{form} {sum(cell(each[form]) == RUNS for each in answers.values())} of {len(answers)}"
         for form in FORMS
     )
-    return f"{_HEAD}Without an edit: {counts}.\n\n{''.join(rows)}\n## Reasons\n\n{''.join(reasons)}"
+    foreign = (FOLDER / "foreign.txt").read_text(encoding="utf-8")
+    own = f"Without an edit: {counts}.\n\n{''.join(rows)}\n{foreign}"
+    return f"{_HEAD}{own}\n## Reasons\n\n{''.join(reasons)}"
 
 
 def _answers(program: Program) -> dict[str, verdicts.Verdict]:

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator
 
 from estimator_bridge.audit.report import Audit
+from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run import lacking_names, stock_names
 
 _PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
@@ -31,15 +32,12 @@ def audit_folder(folder: str) -> Audit:
     return Audit(folder, (), (), (), tuple(remarks))
 
 
-def remarks_of(tree: ast.AST, file: str = "") -> Iterator[str]:
+def remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:
     """Yields a sentence for each name that is lacking, with its line, and the file if given."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names.update(_names_of_import(node))
+    flow = NameFlow(tree)
     found: dict[str, int] = {}
     for node in ast.walk(tree):
-        for path in _paths(node, names):
+        for path in _paths(node, flow):
             found.setdefault(path, getattr(node, "lineno", 0))
     for path, line in sorted(found.items(), key=lambda item: item[1]):
         outcome = _outcome(path)
@@ -47,29 +45,14 @@ def remarks_of(tree: ast.AST, file: str = "") -> Iterator[str]:
             yield f"{f'{file}, ' if file else ''}line {line}: {outcome}"
 
 
-def _names_of_import(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yields the names that an import gives, and the full path of what each is."""
-    for alias in node.names:
-        if isinstance(node, ast.ImportFrom):
-            if not node.level:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-        elif alias.asname:
-            yield alias.asname, alias.name
-        else:
-            top = alias.name.partition(".")[0]
-            yield top, top
-
-
-def _paths(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
+def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
     """Yields the full paths that a statement imports, or an expression names."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and not node.level:
         yield from (f"{node.module}.{alias.name}" for alias in node.names if alias.name != "*")
     elif isinstance(node, ast.Attribute):
-        first, *rest = ast.unparse(node).split(".")
-        if first in names and all(name.isidentifier() for name in rest):
-            yield ".".join([names[first], *rest])
+        yield from flow.full_names(node)
 
 
 def _outcome(path: str) -> str | None:

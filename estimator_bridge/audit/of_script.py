@@ -14,6 +14,7 @@ from estimator_bridge.audit import of_private_names
 from estimator_bridge.audit.canned_calls import canned_notes
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
+from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.run.stock_names import CANNED, CANNED_EXPERIMENTAL
 from estimator_bridge.run.unsupported import ESTIMATOR as UNSUPPORTED
 from estimator_bridge.settings.catalogue import RULES, finding_of, readers
@@ -47,7 +48,8 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         SyntaxError: Python would not run it.
     """
     source = pathlib.Path(path)
-    visitor, tree = _Visitor(source.name), ast.parse(source.read_bytes(), path)
+    tree = ast.parse(source.read_bytes(), path)
+    visitor = _Visitor(source.name, NameFlow(tree))
     # Python refuses some programs only here: a keyword that is given twice, for instance.
     compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
@@ -91,8 +93,8 @@ def _migration(path: pathlib.Path, target: Target | None) -> tuple[tuple[Verdict
 class _Visitor(ast.NodeVisitor):
     """Collects notes from calls, which it knows by the last part of their names."""
 
-    def __init__(self, file: str) -> None:
-        self._file, self.specs = file, 0
+    def __init__(self, file: str, flow: NameFlow) -> None:
+        self._file, self._flow, self.specs = file, flow, 0
         self._transforming: dict[str, str] = {}
         self._tpu_inputs: list[tuple[ast.expr, Place]] = []
         self.notes: list[Note] = []
@@ -117,7 +119,8 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = _last_name(node.func)
+        full = (self._flow.full_names(node.func) or [ast.unparse(node.func)])[0]
+        name = full.rpartition(".")[2]
         where = self._at(node)
         self.specs += name == "EmbeddingConfigSpec"
         if name in _CALLS:
@@ -127,7 +130,7 @@ class _Visitor(ast.NodeVisitor):
             self.predicts.append(Note("predict", where))
         if name not in _COLUMN_FUNCTIONS:
             self._arguments(node, (name,), where)
-        elif "tpu" in ast.unparse(node.func).split("."):
+        elif "tpu" in full.split("."):
             # A column says what a table and a feature say elsewhere.
             self._arguments(node, ("TableConfig", "FeatureConfig", *_COLUMN_FUNCTIONS), where)
             self._tpu_inputs += [(argument, where) for argument in node.args[:1]]

@@ -16,8 +16,10 @@ converts it.
 A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras: its modules may
 import each other, and other files are copied.
 
-Comments and formatting stay as they are. The report lists by line what was rewritten, and what is
-left to do by hand; the program has a comment there.
+Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
+be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. The exit status
+is 0 for a complete program, 3 for one with such places, and 2 for one that is refused, since it
+would lose a training, an evaluation or an export.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import argparse
 import difflib
 import itertools
 import pathlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors, progress_line
@@ -43,6 +46,9 @@ FORMS = ("bridge", "tf2", "keras")
 TARGETS = ("sparsecore",)
 """Hardware that a form may be for, besides TPUs of the first generation."""
 
+_LEFT = 3
+"""The exit status of a program that is written, with places that are left to a person."""
+
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
@@ -50,6 +56,7 @@ _FLAGS = {
     "of each training",
     "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
     "the old one equal; the status is that of `verify`",
+    "--brief": "print, in place of the report, a page in Markdown with what is left to do",
     "--check": "write nothing: print the report, or all blockers",
     "--list-rules": "print the rules: form, id, class, and what each does",
 }
@@ -83,8 +90,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (metavar, text) in _VALUES.items():
         parser.add_argument(name, metavar=metavar, help=text)
     tf1 = (
-        "whether it is a program of TensorFlow 1, which is refused (default: if its source names "
-        "what only TensorFlow 1 has)"
+        "whether it is a program of TensorFlow 1, whose imports become those of tf.compat.v1 "
+        "(default: if its source names what only TensorFlow 1 has)"
     )
     parser.add_argument("--tf1", action=argparse.BooleanOptionalAction, default=None, help=tf1)
     program_arguments.add_module(parser)
@@ -115,19 +122,30 @@ def execute(options: argparse.Namespace) -> int:
     elif not options.check:
         status = migrate_files.write(path, sources, results, form, options)
     _report([*itertools.chain(*(each.lines for each in results.values()))], options)
-    return status
+    left = _tell_what_is_left(results, options)
+    return status or left
+
+
+def _tell_what_is_left(results: Mapping[str, Rewritten], options: argparse.Namespace) -> int:
+    """Lists the places that are left to a person; returns the exit status that says so."""
+    from estimator_bridge.migrate import brief, rewrite_report
+
+    left = [*rewrite_report.left_to_do(results)]
+    if options.brief:
+        output.show(*brief.lines(options.form, left, options.script))
+    elif left:
+        output.note(f"{len(left)} place{'s'[: len(left) > 1]} left to you:", *left)
+    return _LEFT if left else 0
 
 
 def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
 ) -> tuple[list[SourceFile], dict[str, Rewritten]]:
     """Returns the sources of a program or a folder, and the result for each by its name."""
-    from estimator_bridge.migrate import packages, selection, tf1_programs
+    from estimator_bridge.migrate import packages, selection
 
     selected = selection.of_names(options.only, options.skip, form.rules())
-    sources = packages.sources_of(path) if path.is_dir() else [packages.read(path, options.script)]
-    for source in sources:
-        tf1_programs.refuse(source.path, options.form, options.tf1)
+    sources = packages.of_program(path, options.script, options.tf1)
     if path.is_dir():
         results = packages.rewrite_all(form, sources, path, selected)
     else:
@@ -139,6 +157,8 @@ def _rewritten(
 
 
 def _report(lines: list[Line], options: argparse.Namespace) -> None:
+    if options.brief:
+        return
     if options.json:
         from estimator_bridge.migrate.rewrite_report import Rewritten
 

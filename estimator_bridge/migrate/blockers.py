@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import textwrap
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
 from libcst import matchers
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.syntax.removal import Removal
 from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
+
+_WIDTH = 88  # whatever the indentation, so that a mark can be found by its first line
+
+_STOPS = (
+    *("no-estimator", "no-training", "no-tables", "loses-training", "loses-a-name"),
+    *("imports-star", "imports-legacy-module"),
+    *("gradient-tape", "model-variables", "init-from-checkpoint"),  # nothing fails if they run
+)
+"""Rules by which a program is refused; others leave a mark at their place, which fails if run."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -64,6 +75,11 @@ class Blocker:
     file: str = ""
 
     @property
+    def stops(self) -> bool:
+        """Whether nothing is written: a training, an evaluation or an export would be lost."""
+        return self.rule in _STOPS or self.rule.startswith("sparsecore-")
+
+    @property
     def by_hand(self) -> bool:
         """Whether a change of the program removes it; else it is for another form."""
         return self.way_out != BRIDGE_FORM
@@ -72,6 +88,14 @@ class Blocker:
         line = f", line {self.line}" if self.line else ""
         code = f"{self.code}: " if self.code else ""
         return f"{self.file}{line}: [{self.rule}] {code}{self.why}. {self.way_out}."
+
+
+def marked(blocker: Blocker, indent: str) -> str:
+    """Returns the comment that leaves a place of the new program to a person."""
+    code = f"{blocker.code}: " if blocker.code else ""
+    text = f"{TODO} {blocker.rule}: line {blocker.line}: {code}{blocker.why}. {blocker.way_out}."
+    first, *rest = textwrap.wrap(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
+    return f"{indent}{first}\n" + "".join(f"{indent}#   {each}\n" for each in rest)
 
 
 class Refused(errors.Untranslatable):
@@ -111,6 +135,12 @@ class Blockers:
         """Returns all blockers."""
         blockers = [each for node, each in self._added if not self._removal.is_removed(node)]
         return [*blockers, *self._lost(), *self._unbound()]
+
+    def marks(self) -> Iterator[tuple[cst.CSTNode, Blocker]]:
+        """Yields the statements that are left to a person, each with its blocker."""
+        for node, blocker in dict.fromkeys(self._added):
+            if not self._removal.is_removed(node):
+                yield self._program.statement_of(node), blocker
 
     def _lost(self) -> Iterator[Blocker]:
         """Yields the statements that train and would be commented out."""

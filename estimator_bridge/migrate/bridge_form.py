@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +49,8 @@ _BY_USE = (
     "those that it has"
 )
 
+
+_UNSUPPORTED = "unsupported-names"
 
 RULES: Mapping[str, Rule] = {
     "stock-imports": Rule(selection.SAFE, "imports of stock's estimator are of the bridge's"),
@@ -179,11 +182,13 @@ class _Replacer(cst.CSTTransformer):
 
     def _leads_there(self, node: cst.Attribute) -> bool:
         """Returns whether a name starts with an alias that is made of a name of stock."""
-        root: cst.CSTNode = node
-        while isinstance(root, cst.Attribute):
-            root = root.value
-        full = self._program.alias_of(root)
-        return full is not None and is_stock(full)
+        part: ast.AST | None = self._program.in_flow(node)
+        flow = self._program.flow
+        while part is not None:
+            if flow.is_alias(part) and any(map(is_stock, flow.full_names(part))):
+                return True
+            part = getattr(part, "value", None)
+        return False
 
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
@@ -245,7 +250,7 @@ class _Replacer(cst.CSTTransformer):
             return self._replaced_import(original_node, original_node.body[0])
         if not self._refusals:
             return updated_node
-        comments = comment_lines(dict.fromkeys(self._refusals))
+        comments = comment_lines(_UNSUPPORTED, dict.fromkeys(self._refusals))
         return updated_node.with_changes(leading_lines=[*updated_node.leading_lines, *comments])
 
     def _replaced_import(
@@ -268,7 +273,7 @@ class _Replacer(cst.CSTTransformer):
             only = import_statements.only(statement, kept, self._program.modules)
             rest = line.with_changes(body=[only])
             return cst.FlattenSentinel([rest, *new_lines])
-        leading_lines = [*line.leading_lines, *comment_lines(self._refusals)]
+        leading_lines = [*line.leading_lines, *comment_lines(_UNSUPPORTED, self._refusals)]
         new_lines[0] = new_lines[0].with_changes(leading_lines=leading_lines)
         if not has_comments:
             new_lines[-1] = new_lines[-1].with_changes(trailing_whitespace=line.trailing_whitespace)

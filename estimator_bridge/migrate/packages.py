@@ -8,10 +8,11 @@ import io
 import os
 import pathlib
 import tokenize
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
+from estimator_bridge.migrate import tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
 from estimator_bridge.migrate.forms import Form
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
@@ -19,6 +20,7 @@ from estimator_bridge.migrate.rewrite_report import Rewritten
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
+from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.migrate.tf2 import tf2_form
 
 _BESIDE = "the program imports it, and it has to be migrated with it"
@@ -39,6 +41,22 @@ class SourceFile(NamedTuple):
     name: str
     text: str
     encoding: str
+
+
+def of_program(path: pathlib.Path, name: str, tf1: bool | None = None) -> list[SourceFile]:
+    """Returns the sources of a program, or of a folder, for `tf.compat.v1`.
+
+    Args:
+        name: how reports call a program that is one file.
+        tf1: whether it is of TensorFlow 1; None finds out.
+
+    Raises:
+        InvalidInput: a file is not Python 3.
+    """
+    sources = sources_of(path) if path.is_dir() else [read(path, name)]
+    if any(tf1_programs.is_of_tf1(each.path, tf1) for each in sources):
+        return [each._replace(text=tf1_programs.ported(each.text)) for each in sources]
+    return sources
 
 
 def read(path: pathlib.Path, name: str) -> SourceFile:
@@ -158,31 +176,13 @@ def _of_file(form: Form, source: SourceFile, selected: Selection, modules: Modul
 def _bound(source: SourceFile, module: str) -> Iterator[tuple[str, str]]:
     """Yields (name in the module, its meaning) of imports and aliases at the top level."""
     here = Modules(module, source.path.name == "__init__.py")
-    aliases: dict[str, str] = {}
     try:
         tree = ast.parse(source.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # The form refuses it, with the reason.
-    for statement in tree.body:
-        aliases.update(_aliases_of(statement, here, aliases))
-    for name, full in aliases.items():
-        yield f"{module}.{name}" if module else name, full
-
-
-def _aliases_of(
-    statement: ast.stmt, here: Modules, aliases: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    if isinstance(statement, ast.Import):
-        yield from ((each.asname, each.name) for each in statement.names if each.asname)
-    elif isinstance(statement, ast.ImportFrom):
-        for each, full in zip(statement.names, _below(statement), strict=True):
-            yield each.asname or each.name, here.absolute(full)
-    elif isinstance(statement, ast.Assign):
-        root, _, rest = ast.unparse(statement.value).partition(".")
-        is_name = isinstance(statement.value, ast.Attribute | ast.Name) and root in aliases
-        targets = [each.id for each in statement.targets if isinstance(each, ast.Name)]
-        full = f"{aliases.get(root)}.{rest}".rstrip(".")
-        yield from ((name, full) for name in targets if is_name)
+    for name, (full, *_) in NameFlow(tree, here).top_level():
+        if full != name:
+            yield f"{module}.{name}" if module else name, here.absolute(full)
 
 
 def _below(statement: ast.ImportFrom) -> list[str]:

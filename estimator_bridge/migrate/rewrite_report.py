@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator, Mapping
 from typing import Literal, TypeAlias
+
+TODO = "# TODO(estimator-bridge):"
+"""The start of a comment that leaves a place of the new program to a person."""
+
+_TODO = re.compile(rf"^\s*{re.escape(TODO)} (.*)$")
+_GOES_ON = re.compile(r"^\s*#   (.*)$")
 
 Kind: TypeAlias = Literal["import", "name", "added", "changes", "left out", "by hand", "skipped"]
 """The kind of a line: an import statement or a name was replaced, code was added, it stays and
@@ -58,3 +66,19 @@ class Rewritten:
     def as_dict(self) -> dict[str, list[dict[str, str | int]]]:
         """Returns the changes as values for JSON."""
         return {"lines": [dataclasses.asdict(line) for line in self.lines]}
+
+
+def left_to_do(results: Mapping[str, Rewritten]) -> Iterator[str]:
+    """Yields what the marks of new programs leave to a person, with file and line there."""
+    for file, result in results.items():
+        lines = result.source.splitlines()
+        for number, line in enumerate(lines, 1):
+            if (mark := _TODO.match(line)) is None:
+                continue
+            words = [mark[1]]
+            while number + len(words) <= len(lines):
+                more = _GOES_ON.match(lines[number + len(words) - 1])
+                if more is None:
+                    break
+                words.append(more[1])
+            yield f"{file}, line {number}: {' '.join(words)}"

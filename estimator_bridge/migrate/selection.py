@@ -14,7 +14,8 @@ CLASSES = {
     SAFE: "the same in other words",
     CHANGES_NUMBERS: "the program computes something else there",
     NEEDS_A_LOOK: "code becomes a comment, or stays with one: read it",
-    REFUSED: "nothing is written; such rules are always applied",
+    REFUSED: "the place is marked, or nothing is written if a training would be lost; such rules "
+    "are always applied",
 }
 """The classes of rules, and what they mean."""
 

@@ -1,29 +1,52 @@
-"""Programs of TensorFlow 1 are refused: in no form could they run by themselves."""
+"""Ports programs of TensorFlow 1 to `tf.compat.v1`, which every form is made from."""
 
 from __future__ import annotations
 
+import ast
 import pathlib
+import re
+from collections.abc import Iterator
 
-from estimator_bridge import errors
+from estimator_bridge.migrate.syntax.edits import lines_of
 from estimator_bridge.run.tf1 import detection
 
+_V1 = "tensorflow.compat.v1"
+_OFF = "disable_v2_behavior"
+_SAME = ("compat", "python", "contrib", "core", "keras", "tools")
+"""Packages below `tensorflow` that are imported under the same names, or not at all."""
 
-def refuse(path: pathlib.Path, form: str, tf1: bool | None = None) -> None:
-    """Raises Untranslatable for a program of TensorFlow 1.
 
-    Args:
-        form: the name of the form, for the error.
-        tf1: whether it is one; None finds out by its source.
-    """
-    use = detection.find_use(str(path)) if tf1 is None else None
-    if use is None and not tf1:
-        return
-    cause = "is a program of TensorFlow 1 (--tf1)"
-    if use is not None:
-        cause = f"names {use}, which TensorFlow 2 lacks"
-    raise errors.Untranslatable(
-        f"migrate: {path} {cause}: its {form} form could not run by itself. Run it as it is: "
-        f"estimator-bridge run --tf1 {path}. Or port such names to tf.compat.v1 first, which "
-        "TensorFlow's tf_upgrade_v2 does for all but tf.contrib, and migrate then; --no-tf1 "
-        "rewrites it all the same."
-    )
+def is_of_tf1(path: pathlib.Path, tf1: bool | None = None) -> bool:
+    """Returns whether a program is of TensorFlow 1; without `tf1` its source tells."""
+    return detection.find_use(str(path)) is not None if tf1 is None else tf1
+
+
+def ported(text: str) -> str:
+    """Returns a program of TensorFlow 1 that imports `tensorflow.compat.v1`, line for line."""
+    tree, rows = ast.parse(text), lines_of(text)
+    last: ast.stmt | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and (new := dict(_renamed(node))):
+            for number in range(node.lineno - 1, node.end_lineno or node.lineno):
+                for old, written in new.items():
+                    rows[number] = re.sub(rf"(?<![\w.]){old}(?![\w.])", written, rows[number])
+            last = node if node in tree.body and isinstance(node, ast.Import) else last
+    if isinstance(last, ast.Import) and _OFF not in text and "__main__" in text:
+        names = [each.asname or each.name for each in last.names if each.name == "tensorflow"]
+        end = rows[(last.end_lineno or 1) - 1]
+        rows[(last.end_lineno or 1) - 1] = f"{end.rstrip()}; {names[0]}.{_OFF}()\n"
+    return "".join(rows)
+
+
+def _renamed(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yields what an import names, as a pattern, and what it is to name instead."""
+    if isinstance(node, ast.Import):
+        for each in node.names:
+            if each.name == "tensorflow":
+                bound = "" if each.asname else " as tensorflow"
+                yield "tensorflow", f"{_V1}{bound}"
+    elif node.module and not node.level:
+        first, _, below = node.module.partition(".")
+        if first == "tensorflow" and below.partition(".")[0] not in _SAME:
+            if not (below == "" and {each.name for each in node.names} <= {*_SAME}):
+                yield re.escape(node.module), f"{_V1}.{below}".rstrip(".")

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import packages, tf1_programs
+from estimator_bridge.migrate import packages, rewrite_report
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
 from estimator_bridge.migrate.rewrite_report import Rewritten
@@ -66,17 +66,16 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
     Raises:
         InvalidInput: it is not Python 3.
     """
-    source = packages.read(path, path.name)
+    (source,) = packages.of_program(path, path.name)
 
-    def rewrite(name: str, form: Form) -> Rewritten:
-        tf1_programs.refuse(path, name.partition(" ")[0])
+    def rewrite(form: Form) -> Rewritten:
         return packages.rewrite_alone(form, source)
 
     forms = {**FORMS}
     if on_sparse_cores:
         target = sparse_core_rules.TARGET
         forms |= {f"{name} --target {target}": form for name, form in ON_SPARSE_CORES.items()}
-    return [_verdict(name, functools.partial(rewrite, name, form)) for name, form in forms.items()]
+    return [_verdict(name, functools.partial(rewrite, form)) for name, form in forms.items()]
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
@@ -86,10 +85,10 @@ def of_source(name: str, form: Form, text: str) -> Verdict:
 
 def _verdict(name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
     try:
-        lines = rewrite().lines
+        left = tuple(rewrite_report.left_to_do({name: rewrite()}))
     except Refused as refused:
         possible = all(each.by_hand for each in refused.blockers)
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
-    return Verdict(name, tuple(str(each) for each in lines if each.rule == "unsupported-names"))
+    return Verdict(name, left)

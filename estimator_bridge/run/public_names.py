@@ -11,8 +11,9 @@ import importlib
 import importlib.util
 import inspect
 import pathlib
+from collections.abc import Mapping
 from types import ModuleType
-from typing import cast
+from typing import NamedTuple, cast
 
 from estimator_bridge.run import keras_choice
 
@@ -23,6 +24,37 @@ A key stands for one object, so equal keys are the same object; the keys of modu
 The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2. A line that begins with
 "(" has the key of a function, and its parameters.
 """
+
+UPGRADES = LIST.with_name("upgrades.txt")
+"""What TensorFlow's `tf_upgrade_v2` knows: a line for each name of TensorFlow 1 that it changes.
+
+The name, the one in TensorFlow 2, the parameters in order ("-" if their order is the same), and
+old and new keywords with "=" between; a keyword without a new one is left out.
+"""
+
+
+class Upgrade(NamedTuple):
+    """A name of TensorFlow 2 for one of TensorFlow 1.
+
+    Attributes:
+        order: the parameters there; "" is one whose place is the same.
+        keywords: new ones by the old ones, "" if it is left out.
+    """
+
+    name: str
+    order: tuple[str, ...] = ()
+    keywords: Mapping[str, str] = {}
+
+
+@functools.cache
+def upgrades() -> dict[str, Upgrade]:
+    """Returns what becomes of names below `tf.compat.v1`; those that stay are not listed."""
+    found = {}
+    for line in UPGRADES.read_text(encoding="ascii").splitlines():
+        old, new, order, *keywords = line.split()
+        pairs = dict(each.split("=") for each in keywords)
+        found[old] = Upgrade(new, tuple(order.split(",")) if order != "-" else (), pairs)
+    return found
 
 
 class _Function:
@@ -67,6 +99,17 @@ def listed() -> ModuleType:
     compat = ModuleType("tensorflow.compat")
     vars(compat)["v1"], vars(tf)["compat"] = v1, compat
     return tf
+
+
+def has(module: object, name: str) -> bool:
+    """Returns whether a module has a name; parts of what is not listed are taken to be there."""
+    for part in name.split("."):
+        if not isinstance(module, ModuleType) or all(each.startswith("_") for each in vars(module)):
+            return True
+        if not hasattr(module, part):
+            return False
+        module = getattr(module, part)
+    return True
 
 
 def parameters(function: object) -> list[str]:

@@ -208,10 +208,10 @@ def name_in_checkpoints(variable: Object, names: Mapping[str, str]) -> str:
         names: names in checkpoints of layers whose own names differ, by these.
     """
     path = getattr(variable, "path", None) or variable.name.partition(":")[0]
-    _, _, name = path.partition("/")
+    name = path.partition("/")[2] or path  # A variable of the model itself has its own name.
     name = re.sub("_embedding_weights$", "_embedding/embedding_weights", name)
     name = re.sub(r"\.weights$", "/weights", name)
     for keras_name, other in names.items():
-        if name.startswith(f"{keras_name}/"):
+        if f"{name}/".startswith(f"{keras_name}/"):
             return other + name.removeprefix(keras_name)
     return str(name)

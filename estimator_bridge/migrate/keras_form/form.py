@@ -104,7 +104,6 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
     if not places:
         program.check()
         raise errors.Untranslatable(f"{name} makes no TPUEstimator.")
-    _aliases(program)
     is_canned = places[0].canned is not None
     if target is not None and is_canned:
         raise errors.Untranslatable(
@@ -115,9 +114,11 @@ def new_program(source: str, name: str, target: str | None = None) -> NewProgram
         _of_canned(program, places[0]) if is_canned else _of_tables(program, places, name, target)
     )
     program.check()
+    program.write_marks()
     new_source, flags = leftovers.left_out(text(), source)
     new_source = long_lines.broken(new_source, {*lines_of(source)})
     program_checks.check(with_imports(new_source, program.needed), program)
+    new_source = program.with_lost_marks(new_source)
     program.notes += [(0, leftovers.note(flags))] if flags else []
     notes = sorted((program.old_line(line), why) for line, why in program.notes)
     return NewProgram(new_source, program.needed, notes, flags)
@@ -162,7 +163,7 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
     place = canned_site.place(program, site)
 
     def text() -> str:
-        program.replace_span(place, place, f"{model.text()}\n\n")
+        program.insert(place, f"{model.text()}\n\n")
         return _finished(program)
 
     return text
@@ -171,17 +172,6 @@ def _of_canned(program: Source, site: sites.Site) -> Text:
 def is_keras_form(program: Source) -> bool:
     """Returns whether a program has a model of the Keras form."""
     return "tf2_engine.keras.TableModel" in program.aliases.values()
-
-
-def _aliases(program: Source) -> None:
-    """Follows names that are short for functions of TensorFlow, and leaves the assignments out."""
-    for node in nodes_in(program.tree, ast.Assign):
-        target, is_attribute = node.targets[0], isinstance(node.value, ast.Attribute)
-        is_short = is_attribute and program.short(node.value) in rules.WRITERS
-        if isinstance(target, ast.Name) and is_short:
-            program.locals[program.function_of(node), target.id] = program.full(node.value)
-            program.drop(node)
-            program.done.update(ast.walk(node))
 
 
 def _rest(program: Source, written: Sequence[models.ModelOfProgram]) -> Text:
@@ -258,7 +248,14 @@ def estimator_nodes(program: Source) -> set[ast.AST]:
     for node in nodes_in(program.tree, ast.Call):
         short = program.called(node)
         if short.startswith("estimator.") and short.rpartition(".")[2] in (
-            *("TPUEstimator", "RunConfig", "TPUConfig", "EmbeddingConfigSpec", "TrainSpec"),
+            *(
+                "Estimator",
+                "TPUEstimator",
+                "RunConfig",
+                "TPUConfig",
+                "EmbeddingConfigSpec",
+                "TrainSpec",
+            ),
             *("EvalSpec", "train_and_evaluate", "TPUEstimatorSpec", "EstimatorSpec"),
             *("PredictOutput", "ClassificationOutput", "RegressionOutput"),
             *(*canned_estimators.CLASSES, *canned_estimators.NOT_CARRIED, "FinalExporter"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from estimator_bridge.migrate import keras_losses
@@ -14,10 +15,12 @@ from estimator_bridge.migrate.keras_form.program_text.linked_modules import (
     ModuleText,
 )
 from estimator_bridge.migrate.keras_form.program_text.source import Source
-from estimator_bridge.migrate.rewrite_report import Line, Rewritten
+from estimator_bridge.migrate.rewrite_report import TODO, Line, Rewritten
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.modules import Modules, written_module
 from estimator_bridge.migrate.syntax.parsed_program import check_source
+
+_LINE = re.compile(rf"({re.escape(TODO)} [\w-]+: line )(\d+)")
 
 
 def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Rewritten]:
@@ -49,6 +52,7 @@ def migrate_package(modules: Sequence[ModuleText], package: str) -> dict[str, Re
         lines.setdefault(file, []).append(dataclasses.replace(note, line=number, file=file))
     for file, text in taken_apart.texts(linked, new.text, new.needed).items():
         keras_losses.check(text, file)
+        text = _LINE.sub(lambda mark: f"{mark[1]}{linked.places[int(mark[2])][1]}", text)
         results[file] = Rewritten(text, (*lines.get("", ()), *lines.get(file, ())), flags=new.flags)
         lines.pop("", None)
     return results

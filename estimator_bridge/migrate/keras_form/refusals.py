@@ -27,7 +27,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-input-fn": "an input function that returns no dataset, or uses more than a batch size",
     "keras-layer-argument": "an argument of a layer that is not carried",
     "keras-layer-of-tensors": "a layer that is made of computed values",
-    "keras-logging": "`tf.logging`, which TensorFlow 2 lacks",
+    "keras-layer": "a layer or a cell that Keras does not have",
     "keras-loop": (
         "a loop that calls a function with layers, or a comprehension that makes several of them"
     ),
@@ -44,9 +44,7 @@ _TEXTS: Mapping[str, str] = {
     "keras-no-training": "a model_fn in which no known optimizer minimizes a loss",
     "keras-of-estimator": "a name of `tf.estimator` that the Keras form has no use for",
     "keras-of-train": "a name of `tf.train` that Keras has not: optimizers, hooks, averages",
-    "keras-old-argument": "an argument with another name or place in TensorFlow 2",
     "keras-optimizer": "an optimizer of a canned estimator whose numbers are not carried",
-    "keras-params": "`params` whose keys are not written out",
     "keras-rate": "a learning rate that depends on a batch, or on a step that nobody passes it",
     "keras-receiver": "a receiver that is no function of placeholders",
     "keras-spec": "an EmbeddingConfigSpec or an EstimatorSpec that is not written out",
@@ -58,5 +56,38 @@ _TEXTS: Mapping[str, str] = {
     "keras-variables-by-place": "trained variables that are chosen by their place in the list",
 }
 
+STOPS = frozenset(
+    (
+        "keras-batch-size",
+        "keras-config",
+        "keras-estimator",
+        "keras-estimator-class",
+        "keras-estimators",
+        "keras-feature-config",
+        "keras-import",
+        "keras-input-fn",
+        "keras-layer",
+        "keras-layer-of-tensors",
+        "keras-loop",
+        "keras-loop-name",
+        "keras-mode",
+        "keras-model-argument",
+        "keras-model-fn",
+        "keras-no-training",
+        "keras-optimizer",
+        "keras-rate",
+        "keras-receiver",
+        "keras-spec",
+        "keras-table-rate",
+        "keras-train-spec",
+        "keras-variable",
+        "keras-variables-by-place",
+    )
+)
+"""Rules without which a training, an evaluation or an export would be lost, or another one."""
+
 RULES: Mapping[str, Rule] = {name: Rule(REFUSED, text) for name, text in _TEXTS.items()}
-"""The rules by id. What replaces code has none: no call of an estimator can stay in Keras."""
+"""The rules by id. What replaces code has none: no call of an estimator can stay in Keras.
+
+A program is refused by those of `STOPS`; by the others it is written, with a mark at the place.
+"""

@@ -7,12 +7,18 @@ has the same object under it, and is refused otherwise.
 from __future__ import annotations
 
 import ast
-import operator
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from estimator_bridge.migrate.keras_form.optimizer_counterparts import KERAS, OF_TABLES
-from estimator_bridge.migrate.keras_form.program_text.source import Source, arguments, nodes_in
+from estimator_bridge.migrate.keras_form.program_text.source import (
+    Source,
+    arguments,
+    nodes_in,
+    short_name,
+)
 from estimator_bridge.run import public_names
+from estimator_bridge.run.public_names import Upgrade
 
 Writer = Callable[[Source, ast.Call], str | None]
 """Returns the code that replaces a call, or None if it stays."""
@@ -21,114 +27,19 @@ PREPROCESSING = "preprocessing"
 TRAINING = "tf2_engine.training"
 EMB = "tf.tpu.experimental.embedding"
 
-RENAMED: Mapping[str, str] = {
-    "rsqrt": "math.rsqrt",
-    "log": "math.log",
-    "log1p": "math.log1p",
-    "ceil": "math.ceil",
-    "is_nan": "math.is_nan",
-    "unsorted_segment_sum": "math.unsorted_segment_sum",
-    "gfile.Open": "io.gfile.GFile",
-    "gfile.GFile": "io.gfile.GFile",
-    "gfile.MakeDirs": "io.gfile.makedirs",
-    "gfile.Exists": "io.gfile.exists",
-    "gfile.Glob": "io.gfile.glob",
-    "gfile.ListDirectory": "io.gfile.listdir",
-    "gfile.IsDirectory": "io.gfile.isdir",
-    "gfile.Remove": "io.gfile.remove",
-    "gfile.DeleteRecursively": "io.gfile.rmtree",
-    "parse_example": "io.parse_example",
-    "parse_single_example": "io.parse_single_example",
-    "VarLenFeature": "io.VarLenFeature",
-    "FixedLenFeature": "io.FixedLenFeature",
-    "decode_csv": "io.decode_csv",
-    "decode_raw": "io.decode_raw",
-    "sparse_tensor_to_dense": "sparse.to_dense",
-    "sparse_reshape": "sparse.reshape",
-    "string_to_number": "strings.to_number",
-    "python_io.TFRecordWriter": "io.TFRecordWriter",
-}
-"""Functions that TensorFlow 2 has under another name."""
-
-COMPATIBLE = frozenset(
-    [
-        "constant",
-        "reduce_sum",
-        "reduce_mean",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "reduce_any",
-        "reduce_all",
-        "argmax",
-        "argmin",
-        "where",
-        "gather",
-        "gather_nd",
-        "expand_dims",
-        "squeeze",
-        "shape",
-        "size",
-        "ones_like",
-        "zeros_like",
-        "cast",
-        "matmul",
-        "nn.softmax",
-        "nn.sigmoid",
-        "nn.tanh",
-        "nn.leaky_relu",
-        "nn.log_softmax",
-        "nn.l2_normalize",
-        "math.l2_normalize",
-        "nn.sigmoid_cross_entropy_with_logits",
-        "nn.moments",
-        "nn.embedding_lookup_sparse",
-        "random.uniform",
-        "lookup.StaticHashTable",
-        "sparse.to_dense",
-        "sparse.reduce_sum",
-        "sparse.add",
-        "sparse.concat",
-        "sparse.slice",
-        "io.parse_example",
-        "io.parse_single_example",
-        "io.decode_csv",
-        "io.decode_raw",
-        "strings.to_number",
-        "strings.length",
-        "strings.substr",
-        "map_fn",
-        "while_loop",
-        "cond",
-        "boolean_mask",
-        "norm",
-        "hessians",
-        "transpose",
-        "count_nonzero",
-        "math.count_nonzero",
-        "math.argmax",
-        "math.reduce_sum",
-        "math.reduce_mean",
-        "random_normal_initializer",
-        "zeros_initializer",
-        "ones_initializer",
-        "tpu.experimental.initialize_tpu_system",
-        "io.TFRecordWriter",
-        "dtypes.cast",
-        "math.in_top_k",
-        "io.gfile.GFile",
-        "einsum",
-        "sigmoid",
-        "foldl",
-        "foldr",
-        "scan",
-        "batch_gather",
-        "name_scope",
-        "sequence_mask",
-        "clip_by_value",
-    ]
+_SAME_NUMBERS = (
+    *("where", "lookup.StaticHashTable", "name_scope", "device", "map_fn", "hessians", "size"),
+    *("zeros_initializer", "ones_initializer", "zeros_like", "ones_like"),
 )
-"""Functions that differ from those of TensorFlow 2 in their arguments alone."""
+"""Functions that TensorFlow's tables send to `tf.compat.v1`, and that do the same in version 2."""
+
+_WITH_STATE = re.compile(
+    r"(train|tpu|layers|metrics|summary|saved_model|estimator|feature_column|test|queue|nn\.rnn_cell)\."
+    r"|losses\.(get|add)_|(get_|add_to_|update_)?(Graph|Session|[gG]lobal|[lL]ocal|[vV]ariable|assign"
+    r"|collection|get_variable|placeholder|initialize|tables_init|model_variables|feature_column)"
+    r"|nn\.(static|dynamic|bidirectional|raw)_"
+)
+"""Names of TensorFlow 1 that are more than functions of tensors: they need a graph or a session."""
 
 WITHOUT_IT = "Do without it, or migrate to the tf2 form"
 
@@ -143,6 +54,10 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
         if short.startswith(start):
             reason = of_start
     source.problem(node, *reason)
+    if public_names.has(public_names.listed().compat.v1, short) and not short.startswith(
+        "estimator"
+    ):
+        source.replace(node, f"tf.compat.v1.{short}")
 
 
 _COLUMNS = "feature_column"
@@ -155,9 +70,6 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "it belongs to the estimator, which the new program does not have",
         WITHOUT_IT,
     ),
-    "flags.": ("keras-no-counterpart", "TensorFlow 2 has no flags", "Use absl.flags"),
-    "app.": ("keras-no-counterpart", "TensorFlow 2 has no such module", "Use absl.app"),
-    "logging.": ("keras-logging", "TensorFlow 2 has no such logging", "Use absl.logging"),
     **dict.fromkeys(
         (_COLUMNS, *_OF_COLUMNS),
         (
@@ -171,14 +83,22 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "summaries of TensorFlow 2 need a writer and a step",
         "Leave it out; `fit(callbacks=[tf.keras.callbacks.TensorBoard(...)])` writes the metrics",
     ),
-    "losses.": ("keras-loss", "Keras has no loss with the same numbers", _ASSIST),
     "metrics.": (
         "keras-metric",
         "it is not in the dict that a metric_fn of the model returns",
         "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict of metrics, or "
         "migrate to the tf2 form",
     ),
+    "tpu.CrossShardOptimizer": (
+        "keras-no-training",
+        "a step of a Keras model takes the mean of all cores, and no other reduction",
+        "Leave the reduction out",
+    ),
     "train.": ("keras-of-train", "Keras has no such optimizer or function", _ASSIST),
+    **dict.fromkeys(
+        ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional", "Variable"),
+        ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),
+    ),
     "get_variable": (
         "keras-variable",
         "the variables of a Keras model belong to layers",
@@ -191,48 +111,34 @@ _OWN_VARIABLES = frozenset(["train.ExponentialMovingAverage", "Variable"])
 """Objects with variables outside of the model's layers, which would not be saved."""
 
 
-def stays(short: str) -> bool:
-    """Returns whether TensorFlow 2 has the same under the same name.
-
-    It has none of the estimator's names, though TensorFlow 2.15 still had them.
-    """
-    tf = public_names.tensorflow()
-
+def counterpart(full: str) -> Upgrade | None:
+    """Returns what TensorFlow 2 has for a full name; None if nothing is known to be the same."""
+    short = short_name(full)
     if short in _OWN_VARIABLES or short.split(".")[0] in ("estimator", _COLUMNS):
-        return False
+        return None
     if short in _OF_COLUMNS:
-        return False
-    if short in (*COMPATIBLE, "keras") or short.split(".")[0] in ("data", "compat"):
-        return True
-    absent = object()
-    old: object = tf.compat.v1
-    new: object = tf
-    for part in short.split("."):
-        old, new = getattr(old, part, absent), getattr(new, part, absent)
-        if new is absent:
-            return False
-    return old is new or old is absent or str(old) == str(new)
+        return None
+    tf, old = public_names.listed(), ".compat.v1" in full or not short
+    parts = short.split(".")
+    starts = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    start = next((each for each in starts if each in public_names.upgrades()), short)
+    upgrade = public_names.upgrades().get(start, Upgrade(start))
+    if start in _SAME_NUMBERS or (not old and public_names.has(tf, short)):
+        upgrade = Upgrade(start)
+    if old and _WITH_STATE.match(short) and _object(tf, short) is not _object(tf.compat.v1, short):
+        return None
+    if upgrade.name.startswith("compat.v1.") or not public_names.has(tf, upgrade.name):
+        if _WITH_STATE.match(short) or not public_names.has(tf.compat.v1, short):
+            return None
+        upgrade = Upgrade(f"compat.v1.{start}")
+    return upgrade._replace(name=upgrade.name + short.removeprefix(start))
 
 
-_MODULES = (
-    *("math", "nn", "linalg", "io", "strings", "random", "sparse", "image", "signal", "debugging"),
-    *("dtypes", "bitwise", "quantization", "sets"),
-)
-
-
-def renamed(short: str) -> str | None:
-    """Returns the name under which TensorFlow 2 has a function; None if it is not known."""
-    if short in RENAMED:
-        return RENAMED[short]
-    tf = public_names.tensorflow()
-    last = short.rpartition(".")[2]
-    old: object = tf.compat.v1
-    for part in short.split("."):
-        old = getattr(old, part, None)
-    places = (module for module in _MODULES if old is not None)
-    same = (each for each in places if getattr(getattr(tf, each), last, None) is old)
-    module = next(same, None)
-    return None if module is None else f"{module}.{last}"
+def _object(module: object, name: str) -> object:
+    """Returns what a module has under a name; None if it has nothing there."""
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
 
 
 def apply(source: Source, skip: Callable[[ast.AST], bool]) -> None:
@@ -257,33 +163,21 @@ def write(source: Source, call: ast.Call, writer: Writer) -> None:
     writer(source, call)  # for problems and imports, before anything is written
 
 
-def _misfit(short: str, new: str, call: ast.Call, is_old: bool) -> tuple[str, str] | None:
-    """Returns which argument of a call TensorFlow 2 takes otherwise, and the way out; or None.
-
-    Args:
-        short: the name of the function in TensorFlow 1; `new` is that in TensorFlow 2.
-        is_old: whether the call is one of TensorFlow 1, so that its arguments have their places
-            there.
-    """
-    tf = public_names.tensorflow()
-    old, now = _parameters(tf.compat.v1, short), _parameters(tf, new)
-    if not old or not now or old == now:
-        return None
-    # The first argument is the same one under any name.
-    placed = old[1 : len(call.args)] if is_old else []
-    wrong = [was for at, was in enumerate(placed, 1) if now[at : at + 1] != [was]]
-    wrong += [each.arg for each in call.keywords if each.arg and each.arg not in now]
-    if not wrong:
-        return None
-    why = f"tf.{new} of TensorFlow 2 does not have {wrong[0]}, or not in its place"
-    return why, f"Write its arguments by name: tf.{new}({', '.join(now)})"
-
-
-def _parameters(module: object, name: str) -> list[str]:
-    try:
-        return public_names.parameters(operator.attrgetter(name)(module))
-    except AttributeError:
-        return []
+def _upgrade_arguments(source: Source, call: ast.Call, upgrade: Upgrade) -> None:
+    """Gives the arguments of a call the names, and so the places, that TensorFlow 2 has."""
+    for number, each in enumerate(call.args):
+        name = upgrade.order[number] if number < len(upgrade.order) else ""
+        if name and not isinstance(each, ast.Starred):
+            start, _ = source.span(each)
+            source.replace_span(start, start, f"{upgrade.keywords.get(name) or name}=")
+    for keyword in call.keywords:
+        new = upgrade.keywords.get(str(keyword.arg))
+        start, end = source.span(keyword)
+        if new:
+            source.replace_span(start, start + len(str(keyword.arg)), new)
+        elif new is not None:
+            rest = re.match(r"\s*,?\s*", source.text[end:])
+            source.replace_span(start, end + (rest.end() if rest else 0), "")
 
 
 def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
@@ -300,17 +194,14 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> None:
     called = isinstance(parent, ast.Call) and parent.func is node
     if called and short in WRITERS:
         return
-    new = short if short not in RENAMED and stays(short) else renamed(short)
-    if new is None:
+    upgrade = counterpart(source.full(node))
+    if upgrade is None:
         refused(source, node, short)
-    elif (
-        isinstance(parent, ast.Call)
-        and called
-        and (misfit := _misfit(short, new, parent, ".compat.v1." in source.full(node)))
-    ):
-        source.problem(parent, "keras-old-argument", *misfit)
-    elif ast.unparse(node) != f"tf.{new}":
-        source.replace(node, f"tf.{new}")
+        return
+    if called and isinstance(parent, ast.Call):
+        _upgrade_arguments(source, parent, upgrade)
+    if ast.unparse(node) != f"tf.{upgrade.name}":
+        source.replace(node, f"tf.{upgrade.name}")
 
 
 # Columns.

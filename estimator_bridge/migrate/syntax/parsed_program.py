@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import libcst as cst
 from libcst import matchers, metadata
-from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge import errors
+from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
-
-_IMPORT = metadata.QualifiedNameSource.IMPORT
+from estimator_bridge.migrate.syntax.name_flow import NameFlow
 
 MARK = "# estimator-bridge: "
 """The start of each comment that is added to a program."""
@@ -35,7 +35,9 @@ class ParsedProgram:
     def __init__(self, source: str, name: str, modules: Modules = ALONE) -> None:
         self.name = name
         self.modules = modules
-        check_source(source, name)
+        tree = check_source(source, name)
+        self.flow = NameFlow(tree, modules)
+        self._ends = dict(_by_end(tree, source))
         try:
             wrapper = metadata.MetadataWrapper(cst.parse_module(source))
         except cst.ParserSyntaxError as error:
@@ -65,65 +67,39 @@ class ParsedProgram:
         return int(self._positions[node].start.column)
 
     def imported_names(self, node: cst.CSTNode) -> list[str]:
-        """Returns the full names that a name or attribute may have, given imports and aliases."""
-        return sorted(self._full_names(node, frozenset()))
+        """Returns the full names that a name or attribute may have, by imports and the flow."""
+        found = self.in_flow(node)
+        return [] if found is None else self.flow.full_names(found)
 
     def full_names_of(self, place: cst.CSTNode, dotted: str) -> list[str]:
         """Returns the full names that a dotted name may have where a node is."""
-        scope = self.scopes.get(place)
-        return [] if scope is None else sorted(self._resolved(scope, dotted, dotted, frozenset()))
+        found = self._ends.get(self._end(place))
+        return [] if found is None else self.flow.names_at(found, dotted)
 
-    def alias_of(self, name: cst.CSTNode) -> str | None:
-        """Returns the full name that a name is assigned to, wherever it is assigned; or None."""
-        scope = self.scopes.get(name)
-        if not isinstance(name, cst.Name) or scope is None:
-            return None
-        (full,) = self._aliased(scope, name.value, frozenset()) or (None,)
-        return full
+    def in_flow(self, node: cst.CSTNode) -> ast.AST | None:
+        """Returns the same name or attribute in `flow`: it is the one that ends there."""
+        kinds = {cst.Name: ast.Name, cst.Attribute: ast.Attribute}
+        last = node.attr if isinstance(node, cst.Attribute) else node
+        found = self._ends.get(self._end(last))
+        return found if type(node) in kinds and isinstance(found, kinds[type(node)]) else None
 
-    def aliases_of(self, value: cst.CSTNode) -> list[cst.Name]:
-        """Returns the names that stand for a dotted name because it is assigned to them."""
-        statement = self.parent(value)
-        if not isinstance(statement, cst.Assign | cst.AnnAssign):
-            return []
-        targets = statement.targets if isinstance(statement, cst.Assign) else [statement]
-        names = [each.target for each in targets]
-        return names if all(map(self.alias_of, names)) else []
+    def is_alias(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name or attribute stands for a full name that it is given."""
+        found = self.in_flow(node)
+        return found is not None and self.flow.is_alias(found)
 
-    def _full_names(self, node: cst.CSTNode, seen: frozenset[str]) -> set[str]:
-        scope = self.scopes.get(node)
-        if scope is None:
-            return set()
-        return self._resolved(scope, node, str(get_full_name_for_node(node) or ""), seen)
+    def is_followed(self, value: cst.CSTNode) -> bool:
+        """Returns whether the names are known that a dotted name is given, wherever it goes."""
+        found = self.in_flow(value)
+        return found is not None and self.flow.is_followed(found)
 
-    def _resolved(
-        self, scope: metadata.Scope, node: cst.CSTNode | str, dotted: str, seen: frozenset[str]
-    ) -> set[str]:
-        """Returns the full names of a node, or of a dotted name, in a scope."""
-        qualified = scope.get_qualified_names_for(node)
-        names = {self.modules.full(each.name) for each in qualified if each.source is _IMPORT}
-        root, _, rest = dotted.partition(".")
-        if names or not root or root in seen:
-            return names
-        below = f".{rest}" if rest else ""
-        return {f"{each}{below}" for each in self._aliased(scope, root, seen)}
+    def is_stored(self, name: cst.CSTNode) -> bool:
+        """Returns whether a name or attribute is assigned to where it stands."""
+        return isinstance(getattr(self.in_flow(name), "ctx", None), ast.Store)
 
-    def _aliased(self, scope: metadata.Scope, name: str, seen: frozenset[str]) -> set[str]:
-        """Returns the full name that all assignments of a name agree on, if they do."""
-        names: set[str] = set()
-        for assignment in scope[name]:
-            target = self.parent(getattr(assignment, "node", None))
-            if isinstance(target, cst.AssignTarget):
-                target = self.parent(target)
-            if not isinstance(target, cst.Assign | cst.AnnAssign):
-                return set()
-            if not isinstance(target.value, cst.Name | cst.Attribute):
-                return set()
-            full = self._full_names(target.value, seen | {name})
-            if len(full) != 1:
-                return set()
-            names |= full
-        return names if len(names) == 1 else set()
+    def _end(self, node: cst.CSTNode) -> tuple[int, int]:
+        end = self._positions[node].end
+        return int(end.line), int(end.column)
 
     def parent(self, node: cst.CSTNode | None) -> cst.CSTNode | None:
         """Returns the node that a node is a direct part of; None for the module."""
@@ -151,8 +127,20 @@ class ParsedProgram:
         return node
 
 
-def check_source(source: str, name: str) -> None:
-    """Raises InvalidInput if Python would not run a program, or it is too deeply nested to parse.
+def _by_end(tree: ast.AST, source: str) -> Iterator[tuple[tuple[int, int], ast.expr]]:
+    """Yields names, attributes and strings with the line and column where they end."""
+    lines = re.split("\r\n|\n|\r", source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Constant):
+            line, column = node.end_lineno or 1, node.end_col_offset or 0
+            before = lines[line - 1].encode()[:column]
+            yield (line, len(before.decode(errors="ignore"))), node
+
+
+def check_source(source: str, name: str) -> ast.Module:
+    """Returns the tree of a program.
+
+    Raises InvalidInput if Python would not run it, or it is too deeply nested to parse.
 
     Python refuses some programs only when it compiles them: a keyword that is given twice, a
     `return` outside of a function.
@@ -161,6 +149,7 @@ def check_source(source: str, name: str) -> None:
         tree = ast.parse(source)
         _check_depth(tree, name)
         compile(tree, name, "exec", dont_inherit=True)
+        return tree
     except (RecursionError, MemoryError) as error:
         raise errors.InvalidInput(f"{name} is too deeply nested: {error}.") from error
     except (SyntaxError, ValueError) as error:
@@ -189,6 +178,6 @@ def keyword_of(argument: cst.Arg) -> str:
     return "" if argument.keyword is None else str(argument.keyword.value)
 
 
-def comment_lines(reasons: Collection[str]) -> list[cst.EmptyLine]:
-    """Returns a line with a comment for each reason."""
-    return [cst.EmptyLine(comment=cst.Comment(f"{MARK}{reason}.")) for reason in reasons]
+def comment_lines(rule: str, reasons: Collection[str]) -> list[cst.EmptyLine]:
+    """Returns a line that leaves something to a person for each reason."""
+    return [cst.EmptyLine(comment=cst.Comment(f"{TODO} {rule}: {each}.")) for each in reasons]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
+from estimator_bridge.migrate.blockers import Blocker, marked
 from estimator_bridge.migrate.rewrite_report import Line
 from estimator_bridge.migrate.syntax.edits import Edits, commented_out, lines_of
 from estimator_bridge.migrate.syntax.parsed_program import MARK, ParsedProgram, keyword_of
@@ -125,6 +126,11 @@ class Comments:
             if not self._removal.is_removed(statement):
                 self._edits.insert(self._edits.line_start(self._program.line(statement)), comment)
         return [*self._argument_lines, *self._comment_out_statements()]
+
+    def mark(self, statement: cst.CSTNode, blocker: Blocker) -> None:
+        """Adds a comment above a statement that leaves it to a person."""
+        text = marked(blocker, self._edits.indentation(statement))
+        self._above[statement] = self._above.get(statement, "") + text
 
     def _add_above(self, statement: cst.CSTNode, comment: str, code: str = "") -> None:
         """Adds a comment, and code that is commented out, above a statement."""

@@ -84,7 +84,8 @@ class Tf2Actions:
             if keyword_of(each) in rule.refused:
                 why = f"{name} without {keyword_of(each)} would do something else"
                 add(call, rule_id, why, rule.way_out)
-        self.leave_out(call, name, lambda argument: not rule.carries(argument))
+        kept = rule.refused  # They are marked, and fail where they are.
+        self.leave_out(call, name, lambda key: key not in kept and not rule.carries(key))
 
     def leave_out(self, call: cst.Call, name: str, is_dropped: Callable[[str], bool]) -> None:
         """Moves those arguments with names that are to be dropped into a comment."""
@@ -156,7 +157,7 @@ class Tf2Actions:
         parent = self._program.parent(node)
         if isinstance(parent, cst.Call) and parent.func is node:
             return True
-        if isinstance(parent, cst.Attribute) or self._program.aliases_of(node):
+        if isinstance(parent, cst.Attribute) or self._program.is_followed(node):
             return True
         return self._is_annotation(node) or self._is_tested_for(node)
 

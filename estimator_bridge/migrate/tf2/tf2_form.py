@@ -176,9 +176,8 @@ class _RuleVisitor(cst.CSTVisitor):
             if rule is tf2_rules.OTHER_STOCK:
                 return self._visit_other_stock(node, full, rule)
             rule_id = tf2_rules.id_of(full, rule)
-            imports = rule.action in (Action.IMPORT, Action.UNWRAP)
-            if imports and self._program.alias_of(node):
-                return False  # It is replaced where the alias is made.
+            if self._program.is_alias(node):
+                return False  # The rule is applied where the alias is made.
             if self._tf2_edits.takes(node, rule_id, rule):
                 self._actions.of_names[rule.action](node, rule_id, rule)
             return False
@@ -186,13 +185,14 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _visit_other_stock(self, node: cst.Name | cst.Attribute, full: str, rule: NameRule) -> bool:
         above, _, short = full.rpartition(".")
-        if short.islower() and self._program.aliases_of(node):
+        if self._program.is_stored(node):
+            return False
+        is_part = isinstance(self._program.parent(node), cst.Attribute)
+        if short.islower() and not is_part and self._program.is_followed(node):
             self._remove_alias(node)
             return False
         if isinstance(node, cst.Attribute) and stock_replacements.is_stock(above):
             return True  # A part may have a rule: ModeKeys of ModeKeys.TRAIN.
-        if isinstance(self._program.parent(node), cst.AssignTarget):
-            return False
         dotted = self._program.dotted_name_of(node)
         full_names = self._program.imported_names(dotted)
         rule = rule._replace(why=tf2_rules.stock_reason(full_names, code_of(dotted)))
@@ -204,6 +204,11 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _remove_alias(self, node: cst.CSTNode) -> None:
         """Removes the assignment of a module of stock: its names are replaced where it is used."""
+        if not isinstance(self._program.parent(node), cst.Assign | cst.AnnAssign):
+            self._tf2_edits.edits.replace_node(node, "None")
+            why = "Its names are imported where they are used"
+            self._tf2_edits.say(node, "name", code_of(node), "None", "import-stock", why)
+            return
         reason = f"{code_of(node)} is left out: its names are imported where they are used"
         statement = self._program.statement_of(node)
         self._tf2_edits.removal.remove_harmless(statement, reason, "import-stock")
@@ -214,7 +219,7 @@ class _RuleVisitor(cst.CSTVisitor):
         parent = self._program.parent(node)
         if below not in ("tpu", "tpu.experimental"):
             return
-        if isinstance(parent, cst.Attribute | cst.AssignTarget) or self._program.aliases_of(node):
+        if isinstance(parent, cst.Attribute | cst.AssignTarget) or self._program.is_followed(node):
             return
         why = "the module is passed around, so that it is not known which names are used"
         self._tf2_edits.blockers.add(node, "called-elsewhere", why, "Write the module's full name")
@@ -281,8 +286,10 @@ class _RuleVisitor(cst.CSTVisitor):
             blockers.append(Blocker(0, "no-estimator", "", why, BRIDGE_FORM, name))
         elif self._program.modules is ALONE and trains_unseen([self._program.module.code]):
             blockers.append(no_training(name))
-        if blockers:
+        if any(each.stops for each in blockers):
             raise Refused(name, blockers)
+        for statement, blocker in self._tf2_edits.blockers.marks():
+            self._tf2_edits.comments.mark(statement, blocker)
 
     def _uses_keras(self) -> bool:
         """Returns whether a module of a package, in which nothing else changes, uses Keras."""

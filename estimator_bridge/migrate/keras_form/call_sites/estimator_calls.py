@@ -50,8 +50,11 @@ class SiteWriter:
             rest.sort(key=lambda each: "=" in each)
             inside = indent + 2 * bool(strategy)
             lines = config_arguments.seed_lines(source, site)
-            construction = call_text(site.class_name, ["embedding", *rest], inside)
-            statements = [f"embedding = {embedding(inside)}", f"{site.name} = {construction}"]
+            first = "embedding" if site.has_tables else "None"
+            construction = call_text(site.class_name, [first, *rest], inside)
+            statements = [f"{site.name} = {construction}"]
+            if site.has_tables:
+                statements.insert(0, f"embedding = {embedding(inside)}")
             if strategy:
                 lines += [f"with {strategy}.scope():", *(f"  {each}" for each in statements)]
             else:
@@ -88,11 +91,11 @@ class SiteWriter:
         start, _ = source.lines(statement)
         assignment = f"strategy = tpu_strategy({resolver})\n"
         if isinstance(use_tpu, ast.Constant):
-            source.replace_span(start, start, f"{pad}{assignment}")
+            source.insert(start, f"{pad}{assignment}")
             return "strategy"
         default = f"{pad}strategy = tf.distribute.get_strategy()\n"
         test = f"{pad}if {source.code(use_tpu)}:\n"
-        source.replace_span(start, start, f"{default}{test}{pad}  {assignment}")
+        source.insert(start, f"{default}{test}{pad}  {assignment}")
         return "strategy"
 
     def _strategy_of_variable(self, cluster: ast.Name) -> str:
@@ -119,6 +122,8 @@ class SiteWriter:
     def _embedding(self) -> Callable[[int], str]:
         """Returns the code of the layer with the tables."""
         source = self._source
+        if not self._site.has_tables:
+            return lambda indent: ""
         spec = followed(source, self._site.arguments.get("embedding_config_spec"))
         if source.called(spec) != "estimator.EmbeddingConfigSpec":
             source.problem(

@@ -10,6 +10,7 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     Text,
     names_in,
+    nodes_in,
     returned_by,
 )
 
@@ -34,11 +35,8 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    if function is None or not _takes_batch_size(source, function):
-        source.problem(
-            *(input_fn, "keras-input-fn", "its params are used for more than the batch size"),
-            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
-        )
+    takes_size = function is not None and _takes_batch_size(source, function)
+    params = site.arguments.get("params")
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     if batch is None or (
         site.function is not source.function_of(input_fn)
@@ -52,7 +50,25 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
             "Let it be a flag, a constant, or make the estimator in the same function",
         )
         return lambda: ""
-    return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+    if takes_size:
+        return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+    if _uses_tpu_params(source) or (
+        params is not None and site.function is not source.function_of(input_fn)
+    ):
+        source.problem(
+            *(input_fn, "keras-input-fn", "its params hold more than is known where it is called"),
+            "Let the input_fn use params['batch_size'] alone, and return a tf.data.Dataset",
+        )
+    return lambda: (
+        f"{source.code(input_fn)}("
+        + (f"{{**{source.code(params)}, " if params is not None else "{")
+        + f"'batch_size': {source.code(batch)}}})"
+    )
+
+
+def _uses_tpu_params(source: Source) -> bool:
+    """Whether a program reads params that a TPUEstimator adds, other than the batch size."""
+    return any(each.value in ("context", "use_tpu") for each in nodes_in(source.tree, ast.Constant))
 
 
 def function_of(source: Source, node: ast.expr) -> ast.FunctionDef | None:
@@ -100,10 +116,13 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
 def _takes_batch_size(source: Source, function: ast.FunctionDef) -> bool:
     """Has an input function take the batch size in place of params."""
     parameter, *others = function.args.args
+    uses = [source.parent(use) for use in source.uses(parameter.arg, function)]
+    if others or any(
+        not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'" for up in uses
+    ):
+        return False
     for use in source.uses(parameter.arg, function):
         up = source.parent(use)
-        if not isinstance(up, ast.Subscript) or ast.unparse(up.slice) != "'batch_size'":
-            return False
-        source.replace(up, "batch_size")
+        source.replace(up, "batch_size")  # type: ignore[arg-type]
     source.replace(parameter, "batch_size")
-    return not others
+    return True

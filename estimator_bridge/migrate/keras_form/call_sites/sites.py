@@ -25,6 +25,9 @@ ESTIMATOR = (
     "model_fn model_dir config params use_tpu train_batch_size eval_batch_size predict_batch_size"
 )
 
+_PLAIN = "estimator.Estimator"
+_ORDER_OF_PLAIN = "model_fn model_dir config params warm_start_from"
+
 
 @dataclasses.dataclass(eq=False)
 class Site:
@@ -38,6 +41,7 @@ class Site:
         canned: the class of a canned estimator; None is a TPUEstimator.
         class_name: the model's class, or the parameter that has it.
         name: of the variable that the model is assigned to.
+        takes_params: whether the model gets `params` as they are, and not their values.
     """
 
     call: ast.Call
@@ -47,6 +51,12 @@ class Site:
     canned: Canned | None = None
     class_name: str = "Model"
     name: str = "model"
+    takes_params: bool = False
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether the estimator has tables of its own."""
+        return not is_none(self.arguments.get("embedding_config_spec"))
 
 
 def find(source: Source) -> list[Site]:
@@ -78,7 +88,10 @@ def find(source: Source) -> list[Site]:
 
 def _site(source: Source, call: ast.Call) -> Site:
     kind = canned(source, call)
-    by_name = all_arguments(source, call, ESTIMATOR.split() if kind is None else kind.order)
+    order = ESTIMATOR.split() if kind is None else kind.order
+    if source.called(call) == _PLAIN:
+        order = _ORDER_OF_PLAIN.split()
+    by_name = all_arguments(source, call, order)
     config = _config(source, by_name.get("config"))
     if kind is not None:
         by_name = {kind.shared_name(key): value for key, value in by_name.items()}
@@ -86,7 +99,8 @@ def _site(source: Source, call: ast.Call) -> Site:
 
 
 def _is_estimator(source: Source, node: ast.AST) -> bool:
-    return source.called(node) == "estimator.TPUEstimator" or canned(source, node) is not None
+    is_one = source.called(node) in ("estimator.TPUEstimator", _PLAIN)
+    return is_one or canned(source, node) is not None
 
 
 def trains(source: Source, function: ast.AST) -> bool:

@@ -313,6 +313,9 @@ class Body:
 
     def _replace(self, layer: LayerCall, called: str) -> None:
         source = self._source
+        if layer.kind == layers.VARIABLE:
+            source.replace(layer.call, called)
+            return
 
         def write() -> str:
             parts = []

@@ -39,6 +39,9 @@ class LayerCall:
         return nodes if self.name is None else [*nodes, self.name]
 
 
+VARIABLE = "variable"
+"""The kind of what is no layer, but a variable that the model makes as it makes layers."""
+
 _COMMON = "activation use_bias kernel_initializer bias_initializer"
 _FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "dense": ("Dense", f"inputs units {_COMMON}"),
@@ -82,6 +85,8 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
     short = source.called(node)
     if short.startswith("layers."):
         return _of_function(source, node, short.removeprefix("layers."))
+    if short == "get_variable":
+        return _variable(source, node)
     if short == "nn.dynamic_rnn":
         return _dynamic_rnn(source, node)
     if short == "feature_column.input_layer":
@@ -92,6 +97,16 @@ def read(source: Source, node: ast.AST) -> LayerCall | None:
 def below(source: Source, node: ast.AST) -> Iterator[LayerCall]:
     """Yields the layers that are called below a node."""
     return filter(None, (read(source, each) for each in nodes_in(node, ast.Call)))
+
+
+def _variable(source: Source, call: ast.Call) -> LayerCall | None:
+    order = "name shape dtype initializer regularizer trainable"
+    by_name = rules.known_arguments(source, call, order, unused="collections use_resource")
+    name = by_name.pop("name", None)
+    if name is None or "shape" not in by_name:
+        return None
+    config = tuple(by_name.items())
+    return LayerCall(call, VARIABLE, ("self.add_weight", config), (), name)
 
 
 def _input_layer(source: Source, call: ast.Call) -> LayerCall | None:

@@ -52,7 +52,7 @@ def model_functions(source: Source) -> list[ast.FunctionDef]:
 
 def _arguments(source: Source) -> Iterator[ast.expr]:
     for node in nodes_in(source.tree, ast.Call):
-        if source.called(node) == "estimator.TPUEstimator":
+        if source.called(node) in ("estimator.TPUEstimator", "estimator.Estimator"):
             by_name, _ = arguments(node, ESTIMATOR.split())
             if "model_fn" in by_name:
                 yield from passed(source, by_name["model_fn"])

@@ -96,14 +96,16 @@ class ModelWriter:
         keys: Sequence[str],
         name: str,
         classes: dict[str, Text],
+        has_tables: bool = True,
     ) -> None:
         self._source, self._parts = source, parts
+        self._has_tables = has_tables
         config: dict[str, Text] = {}
         for key in [*closure, *keys]:
             config[key] = lambda key=key: key  # type: ignore[misc]
         self._text = ClassText(source, config)
         names = [each.arg for each in parts.function.args.args]
-        self._text.forbidden = {*names} - {parts.features, parts.labels}
+        self._text.forbidden = {*names} - {parts.features, parts.labels, *config}
         self._name, self._classes = name, classes
         self._new_layers = [*classes]
         self._helpers = layered_functions(source, [parts.function])
@@ -182,6 +184,7 @@ class ModelWriter:
             bound.insert(0, parts.features)
         outputs = [name for name in dict.fromkeys(bound) if name in read]
         look_up = f"    {parts.features} = self.embedding({parts.features})\n"
+        look_up = look_up if self._has_tables else ""
         if not self._is_helper_alone(outputs, look_up):
             body = self._body([parts.features], [*parts.training, "training"])
             body.write(parts.shared)
@@ -484,6 +487,8 @@ class ModelWriter:
         function = self._source.function(name.id) if isinstance(name, ast.Name) else None
         if isinstance(returned_by(function), ast.Dict):
             return function, values
+        if function is not None:
+            self._left_out.append(function)  # The mark says it, once for all of its metrics.
         self._source.problem(
             *(metrics, "keras-metrics", "its metrics are not written out"),
             "Let eval_metrics be (metric_fn, [tensors]), and metric_fn return a dict",

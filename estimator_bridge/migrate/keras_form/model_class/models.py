@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from estimator_bridge.migrate.keras_form.call_sites.estimator_calls import SiteWriter
 from estimator_bridge.migrate.keras_form.call_sites.sites import Site
@@ -56,6 +57,10 @@ def write(
         The models in the order of the program; none if a model_fn is not known.
     """
     models = _find(program, sites)
+    for model in models:
+        is_whole = not _reads_keys(program, model)
+        for site, _ in model.uses:
+            site.takes_params = site.takes_params or is_whole
     classes: dict[str, Text] = {}
     for model in models:
         _write_class(program, model, classes)
@@ -63,6 +68,23 @@ def write(
         of_site = [each for each in models if _nodes_of(each, site) is not None]
         _write_site(program, site, of_site, target)
     return models if all(each.text is not None for each in models) else []
+
+
+def _reads_keys(program: Source, model: ModelOfProgram) -> bool:
+    """Returns whether a model_fn reads its params by keys that its estimators write out."""
+    values = [site.arguments.get("params") for site, _ in model.uses]
+    keys = [{ast.unparse(key) for key in each.keys if key} for each in values if _is_dict(each)]
+    uses = [program.parent(each) for each in program.uses("params", model.root)]
+    reads = [ast.unparse(each.slice) for each in uses if isinstance(each, ast.Subscript)]
+    return (
+        len(keys) == len(values)
+        and len(reads) == len(uses)
+        and all(each >= {*reads} for each in keys)
+    )
+
+
+def _is_dict(node: ast.expr | None) -> TypeGuard[ast.Dict]:
+    return isinstance(node, ast.Dict) and all(isinstance(key, ast.Constant) for key in node.keys)
 
 
 def _find(program: Source, sites: Sequence[Site]) -> list[ModelOfProgram]:
@@ -161,6 +183,7 @@ def _write_class(program: Source, model: ModelOfProgram, classes: dict[str, Text
     writer = ModelWriter(
         *(program, parts, list(dict.fromkeys(closure)), list(dict.fromkeys(keys))),
         *(model.class_name, classes),
+        has_tables=any(site.has_tables for site, _ in model.uses),
     )
     model.text = writer.write()
 
@@ -182,15 +205,10 @@ def _returned_function(program: Source, outer: ast.FunctionDef) -> ast.FunctionD
 def _params(program: Source, site: Site) -> _Nodes:
     """Returns the `params` of the estimator by their keys."""
     params = site.arguments.get("params")
-    if isinstance(params, ast.Dict):
+    if isinstance(params, ast.Dict) and not site.takes_params:
         pairs = zip(params.keys, params.values, strict=True)
         return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
-    if params is not None:
-        program.problem(
-            *(params, "keras-params", "its keys are not written out"),
-            "Write params={...} where the TPUEstimator is made",
-        )
-    return {}
+    return {} if params is None else {"params": params}
 
 
 def _write_site(
@@ -210,7 +228,7 @@ def _write_site(
     lacking = [name for name in names if name not in nodes]
     if lacking and len(texts) == len(models):
         program.problem(
-            *(site.call, "keras-params", f"its model_fn uses {', '.join(lacking)}, too"),
+            *(site.call, "keras-model-fn", f"its model_fn uses {', '.join(lacking)}, too"),
             "Give it the same keys of params as the other TPUEstimators of the model_fn",
         )
     SiteWriter(program, site, target).write({name: nodes[name] for name in names if name in nodes})

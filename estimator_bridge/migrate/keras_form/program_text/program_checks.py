@@ -66,18 +66,12 @@ def _is_bound(symbol: symtable.Symbol) -> bool:
 
 def _not_in_tensorflow(tree: ast.AST) -> Iterator[str]:
     """Yields names below `tf` that TensorFlow 2 does not have."""
-    tf = public_names.tensorflow()
+    tf = public_names.listed()
 
     inner = {node.value for node in nodes_in(tree, ast.Attribute)}
     for node in nodes_in(tree, ast.Attribute):
         parts = ast.unparse(node).split(".")
         if node in inner or parts[0] != "tf" or not all(map(str.isidentifier, parts)):
             continue
-        value: object = tf
-        for part in parts[1:]:
-            if not hasattr(value, part):
-                yield ".".join(parts)
-                break
-            value = getattr(value, part)
-            if not isinstance(value, type(tf)):
-                break  # attributes of classes and values are not looked at
+        if not public_names.has(tf, ".".join(parts[1:])):
+            yield ".".join(parts)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from estimator_bridge.migrate.blockers import Blocker, Refused
-from estimator_bridge.migrate.keras_form.refusals import RULES
+from estimator_bridge.migrate.blockers import Blocker, Refused, marked
+from estimator_bridge.migrate.keras_form.refusals import RULES, STOPS
 from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of, spliced
 
@@ -54,9 +54,9 @@ class Source:
             child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
         }
         self.aliases = dict(_imports(self.tree))
-        self.locals: dict[tuple[ast.AST, str], str] = {}
         self._edits: dict[tuple[int, int], New] = {}
         self.problems: set[Blocker] = set()
+        self._marked: dict[Blocker, ast.stmt] = {}
         self.notes: list[tuple[int, str]] = []
         self.needed: dict[str, set[str]] = {}
         self.moved: set[ast.stmt] = set()  # left out, with a value that is written elsewhere
@@ -69,10 +69,7 @@ class Source:
         if isinstance(node, ast.Attribute):
             above = self.full(node.value)
             return f"{above}.{node.attr}" if above else ""
-        if not isinstance(node, ast.Name):
-            return ""
-        function = self.function_of(node)
-        return self.locals.get((function, node.id)) or self.aliases.get(node.id, "")
+        return self.aliases.get(node.id, "") if isinstance(node, ast.Name) else ""
 
     def short(self, node: ast.AST) -> str:
         """Returns the name below `tensorflow`, "estimator.NAME" of stock's estimator, or ""."""
@@ -175,6 +172,11 @@ class Source:
             first -= 1
         return self._starts[first - 1], self._starts[statement.end_lineno or statement.lineno]
 
+    def before(self, statement: ast.stmt) -> str:
+        """Returns what stands before a statement in its line."""
+        start, _ = self.span(statement)
+        return self.text[self._starts[statement.lineno - 1] : start]
+
     def replace(self, node: ast.AST, new: New) -> None:
         """Replaces the text of a node."""
         self._edits[self.span(node)] = new
@@ -182,6 +184,12 @@ class Source:
     def replace_span(self, start: int, end: int, new: New) -> None:
         """Replaces a span of the text."""
         self._edits[start, end] = new
+
+    def insert(self, offset: int, text: str) -> None:
+        """Inserts text, before what is inserted at the same place already."""
+        before = self._edits.get((offset, offset), "")
+        code = before if callable(before) else lambda: str(before)
+        self._edits[offset, offset] = lambda: text + code()
 
     def drop(self, statement: ast.stmt, why: str = "") -> None:
         """Leaves a statement out, with the comments above it."""
@@ -248,7 +256,10 @@ class Source:
         code = "" if whole else code
         code = re.sub(rf"{COPY}(_\d+)?", "", code.partition("\n")[0])[:60]
         line = self.old_line(getattr(node, "lineno", 0))
-        self.problems.add(Blocker(line, rule, code, why, way_out, self.name))
+        blocker = Blocker(line, rule, code, why, way_out, self.name)
+        self.problems.add(blocker)
+        if not whole and rule not in STOPS:
+            self._marked.setdefault(blocker, self.statement_of(node))
 
     def need_constant(self, node: ast.expr | None, rule: str, name: str, kind: str) -> None:
         """Adds the problem of an argument that has to be a constant, if it is another value."""
@@ -262,8 +273,20 @@ class Source:
 
     def check(self) -> None:
         """Raises Untranslatable with all problems, if there are any."""
-        if self.problems:
+        if any(each.rule in STOPS for each in self.problems):
             raise Refused(self.name, self.problems, "the Keras form")
+
+    def write_marks(self) -> None:
+        """Puts a mark above each statement that is left to a person."""
+        for blocker, statement in self._marked.items():
+            pad = " " * statement.col_offset
+            self.insert(self.span(statement)[0], marked(blocker, pad).lstrip() + pad)
+
+    def with_lost_marks(self, text: str) -> str:
+        """Returns a new program with the marks of statements that are not in it, at its end."""
+        lost = [marked(each, "") for each in self._marked]
+        lost = [each for each in lost if each.partition("\n")[0] not in text]
+        return "".join([text, *(["\n\n"] if lost else []), *lost])
 
 
 def arguments(

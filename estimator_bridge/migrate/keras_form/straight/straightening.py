@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from estimator_bridge.migrate.keras_form.model_class import optimizer_code
+from estimator_bridge.migrate.keras_form.program_text import modes
 from estimator_bridge.migrate.keras_form.program_text.source import (
     Source,
     all_names,
@@ -20,13 +21,18 @@ from estimator_bridge.migrate.keras_form.program_text.source import (
     free_name,
     names_in,
     nodes_in,
+    parameters_of,
+    returned_by,
+    shifted,
 )
 from estimator_bridge.migrate.keras_form.straight import (
     inlining,
     metric_functions,
     shared_functions,
 )
+from estimator_bridge.migrate.stock_replacements import is_of_tensorflow
 from estimator_bridge.migrate.syntax.edits import lines_of
+from estimator_bridge.migrate.syntax.name_flow import NameFlow
 
 _MOST = 200
 """Programs do not have that many detours; it ends what would go round in circles."""
@@ -58,27 +64,91 @@ def straight(text: str, name: str) -> Straight:
 
 
 def follow_aliases(source: Source) -> list[tuple[str, int]] | None:
-    """Has a name that is assigned once, a module, class or function, be the one that it is for."""
-    for node in nodes_in(source.tree, ast.Assign):
-        target = node.targets[0]
-        if not isinstance(target, ast.Name) or not _is_namespace(source, node.value):
-            continue
-        if _is_bound_once(source, target.id):
-            uses = source.uses(target.id, source.tree)
-            return _replaced(source, uses, ast.unparse(node.value), [node])
-    return None
+    """Writes the full name of a module, class or function where the program has another name."""
+    flow = NameFlow(source.tree)
+    calls = [each for each in nodes_in(source.tree, ast.Call) if _is_of_partial(flow, each)]
+    inside = {node for call in calls for node in ast.walk(call.func)}
+    uses = [each for each in ast.walk(source.tree) if each not in inside and _is_alias(flow, each)]
+    bindings = [*_bindings_of_names(flow, source.tree)]
+    if not (uses or calls or bindings):
+        return None
+
+    def written(node: ast.AST) -> str:
+        if node in calls:
+            return _without_partial(source, flow, node)
+        return _through_imports(source, flow.full_names(node)[0])
+
+    gone = [each for each in bindings if not _is_alone(source, each)]
+    for each in bindings:
+        if each not in gone:
+            source.replace(each, "pass" if isinstance(each, ast.stmt) else "None")
+    outermost = [each for each in (*uses, *calls) if not {*source.above(each)} & {*uses, *bindings}]
+    return _replaced(source, outermost, written, gone)
 
 
-def _is_namespace(source: Source, node: ast.expr) -> bool:
-    """Returns whether a node is a module, a class or a function of TensorFlow, and no constant."""
-    if not isinstance(node, ast.Attribute):
+def _is_namespace(names: Sequence[str]) -> bool:
+    """Returns whether full names are of a module, class or function of TensorFlow."""
+    last = names[0].rpartition(".")[2] if names else ""
+    is_constant = last.isupper() and "ModeKeys" not in names[0]
+    return is_of_tensorflow(names[0] if names else "") and not is_constant
+
+
+def _is_alias(flow: NameFlow, node: ast.AST) -> bool:
+    is_read = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load)
+    if not (is_read or isinstance(node, ast.Call)) or flow.partial(node) is not None:
         return False
-    full = source.full(node)
-    if full.startswith("tensorflow.") and full.endswith((".compat.v1", ".compat.v2")):
-        return True
-    short = source.short(node)
-    last = short.rpartition(".")[2]
-    return bool(short) and not last.isupper() and "ModeKeys" not in short
+    return flow.is_alias(node) and _is_namespace(flow.full_names(node))
+
+
+def _is_of_partial(flow: NameFlow, call: ast.Call) -> bool:
+    """Returns whether a call is one of a `functools.partial` of a function of TensorFlow."""
+    return flow.partial(call.func) is not None and _is_namespace(flow.full_names(call.func))
+
+
+def _without_partial(source: Source, flow: NameFlow, call: ast.Call) -> str:
+    partial = flow.partial(call.func)
+    assert partial is not None
+    given = {each.arg for each in call.keywords}
+    bound = [each for each in partial.keywords if each.arg not in given]
+    parts = [*partial.args[1:], *call.args, *bound, *call.keywords]
+    codes = [ast.unparse(each) if each in bound else source.code(each) for each in parts]
+    return f"{_through_imports(source, flow.full_names(call.func)[0])}({', '.join(codes)})"
+
+
+def _through_imports(source: Source, full: str) -> str:
+    """Returns a full name as the program can write it: below a name that an import binds."""
+    above = {
+        each: name for name, each in source.aliases.items() if f"{full}.".startswith(f"{each}.")
+    }
+    longest = max(above, key=len, default="")
+    return f"{above.get(longest, '')}{full.removeprefix(longest)}"
+
+
+def _bindings_of_names(flow: NameFlow, tree: ast.Module) -> Iterator[ast.stmt | ast.expr]:
+    """Yields what only gives other names to names of TensorFlow: statements, and defaults."""
+
+    def is_name(value: ast.expr | None) -> bool:
+        parts = value.elts if isinstance(value, ast.Tuple) else filter(None, [value])
+        names = [_is_namespace(flow.full_names(each)) and flow.is_followed(each) for each in parts]
+        return bool(names) and all(names)
+
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and is_name(node.value):
+            yield node
+        elif isinstance(node, ast.arguments):
+            defaults = [*node.defaults, *filter(None, node.kw_defaults)]
+            yield from filter(is_name, defaults)
+        elif isinstance(node, ast.FunctionDef) and is_name(returned_by(node)):
+            if len(node.body) == 1 + modes.is_docstring(node.body[0]):
+                yield node
+
+
+def _is_alone(source: Source, node: ast.stmt | ast.expr) -> bool:
+    """Returns whether a node cannot go: a default, or the only statement of its block."""
+    up = source.parent(node)
+    blocks = (getattr(up, name, []) for name in ("body", "orelse", "finalbody"))
+    block = next((each for each in blocks if isinstance(each, list) and node in each), [])
+    return not isinstance(node, ast.stmt) or (len(block) == 1 and up is not source.tree)
 
 
 def _is_bound_once(source: Source, name: str) -> bool:
@@ -167,7 +237,7 @@ def _replaced(
     source: Source,
     nodes: Iterable[ast.AST],
     new: str | Callable[[ast.AST], str],
-    removed: Iterable[ast.stmt] = (),
+    removed: Iterable[ast.AST] = (),
 ) -> list[tuple[str, int]]:
     """Returns the lines of a program with some nodes replaced and statements left out.
 
@@ -179,7 +249,7 @@ def _replaced(
         source.replace(node, lambda write=write, lost=lost: _of_lines(write(), lost))  # type: ignore[misc]
     gone: set[int] = set()
     for statement in removed:
-        start, end = source.lines(statement)
+        start, end = source.lines(statement)  # type: ignore[arg-type]
         gone.update(range(source.text[:start].count("\n") + 1, source.text[:end].count("\n") + 1))
     rows = lines_of(source.rendered())
     return [(row, number) for number, row in enumerate(rows, 1) if number not in gone]
@@ -247,12 +317,72 @@ def _spec(source: Source, statement: ast.stmt) -> dict[str, str]:
     return {key: ast.unparse(each) for key, each in (by_name | keywords).items()}
 
 
+def split_lines(source: Source) -> list[tuple[str, int]] | None:
+    """Gives each statement a line of its own: edits of statements are edits of lines."""
+    for node in ast.walk(source.tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            for statement in block if isinstance(block, list) else ():
+                before, line = source.before(statement), statement.lineno
+                if not before.strip() or before.lstrip().startswith(("elif", "@", "async")):
+                    continue
+                first = before.rstrip().rstrip(";").rstrip()
+                is_below = first.endswith(":")
+                indent = len(before) - len(before.lstrip()) + 2 * is_below
+                rows = [*enumerate(lines_of(source.text), 1)]
+                rest = " " * indent + rows[line - 1][1][len(before) :]
+                new = [(f"{first}\n", line), (rest, line)]
+                numbered = [(row, number) for number, row in rows]
+                return [*numbered[: line - 1], *new, *numbered[line:]]
+    return None
+
+
+def move_into_model_fns(source: Source) -> list[tuple[str, int]] | None:
+    """Moves what a function does before it returns a model_fn to the beginning of the model_fn."""
+    for function in nodes_in(source.tree, ast.FunctionDef):
+        returned = returned_by(function)
+        inner = next((each for each in function.body if _is_model_fn(each, returned)), None)
+        if not isinstance(inner, ast.FunctionDef):
+            continue
+        body = function.body[modes.is_docstring(function.body[0]) : -1]
+        moved = [each for each in body if each is not inner]
+        binds = {name for each in moved for name in bound_in(each)} & {*parameters_of(inner)}
+        if moved and not binds and not any(nodes_in(inner, ast.Nonlocal)):
+            return _moved(source, moved, inner)
+    return None
+
+
+def _is_model_fn(node: ast.stmt, returned: ast.expr | None) -> bool:
+    is_returned = isinstance(returned, ast.Name) and getattr(node, "name", "") == returned.id
+    return is_returned and isinstance(node, ast.FunctionDef) and "mode" in parameters_of(node)
+
+
+def _moved(
+    source: Source, statements: Sequence[ast.stmt], inner: ast.FunctionDef
+) -> list[tuple[str, int]]:
+    """Returns the lines of a program with statements at the beginning of a function."""
+    first = inner.body[min(modes.is_docstring(inner.body[0]), len(inner.body) - 1)]
+    rows = [*enumerate(lines_of(source.text), 1)]
+    gone: dict[int, str] = {}
+    for each in statements:
+        start, end = source.lines(each)
+        at = source.text[:start].count("\n") + 1
+        lines = lines_of(shifted(source.text[start:end], each.col_offset, first.col_offset))
+        gone |= dict(enumerate(lines, at))
+    place = source.text[: source.lines(first)[0]].count("\n") + 1
+    kept = [(row, number) for number, row in rows if number not in gone]
+    split = next(index for index, (_, number) in enumerate(kept) if number >= place)
+    return [*kept[:split], *((row, number) for number, row in gone.items()), *kept[split:]]
+
+
 STEPS = (
+    split_lines,
     follow_aliases,
     unwrap_optimizers,
     return_datasets,
     unite_specs,
     metric_functions.lift_metric_functions,
+    move_into_model_fns,
     shared_functions.copy_shared_functions,
     name_losses,
     put_functions_in_place,

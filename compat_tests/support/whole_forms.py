@@ -1,0 +1,33 @@
+"""The tf2 and Keras forms of programs in which no place is left to a person; else Refused."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from estimator_bridge import migrate as forms
+from estimator_bridge.migrate.blockers import Blocker, Refused
+from estimator_bridge.migrate.rewrite_report import Rewritten, left_to_do
+
+_LEFT = re.compile(r".*?, line \d+: ([\w-]+): line (\d+): (?s:(.*))\. (.*?)\.$")
+
+
+def _whole(rewrite: Callable[..., Rewritten]) -> Callable[..., Rewritten]:
+    @functools.wraps(rewrite)
+    def whole(source: str, name: str = "the program", *args: Any, **options: Any) -> Rewritten:
+        new = rewrite(source, name, *args, **options)
+        found = [_LEFT.fullmatch(each) for each in left_to_do({name: new})]
+        if found:
+            left = [
+                Blocker(int(each[2]), each[1], "", each[3], each[4], name) for each in found if each
+            ]
+            raise Refused(name, left)
+        return new
+
+    return whole
+
+
+migrate = _whole(forms.migrate)
+migrate_to_keras = _whole(forms.migrate_to_keras)

@@ -1,0 +1,400 @@
+"""Follows names to the modules, classes and functions that they stand for, by the flow of values.
+
+`fc, tpu = tf.feature_column, tf.tpu.experimental`, an attribute of a class or of `self`, a default
+argument, a function that returns a module, `functools.partial`: wherever a program binds a name of
+an imported module to another name, the full name of the other one is known here.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = (ast.Module, ast.ClassDef, *_FUNCTIONS, *_COMPREHENSIONS)
+
+_VERSION = re.compile(r"^tensorflow\.(compat\.v[12]\.)*")
+
+
+class _Instance(NamedTuple):
+    """An object of a class of the program."""
+
+    of: ast.ClassDef
+
+
+_Value = str | ast.FunctionDef | ast.ClassDef | _Instance
+_Values = frozenset[_Value] | None
+"""All that an expression may be: full names, and definitions of the program; None is unknown."""
+
+_NOTHING: _Values = frozenset()
+
+
+class NameFlow:
+    """The full names of a program's expressions.
+
+    Args:
+        modules: the other modules of the package.
+    """
+
+    def __init__(self, tree: ast.Module, modules: Modules = ALONE) -> None:
+        self.tree, self._modules = tree, modules
+        self._scopes: dict[ast.AST, ast.AST] = {}
+        self._parents: dict[ast.AST, ast.AST] = {}
+        self._bound: dict[tuple[ast.AST, str], list[ast.AST | str | None]] = {}
+        self._targets: dict[ast.AST, list[tuple[ast.AST, str]]] = {}
+        self._uses: dict[str, list[ast.Name]] = {}
+        self._shared: set[tuple[ast.AST, str]] = set()
+        self._enter(tree, tree)
+        for node in [*self._scopes]:
+            self._bind_node(node)
+        self._open: set[object] = set()
+        self._known: dict[ast.AST, _Values] = {}
+
+    # What callers ask.
+
+    def full_names(self, node: ast.AST) -> list[str]:
+        """Returns the full names that an expression may have; none if one is not known."""
+        names = _strings(self._values(node))
+        return names if _agree(names) or not self._is_assigned(node) else []
+
+    def names_at(self, node: ast.AST, dotted: str) -> list[str]:
+        """Returns the full names of a dotted name in the scope of a node."""
+        first, *rest = dotted.split(".")
+        values = self._of_name(self._scope(node), first)
+        for part in rest:
+            values = self._below(values, part)
+        return _strings(values)
+
+    def is_alias(self, node: ast.AST) -> bool:
+        """Returns whether a value of another name gave an expression its full name."""
+        if isinstance(node, ast.Attribute):
+            above = self._values(node.value) or ()
+            return not all(isinstance(each, str) for each in above) and bool(self.full_names(node))
+        is_assigned = isinstance(node, (ast.Name, ast.Call)) and self._is_assigned(node)
+        return is_assigned and bool(self.full_names(node))
+
+    def _is_assigned(self, node: ast.AST) -> bool:
+        """Returns whether the name that an expression starts with is bound by no import."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return True
+        bindings = self._bindings(self._scope(node), node.id)
+        return not any(isinstance(each, str) for each in bindings)
+
+    def is_followed(self, node: ast.AST) -> bool:
+        """Returns whether the name is known wherever the value of an expression goes."""
+        up = self._parents.get(node)
+        if isinstance(up, ast.Attribute) or isinstance(getattr(node, "ctx", None), ast.Store):
+            return True
+        if node in self._targets:
+            return all(_agree(_strings(self._of_name(*each))) for each in self._targets[node])
+        if isinstance(up, ast.keyword):
+            up = self._parents[up]
+        if isinstance(up, ast.Call):
+            return up.func is node or self._is_passed(node, up)
+        if isinstance(up, (ast.IfExp, ast.NamedExpr)):
+            return bool(self.full_names(up)) and self.is_followed(up)
+        if isinstance(up, ast.Return):
+            function = self._scope(up)
+            calls = self._calls_of(function)
+            return bool(calls) and all(
+                each is not None and self.is_followed(each) for each in calls
+            )
+        return False
+
+    def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
+        """Returns whether an argument is known in the function of the program that is called."""
+        if self.partial(call) is not None:
+            return self.is_followed(call)
+        functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]
+        return bool(functions) and all(
+            any(
+                _passed(call, each, name) is node and _strings(self._of_name(each, name))
+                for name in _parameters(each)
+            )
+            for each in functions
+        )
+
+    def partial(self, node: ast.AST | None) -> ast.Call | None:
+        """Returns the `functools.partial(...)` that a node is, or a name that stands for one."""
+        if isinstance(node, ast.Name):
+            bindings = self._bindings(self._scope(node), node.id)
+            only = bindings[0] if len(bindings) == 1 else None
+            return self.partial(only) if isinstance(only, ast.Call) else None
+        if isinstance(node, ast.Call) and node.args:
+            return node if self.full_names(node.func) == ["functools.partial"] else None
+        return None
+
+    def top_level(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields the names of the module with the full names that they stand for."""
+        for scope, name in [*self._bound]:
+            if scope is self.tree and (names := _strings(self._of_name(scope, name))):
+                yield name, names
+
+    # Bindings.
+
+    def _enter(self, node: ast.AST, scope: ast.AST) -> None:
+        """Notes the scope and the parent of all nodes below one."""
+        for child in ast.iter_child_nodes(node):
+            self._parents[child] = node
+            outside = isinstance(node, _SCOPES) and not isinstance(node, (ast.Module, ast.Lambda))
+            is_inside = not outside or self._is_inside(node, child)
+            self._scopes[child] = inner = node if isinstance(node, _SCOPES) and is_inside else scope
+            self._enter(child, inner)
+
+    @staticmethod
+    def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
+        """Returns whether a part of a definition is computed in it, and not where it stands."""
+        if isinstance(scope, _COMPREHENSIONS):
+            return True
+        return isinstance(child, ast.stmt)
+
+    def _scope(self, node: ast.AST) -> ast.AST:
+        return self._scopes.get(node, self.tree)
+
+    def _bind_node(self, node: ast.AST) -> None:
+        """Notes the names that a node binds."""
+        scope = self._scope(node)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name, full in self._imported(node):
+                self._bind(scope, name, self._modules.full(full))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value:
+            for target in getattr(node, "targets", None) or [node.target]:  # type: ignore[union-attr]
+                self._bind_target(scope, target, node.value)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            self._shared.update((scope, name) for name in node.names)
+        elif isinstance(node, ast.Name):
+            self._bind_name(scope, node)
+        else:
+            self._bind_definition(scope, node)
+
+    def _bind_definition(self, scope: ast.AST, node: ast.AST) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            self._bind(scope, node.name, node)
+        if isinstance(node, _FUNCTIONS):
+            self._bind_parameters(node)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            self._bind(scope, node.name, None)
+
+    def _bind_name(self, scope: ast.AST, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._uses.setdefault(node.id, []).append(node)
+        elif not self._is_plain(node):
+            self._bind(scope, node.id, None)
+
+    def _is_plain(self, name: ast.Name) -> bool:
+        """Returns whether a name is bound by an assignment, which notes it by itself."""
+        up = self._parents[name]
+        while isinstance(up, (ast.Tuple, ast.List)):
+            up = self._parents[up]
+        return isinstance(up, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+
+    def _bind(self, scope: ast.AST, name: str, value: ast.AST | str | None) -> None:
+        if (scope, name) in self._shared:
+            scope = self.tree
+        while isinstance(scope, _COMPREHENSIONS) and isinstance(value, ast.NamedExpr):
+            scope = self._scope(scope)
+        self._bound.setdefault((scope, name), []).append(value)
+        if isinstance(value, ast.AST):
+            self._targets.setdefault(value, []).append((scope, name))
+
+    def _bind_target(self, scope: ast.AST, target: ast.AST, value: ast.AST | None) -> None:
+        if isinstance(target, ast.Name):
+            self._bind(scope, target.id, value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = [*getattr(value, "elts", ())]
+            fits = len(values) == len(target.elts) and not any(
+                isinstance(each, ast.Starred) for each in (*values, *target.elts)
+            )
+            for number, each in enumerate(target.elts):
+                self._bind_target(scope, each, values[number] if fits else None)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            owner = self._class_of_self(scope, target.value.id)
+            if owner is not None:
+                self._bind(owner, target.attr, value)
+
+    def _class_of_self(self, scope: ast.AST, name: str) -> ast.ClassDef | None:
+        """Returns the class whose method has a name as its first parameter."""
+        above = self._parents.get(scope)
+        if not isinstance(scope, _FUNCTIONS) or not isinstance(above, ast.ClassDef):
+            return None
+        return above if [each.arg for each in scope.args.args[:1]] == [name] else None
+
+    def _bind_parameters(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    ) -> None:
+        arguments = function.args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        last = zip(positional[::-1], arguments.defaults[::-1], strict=False)
+        defaults: dict[ast.arg | None, ast.expr | None] = {
+            **dict(last),
+            **dict(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)),
+        }
+        for each in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+            if each is not None:
+                self._bind(function, each.arg, each)
+                if (default := defaults.get(each)) is not None:
+                    self._targets.setdefault(default, []).append((function, each.arg))
+                    each.default = default  # type: ignore[attr-defined]
+
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+        for each in node.names:
+            if isinstance(node, ast.ImportFrom):
+                module = written_module(node)
+                dot = "" if module.endswith(".") else "."
+                yield each.asname or each.name, f"{module}{dot}{each.name}"
+            else:
+                first = each.name.partition(".")[0]
+                yield (each.asname, each.name) if each.asname else (first, first)
+
+    # Values.
+
+    def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
+        """Returns what a name is bound to in the innermost scope that binds it."""
+        start: ast.AST | None = scope
+        while start is not None:
+            is_visible = start is scope or not isinstance(start, ast.ClassDef)
+            is_own = (start, name) in self._bound and (start, name) not in self._shared
+            if is_visible and is_own:
+                return self._bound[start, name]
+            start = None if start is self.tree else self._scope(start)
+        return []
+
+    def _of_name(self, scope: ast.AST, name: str) -> _Values:
+        bindings = self._bindings(scope, name)
+        if not bindings:
+            return None
+        key = (id(scope), name)
+        if key in self._open:
+            return _NOTHING  # A name that is assigned to itself is what else it is assigned.
+        self._open.add(key)
+        values = [self._of_binding(each) for each in bindings]
+        if any(isinstance(each, str) for each in bindings):
+            # What an import binds is used as such, whatever stands in for it elsewhere.
+            values = [each for each in values if each is not None]
+        self._open.discard(key)
+        return _union(values)
+
+    def _of_binding(self, binding: ast.AST | str | None) -> _Values:
+        if isinstance(binding, str):
+            return frozenset([binding])
+        if isinstance(binding, ast.arg):
+            return self._of_parameter(binding)
+        if isinstance(binding, (ast.FunctionDef, ast.ClassDef)):
+            return frozenset([binding])
+        return None if binding is None else self._values(binding)
+
+    def _of_parameter(self, parameter: ast.arg) -> _Values:
+        """Returns what a parameter may be: its default, and what the calls of the function pass."""
+        function = self._parents[self._parents[parameter]]
+        owner = self._class_of_self(function, parameter.arg)
+        if owner is not None:
+            return frozenset([_Instance(owner)])
+        default = getattr(parameter, "default", None)
+        calls = self._calls_of(function)
+        passed = [_passed(each, function, parameter.arg) for each in filter(None, calls)]
+        if default is None and (not calls or None in calls or None in passed):
+            return None
+        values = [default, *passed]
+        return _union(self._values(each) for each in values if each is not None)
+
+    def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
+        """Returns the calls of a function by its name; None stands for another use of it."""
+        uses = self._uses.get(getattr(function, "name", ""), [])
+        here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
+        above = [self._parents.get(each) for each in here]
+        return [
+            up if isinstance(up, ast.Call) and up.func is each else None
+            for up, each in zip(above, here, strict=True)
+        ]
+
+    def _values(self, node: ast.AST) -> _Values:
+        if node not in self._known or self._open:
+            values = self._computed(node)
+            if self._open:  # What is known halfway through a circle is not all.
+                return values
+            self._known[node] = values
+        return self._known[node]
+
+    def _computed(self, node: ast.AST) -> _Values:
+        if isinstance(node, ast.Name):
+            return self._of_name(self._scope(node), node.id)
+        if isinstance(node, ast.Attribute):
+            return self._below(self._values(node.value), node.attr)
+        if isinstance(node, ast.IfExp):
+            return _union(map(self._values, (node.body, node.orelse)))
+        if isinstance(node, ast.BoolOp):
+            return _union(map(self._values, node.values))
+        if isinstance(node, ast.NamedExpr):
+            return self._values(node.value)
+        if isinstance(node, ast.Constant) and node.value is None:
+            return _NOTHING  # It has none of the attributes that are asked for.
+        return self._of_call(node) if isinstance(node, ast.Call) else None
+
+    def _of_call(self, call: ast.Call) -> _Values:
+        if self.partial(call) is not None:
+            return self._values(call.args[0])
+        functions = self._values(call.func) or ("",)
+        function = next(iter(functions), "") if len(functions) == 1 else ""
+        if isinstance(function, ast.ClassDef):
+            return frozenset([_Instance(function)])
+        if isinstance(function, ast.FunctionDef):
+            if function.decorator_list or function in self._open:
+                return None
+            self._open.add(function)
+            returned = [
+                each.value
+                for each in ast.walk(function)
+                if isinstance(each, ast.Return) and self._scope(each) is function
+            ]
+            values = _union(None if each is None else self._values(each) for each in returned)
+            self._open.discard(function)
+            return values or None
+        return None
+
+    def _below(self, values: _Values, name: str) -> _Values:
+        return _union(self._attribute(each, name) for each in values) if values else values
+
+    def _attribute(self, value: _Value, name: str) -> _Values:
+        if isinstance(value, str):
+            return frozenset([self._modules.full(f"{value}.{name}")])
+        owner = value.of if isinstance(value, _Instance) else value
+        return self._of_name(owner, name) if (owner, name) in self._bound else None
+
+
+def _union(values: Iterable[_Values]) -> _Values:
+    """Returns all values; None if one of them is not known, or there are none."""
+    every = [*values]
+    if not every or None in every:
+        return None
+    return functools.reduce(frozenset.union, every)  # type: ignore[arg-type]
+
+
+def _strings(values: _Values) -> list[str]:
+    """Returns full names; none if some of the values have none."""
+    names = [each for each in values or () if isinstance(each, str)]
+    return sorted(names) if len(names) == len(values or ()) else []
+
+
+def _agree(names: Iterable[str]) -> bool:
+    """Returns whether full names are the same but for the version of TensorFlow."""
+    return len({_VERSION.sub("tensorflow.", f"{each}.") for each in names}) == 1
+
+
+def _parameters(function: ast.AST) -> list[str]:
+    arguments = getattr(function, "args", None)
+    return [] if arguments is None else [each.arg for each in arguments.args + arguments.kwonlyargs]
+
+
+def _passed(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
+    """Returns the argument that a call passes for a parameter; None if it passes none."""
+    by_name: Mapping[str | None, ast.AST] = {each.arg: each.value for each in call.keywords}
+    by_place = dict(zip(_parameters(function), call.args, strict=False))
+    return by_name.get(name) or by_place.get(name)

@@ -36,7 +36,6 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
     takes_size = function is not None and _takes_batch_size(source, function)
-    params = site.arguments.get("params")
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     if batch is None or (
         site.function is not source.function_of(input_fn)
@@ -52,6 +51,12 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
         return lambda: ""
     if takes_size:
         return lambda: f"{source.code(input_fn)}({source.code(batch)})"
+    return _with_params(source, site, input_fn, batch)
+
+
+def _with_params(source: Source, site: Site, input_fn: ast.expr, batch: ast.expr) -> Text:
+    """Returns the call of an input function with the params of the estimator and the batch size."""
+    params = site.arguments.get("params")
     if _uses_tpu_params(source) or (
         params is not None and site.function is not source.function_of(input_fn)
     ):

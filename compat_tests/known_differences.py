@@ -186,7 +186,7 @@ class OfGraphs(NamedTuple):
 _SDCA_OPS = (
     r"linear/(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|"
     r"sharded_mutable_hash_table_size|cond|VarIsInitializedOp|zeros|Shape|strided_slice|Cast|"
-    r"ToFloat).*|save/ShardedMutableHashTable.*"
+    r"ToFloat).*|save/(ShardedMutableHashTable|LookupTableImportV2).*"
 )
 
 OPS = (

@@ -184,9 +184,9 @@ class OfGraphs(NamedTuple):
 
 
 _SDCA_OPS = (
-    r"linear/(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|"
+    r"(linear/)?(sdca/(minimize|approximate_duality_gap)/|ShardedMutableHashTable|"
     r"sharded_mutable_hash_table_size|cond|VarIsInitializedOp|zeros|Shape|strided_slice|Cast|"
-    r"ToFloat).*"
+    r"ToFloat|AddN).*|save/(ShardedMutableHashTable|LookupTableImportV2).*"
 )
 
 OPS = (
@@ -399,7 +399,7 @@ REMAINING = (
         _CANNED,
     ),
     OfEstimators(
-        "ops of a training with `LinearSDCA`, below `linear/sdca` and of its table",
+        "ops of a training with `LinearSDCA`, below `sdca` and of its table",
         "rows of weights are gathered by `DynamicPartition`, ops of the table have no scope, and "
         "copies of the weights start behind a `cond`",
         "`GatherV2`, ops in scopes such as `…_lookup_table_find/LookupTableFindV2`, zeros",

@@ -35,7 +35,8 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if function is not None and not function.args.args:
         _check_returns(source, function)
         return lambda: f"{source.code(input_fn)}()"
-    takes_size = function is not None and _takes_batch_size(source, function)
+    _check_takes_params(source, function or made_by, input_fn)
+    takes_size = _takes_batch_size(source, function)
     batch = site.arguments.get(size) or site.arguments.get("train_batch_size")
     if batch is None or (
         site.function is not source.function_of(input_fn)
@@ -52,6 +53,23 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
     if takes_size:
         return lambda: f"{source.code(input_fn)}({source.code(batch)})"
     return _with_params(source, site, input_fn, batch)
+
+
+def _check_takes_params(source: Source, made_by: ast.AST, input_fn: ast.expr) -> None:
+    """Refuses all but functions, and objects of classes, of the program that take params."""
+    if isinstance(made_by, ast.FunctionDef):
+        return
+    kinds = [
+        each
+        for each in nodes_in(source.tree, ast.ClassDef)
+        if isinstance(made_by, ast.Call) and each.name == ast.unparse(made_by.func)
+    ]
+    functions = [each for kind in kinds for each in nodes_in(kind, ast.FunctionDef)]
+    if not any(each.name == "__call__" and len(each.args.args) == 2 for each in functions):
+        source.problem(
+            *(input_fn, "keras-input-fn", "whether it takes params is not known"),
+            "Define it in the program as a function of params, which returns a tf.data.Dataset",
+        )
 
 
 def _with_params(source: Source, site: Site, input_fn: ast.expr, batch: ast.expr) -> Text:
@@ -118,8 +136,10 @@ def _check_returns(source: Source, function: ast.FunctionDef) -> None:
         )
 
 
-def _takes_batch_size(source: Source, function: ast.FunctionDef) -> bool:
+def _takes_batch_size(source: Source, function: ast.FunctionDef | None) -> bool:
     """Has an input function take the batch size in place of params."""
+    if function is None:
+        return False
     parameter, *others = function.args.args
     uses = [source.parent(use) for use in source.uses(parameter.arg, function)]
     if others or any(

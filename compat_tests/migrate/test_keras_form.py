@@ -17,6 +17,7 @@ import textwrap
 import pytest
 
 from compat_tests.migrate.keras_rule_program import whole
+from compat_tests.support import migrate_corpus
 from compat_tests.support.paths import EXAMPLES
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import errors
@@ -468,3 +469,24 @@ def test_words_are_split_by_the_same_op() -> None:
     assert "preprocessing.split_words(features['it'])" in (
         migrate_to_keras(changed("it = tf.string_split(features['it'])"), "it").source
     )
+
+
+def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 3, a line for each mark, and with --brief a page that names both programs."""
+    old, new = tmp_path / "old.py", tmp_path / "old_keras.py"
+    old.write_text(migrate_corpus.programs()["summaries"].source)
+
+    assert main.main(["migrate", "--form", "keras", str(old)]) == 3
+    lines = new.read_text().splitlines()
+    marks = [number for number, line in enumerate(lines, 1) if "TODO(estimator-bridge)" in line]
+    told = capsys.readouterr().err
+    assert marks
+    assert re.findall(rf"{re.escape(str(new))}, line (\d+): keras-summary: ", told) == [
+        str(number) for number in marks
+    ]
+    assert main.main(["migrate", "--form", "keras", "--check", "--brief", str(old)]) == 3
+    page = capsys.readouterr().out
+    assert f"{new}, line {marks[0]}: keras-summary" in page
+    assert f"verify --a bridge-tpu --against {new} {old} ARGUMENTS" in page

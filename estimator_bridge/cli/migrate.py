@@ -18,8 +18,8 @@ import each other, and other files are copied.
 
 Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
 be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. The exit status
-is 0 for a complete program, 3 for one with such places, and 2 for one that is refused, since it
-would lose a training, an evaluation or an export.
+is 0 for a complete program and 3 for one with such places. It is 2 if the program is refused,
+because its training, an evaluation or an export cannot be carried over.
 """
 
 from __future__ import annotations
@@ -122,17 +122,21 @@ def execute(options: argparse.Namespace) -> int:
     elif not options.check:
         status = migrate_files.write(path, sources, results, form, options)
     _report([*itertools.chain(*(each.lines for each in results.values()))], options)
-    left = _tell_what_is_left(results, options)
+    left = _tell_what_is_left(path, results, options)
     return status or left
 
 
-def _tell_what_is_left(results: Mapping[str, Rewritten], options: argparse.Namespace) -> int:
-    """Lists the places that are left to a person; returns the exit status that says so."""
+def _tell_what_is_left(
+    path: pathlib.Path, results: Mapping[str, Rewritten], options: argparse.Namespace
+) -> int:
+    """Lists the places of the new program that are left to a person; returns the exit status."""
     from estimator_bridge.migrate import brief, rewrite_report
 
-    left = [*rewrite_report.left_to_do(results)]
+    new = migrate_files.new_path(path, options)
+    files = {str(new / name if path.is_dir() else new): each for name, each in results.items()}
+    left = [*rewrite_report.left_to_do(files)]
     if options.brief:
-        output.show(*brief.lines(options.form, left, options.script))
+        output.show(*brief.lines(options.form, left, str(path), str(new)))
     elif left:
         output.note(f"{len(left)} place{'s'[: len(left) > 1]} left to you:", *left)
     return _LEFT if left else 0

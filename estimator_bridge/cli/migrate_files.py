@@ -69,13 +69,18 @@ def write(
     return 0
 
 
-def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
-    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
+def new_path(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
+    """Returns the path of the new program or folder."""
+    if options.in_place or options.output:
+        return path if options.in_place else pathlib.Path(options.output)
     names = [options.form if options.form != "tf2" or not options.target else "", options.target]
     ending = "_".join(filter(None, names))
-    target = path.with_name(f"{path.stem}_{ending}{path.suffix}")
-    if options.in_place or options.output:
-        target = path if options.in_place else pathlib.Path(options.output)
+    return path.with_name(f"{path.stem}_{ending}{path.suffix}")
+
+
+def _target(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
+    """Returns where the new program or folder goes; raises InvalidInput if it may not."""
+    target = new_path(path, options)
     is_folder = path.is_dir()
     overwrites = options.in_place or (options.force and not is_folder)
     if target.exists() and not overwrites:

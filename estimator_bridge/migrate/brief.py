@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from estimator_bridge.migrate import forms
 
 
-def lines(form: str, left: Sequence[str], script: str) -> Iterator[str]:
+def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str]:
     """Yields the lines of a page in Markdown.
 
     Args:
-        left: as of `rewrite_report.left_to_do`.
-        script: the old program.
+        left: the lines of `rewrite_report.left_to_do`.
+        script, new: the old and the new program.
     """
     row = forms.of_name(form)
     rules, side = row.rules(), row.verified_against
-    yield f"# Finish the {form} form of {script}"
+    yield f"# Finish {new}, the {form} form of {script}"
     yield ""
     yield "## What is left to do"
     yield ""
@@ -33,7 +33,7 @@ def lines(form: str, left: Sequence[str], script: str) -> Iterator[str]:
     yield ""
     if row.makes_steps:
         yield f"    estimator-bridge migrate --form {form} --check-run {script} ARGUMENTS"
-    yield f"    estimator-bridge verify --a {side} --against NEW {script} ARGUMENTS"
+    yield f"    estimator-bridge verify --a {side} --against {new} {script} ARGUMENTS"
     yield ""
     yield "## What must not change"
     yield ""

@@ -207,7 +207,7 @@ class _SoftwareTpuDevice(Device):
     def update(self, gradients: PerCore) -> Op:
         def send(gradients_of_core: Mapping[str, Tensor]) -> Tensor:
             with tf.control_dependencies([self.engine.apply_gradients(gradients_of_core)]):
-                return tf.constant(True)  # Unlike a bare op, a tensor survives.
+                return tf.constant(True)  # `run` would drop an op.
 
         # Even gradients that are constants have to wait until the batch has been looked up.
         with tf.control_dependencies(self._looked_up):

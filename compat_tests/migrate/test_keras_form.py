@@ -490,3 +490,25 @@ def test_what_is_left_is_listed_by_the_lines_of_the_new_program(
     page = capsys.readouterr().out
     assert f"{new}, line {marks[0]}: keras-summary" in page
     assert f"verify --a bridge-tpu --against {new} {old} ARGUMENTS" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("LoggingTensorHook", "calls no session hooks"),
+        ("SessionRunHook", "calls no session hooks"),
+        ("Saver", "writes and restores its checkpoints itself"),
+        ("init_from_checkpoint", "loads its initial values when it is made"),
+        ("natural_exp_decay", "no schedule of Keras"),
+        ("AdadeltaOptimizer", "no optimizer of Keras"),
+        ("shuffle_batch", "no input queues"),
+        ("get_or_create_global_step", "counts its steps in its optimizer"),
+        ("ExponentialMovingAverage", "belong to layers"),
+        ("MonitoredTrainingSession", "belongs to the training loop"),
+    ],
+)
+def test_a_name_of_tf_train_is_called_what_it_is(name: str, cause: str) -> None:
+    """Hooks, savers, schedules, optimizers and queues each have their own reason and way out."""
+    with pytest.raises(errors.Untranslatable) as refused:
+        migrate_to_keras(changed(f"use(tf.train.{name})"), "it")
+    assert re.search(rf"\[keras-of-train\] tf\.train\.{name}: .*{cause}", str(refused.value))

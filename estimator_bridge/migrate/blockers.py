@@ -18,14 +18,18 @@ from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
 
-_WIDTH = 88  # whatever the indentation, so that a mark can be found by its first line
+_WIDTH = 88  # does not depend on the indentation, so the first line of a mark can be searched for
 
 _STOPS = (
     *("no-estimator", "no-training", "no-tables", "loses-training", "loses-a-name"),
     *("imports-star", "imports-legacy-module"),
-    *("gradient-tape", "model-variables", "init-from-checkpoint"),  # nothing fails if they run
+    *(
+        "gradient-tape",
+        "model-variables",
+        "init-from-checkpoint",
+    ),  # these would run without an error
 )
-"""Rules by which a program is refused; others leave a mark at their place, which fails if run."""
+"""Rules that refuse a program. Other rules leave a mark, and the code below it fails if it runs."""
 
 _WAY_OUT = "Do without it, or migrate to the bridge form, which is for any program"
 
@@ -91,7 +95,7 @@ class Blocker:
 
 
 def marked(blocker: Blocker, indent: str) -> str:
-    """Returns the comment that leaves a place of the new program to a person."""
+    """Words the comment at a place of the new program that is left to a person."""
     code = f"{blocker.code}: " if blocker.code else ""
     text = f"{TODO} {blocker.rule}: line {blocker.line}: {code}{blocker.why}. {blocker.way_out}."
     first, *rest = textwrap.wrap(" ".join(text.split()), _WIDTH, break_on_hyphens=False)
@@ -137,7 +141,7 @@ class Blockers:
         return [*blockers, *self._lost(), *self._unbound()]
 
     def marks(self) -> Iterator[tuple[cst.CSTNode, Blocker]]:
-        """Yields the statements that are left to a person, each with its blocker."""
+        """Yields each statement that is left to a person, with its blocker."""
         for node, blocker in dict.fromkeys(self._added):
             if not self._removal.is_removed(node):
                 yield self._program.statement_of(node), blocker

@@ -26,10 +26,10 @@ The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2. A l
 """
 
 UPGRADES = LIST.with_name("upgrades.txt")
-"""What TensorFlow's `tf_upgrade_v2` knows: a line for each name of TensorFlow 1 that it changes.
+"""What `tf_upgrade_v2` of TensorFlow changes: a line per name of TensorFlow 1.
 
-The name, the one in TensorFlow 2, the parameters in order ("-" if their order is the same), and
-old and new keywords with "=" between; a keyword without a new one is left out.
+A line has the old name, the new name, the parameters in their new order ("-" if the order is the
+same), and pairs old=new of keywords. A keyword with nothing after "=" is dropped.
 """
 
 
@@ -48,7 +48,7 @@ class Upgrade(NamedTuple):
 
 @functools.cache
 def upgrades() -> dict[str, Upgrade]:
-    """Returns what becomes of names below `tf.compat.v1`; those that stay are not listed."""
+    """Reads what becomes of names below `tf.compat.v1`. Unchanged names are not listed."""
     found = {}
     for line in UPGRADES.read_text(encoding="ascii").splitlines():
         old, new, order, *keywords = line.split()
@@ -102,7 +102,7 @@ def listed() -> ModuleType:
 
 
 def has(module: object, name: str) -> bool:
-    """Returns whether a module has a name; parts of what is not listed are taken to be there."""
+    """Whether a module has a name. Attributes of objects that are not listed count as existing."""
     for part in name.split("."):
         if not isinstance(module, ModuleType) or all(each.startswith("_") for each in vars(module)):
             return True

@@ -7,6 +7,7 @@ has the same object under it, and is refused otherwise.
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
 
@@ -50,9 +51,9 @@ def refused(source: Source, node: ast.AST, short: str) -> None:
     """Adds the problem of a name that is not carried over."""
     why = "TensorFlow 2 and Keras have nothing that is known to be the same"
     reason = ("keras-no-counterpart", why, _ASSIST)
-    for start, of_start in _REASONS.items():
-        if short.startswith(start):
-            reason = of_start
+    for patterns, of_patterns in _REASONS.items():
+        if any(fnmatch.fnmatchcase(short, f"{start}*") for start in patterns.split()):
+            reason = of_patterns
     source.problem(node, *reason)
     if public_names.has(public_names.listed().compat.v1, short) and not short.startswith(
         "estimator"
@@ -94,7 +95,51 @@ _REASONS: Mapping[str, tuple[str, str, str]] = {
         "a step of a Keras model takes the mean of all cores, and no other reduction",
         "Leave the reduction out",
     ),
-    "train.": ("keras-of-train", "Keras has no such optimizer or function", _ASSIST),
+    "train.": (
+        "keras-of-train",
+        "it belongs to the training loop of TensorFlow 1, which the new program does not have",
+        WITHOUT_IT,
+    ),
+    "train.*Optimizer": (
+        "keras-of-train",
+        "no optimizer of Keras is known to have the same numbers",
+        "Use another optimizer, or migrate to the tf2 form",
+    ),
+    "train.*decay train.piecewise_constant": (
+        "keras-of-train",
+        "no schedule of Keras is known to have the same numbers",
+        "Write a tf.keras.optimizers.schedules.LearningRateSchedule, or migrate to the tf2 form",
+    ),
+    "train.*global_step train.get_step": (
+        "keras-of-train",
+        "a Keras model counts its steps in its optimizer, not in a variable of the graph",
+        "Use the step in a learning rate or in minimize only, or migrate to the tf2 form",
+    ),
+    "train.*Hook train.SessionRun train.CheckpointSaverListener train.NanLoss": (
+        "keras-of-train",
+        "Keras trains without sessions, so it calls no session hooks or listeners",
+        "Write a tf.keras.callbacks.Callback, or migrate to the tf2 form",
+    ),
+    "train.Saver train.Scaffold train.*checkpoint train.*meta_graph": (
+        "keras-of-train",
+        "a Keras model writes and restores its checkpoints itself",
+        WITHOUT_IT,
+    ),
+    "train.init_from_checkpoint train.warm_start": (
+        "keras-of-train",
+        "a Keras model loads its initial values when it is made",
+        "Pass the checkpoint as warm_start_from of the estimator, or migrate to the tf2 form",
+    ),
+    "train.*batch train.*producer train.*queue_runner train.QueueRunner train.limit_epochs": (
+        "keras-of-train",
+        "TensorFlow 2 has no input queues",
+        "Read the input with tf.data",
+    ),
+    "train.ExponentialMovingAverage": (
+        "keras-of-train",
+        "the variables of a Keras model belong to layers",
+        "Migrate to the tf2 form, which has such averages",
+    ),
     **dict.fromkeys(
         ("layers.", "nn.rnn_cell.", "nn.dynamic_rnn", "nn.bidirectional", "Variable"),
         ("keras-layer", "no layer of Keras is known to be the same", _ASSIST),

@@ -1,8 +1,9 @@
-"""Follows names to the modules, classes and functions that they stand for, by the flow of values.
+"""Follows names to the modules, classes and functions that they stand for, by data flow.
 
-`fc, tpu = tf.feature_column, tf.tpu.experimental`, an attribute of a class or of `self`, a default
-argument, a function that returns a module, `functools.partial`: wherever a program binds a name of
-an imported module to another name, the full name of the other one is known here.
+A program can give a module or function another name in many ways: by
+`fc, tpu = tf.feature_column, tf.tpu.experimental`, as an attribute of a class or of `self`, as a
+default argument, as the result of a function, or through `functools.partial`. `NameFlow` finds the
+full name behind each of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Instance(NamedTuple):
 
 _Value = str | ast.FunctionDef | ast.ClassDef | _Instance
 _Values = frozenset[_Value] | None
-"""All that an expression may be: full names, and definitions of the program; None is unknown."""
+"""What an expression may be: full names, and definitions in the program. None is unknown."""
 
 _NOTHING: _Values = frozenset()
 
@@ -59,12 +60,12 @@ class NameFlow:
     # What callers ask.
 
     def full_names(self, node: ast.AST) -> list[str]:
-        """Returns the full names that an expression may have; none if one is not known."""
+        """Lists the full names that an expression may have; empty if one of them is unknown."""
         names = _strings(self._values(node))
         return names if _agree(names) or not self._is_assigned(node) else []
 
     def names_at(self, node: ast.AST, dotted: str) -> list[str]:
-        """Returns the full names of a dotted name in the scope of a node."""
+        """Lists the full names of a dotted name in the scope of a node."""
         first, *rest = dotted.split(".")
         values = self._of_name(self._scope(node), first)
         for part in rest:
@@ -72,7 +73,7 @@ class NameFlow:
         return _strings(values)
 
     def is_alias(self, node: ast.AST) -> bool:
-        """Returns whether a value of another name gave an expression its full name."""
+        """Whether an expression has its full name from an assignment, not from an import."""
         if isinstance(node, ast.Attribute):
             above = self._values(node.value) or ()
             return not all(isinstance(each, str) for each in above) and bool(self.full_names(node))
@@ -80,7 +81,7 @@ class NameFlow:
         return is_assigned and bool(self.full_names(node))
 
     def _is_assigned(self, node: ast.AST) -> bool:
-        """Returns whether the name that an expression starts with is bound by no import."""
+        """Whether no import binds the first name of an expression."""
         while isinstance(node, ast.Attribute):
             node = node.value
         if not isinstance(node, ast.Name):
@@ -89,7 +90,7 @@ class NameFlow:
         return not any(isinstance(each, str) for each in bindings)
 
     def is_followed(self, node: ast.AST) -> bool:
-        """Returns whether the name is known wherever the value of an expression goes."""
+        """Whether every place that receives the value of an expression has a known full name."""
         up = self._parents.get(node)
         if isinstance(up, ast.Attribute) or isinstance(getattr(node, "ctx", None), ast.Store):
             return True
@@ -110,7 +111,7 @@ class NameFlow:
         return False
 
     def _is_passed(self, node: ast.AST, call: ast.Call) -> bool:
-        """Returns whether an argument is known in the function of the program that is called."""
+        """Whether all called functions are in the program, and know an argument's full name."""
         if self.partial(call) is not None:
             return self.is_followed(call)
         functions = [each for each in self._values(call.func) or () if isinstance(each, ast.AST)]
@@ -123,7 +124,7 @@ class NameFlow:
         )
 
     def partial(self, node: ast.AST | None) -> ast.Call | None:
-        """Returns the `functools.partial(...)` that a node is, or a name that stands for one."""
+        """Returns the call of `functools.partial` behind a node, which may be a name; or None."""
         if isinstance(node, ast.Name):
             bindings = self._bindings(self._scope(node), node.id)
             only = bindings[0] if len(bindings) == 1 else None
@@ -133,7 +134,7 @@ class NameFlow:
         return None
 
     def top_level(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields the names of the module with the full names that they stand for."""
+        """Yields the names at the top level of the module, with their full names."""
         for scope, name in [*self._bound]:
             if scope is self.tree and (names := _strings(self._of_name(scope, name))):
                 yield name, names
@@ -141,7 +142,7 @@ class NameFlow:
     # Bindings.
 
     def _enter(self, node: ast.AST, scope: ast.AST) -> None:
-        """Notes the scope and the parent of all nodes below one."""
+        """Records the scope and the parent of all nodes below a node."""
         for child in ast.iter_child_nodes(node):
             self._parents[child] = node
             outside = isinstance(node, _SCOPES) and not isinstance(node, (ast.Module, ast.Lambda))
@@ -151,7 +152,7 @@ class NameFlow:
 
     @staticmethod
     def _is_inside(scope: ast.AST, child: ast.AST) -> bool:
-        """Returns whether a part of a definition is computed in it, and not where it stands."""
+        """Whether a part of a definition is evaluated in its own scope, not in the outer one."""
         if isinstance(scope, _COMPREHENSIONS):
             return True
         return isinstance(child, ast.stmt)
@@ -160,7 +161,7 @@ class NameFlow:
         return self._scopes.get(node, self.tree)
 
     def _bind_node(self, node: ast.AST) -> None:
-        """Notes the names that a node binds."""
+        """Records the names that a node binds."""
         scope = self._scope(node)
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for name, full in self._imported(node):
@@ -190,7 +191,7 @@ class NameFlow:
             self._bind(scope, node.id, None)
 
     def _is_plain(self, name: ast.Name) -> bool:
-        """Returns whether a name is bound by an assignment, which notes it by itself."""
+        """Whether a name is the target of an assignment, which records it itself."""
         up = self._parents[name]
         while isinstance(up, (ast.Tuple, ast.List)):
             up = self._parents[up]
@@ -221,7 +222,7 @@ class NameFlow:
                 self._bind(owner, target.attr, value)
 
     def _class_of_self(self, scope: ast.AST, name: str) -> ast.ClassDef | None:
-        """Returns the class whose method has a name as its first parameter."""
+        """Returns the class if the scope is a method with this first parameter (`self`)."""
         above = self._parents.get(scope)
         if not isinstance(scope, _FUNCTIONS) or not isinstance(above, ast.ClassDef):
             return None
@@ -257,7 +258,7 @@ class NameFlow:
     # Values.
 
     def _bindings(self, scope: ast.AST, name: str) -> list[ast.AST | str | None]:
-        """Returns what a name is bound to in the innermost scope that binds it."""
+        """Lists what a name is bound to in the innermost scope that binds it."""
         start: ast.AST | None = scope
         while start is not None:
             is_visible = start is scope or not isinstance(start, ast.ClassDef)
@@ -273,11 +274,11 @@ class NameFlow:
             return None
         key = (id(scope), name)
         if key in self._open:
-            return _NOTHING  # A name that is assigned to itself is what else it is assigned.
+            return _NOTHING  # `x = x` adds nothing to the other values of x.
         self._open.add(key)
         values = [self._of_binding(each) for each in bindings]
         if any(isinstance(each, str) for each in bindings):
-            # What an import binds is used as such, whatever stands in for it elsewhere.
+            # If one branch imports a module, the stand-in of another branch does not matter.
             values = [each for each in values if each is not None]
         self._open.discard(key)
         return _union(values)
@@ -292,7 +293,7 @@ class NameFlow:
         return None if binding is None else self._values(binding)
 
     def _of_parameter(self, parameter: ast.arg) -> _Values:
-        """Returns what a parameter may be: its default, and what the calls of the function pass."""
+        """Lists what a parameter may be: its default, and what calls of the function pass."""
         function = self._parents[self._parents[parameter]]
         owner = self._class_of_self(function, parameter.arg)
         if owner is not None:
@@ -306,7 +307,7 @@ class NameFlow:
         return _union(self._values(each) for each in values if each is not None)
 
     def _calls_of(self, function: ast.AST) -> list[ast.Call | None]:
-        """Returns the calls of a function by its name; None stands for another use of it."""
+        """Lists the calls of a function by its name; other uses of the name are None."""
         uses = self._uses.get(getattr(function, "name", ""), [])
         here = [each for each in uses if function in self._bindings(self._scope(each), each.id)]
         above = [self._parents.get(each) for each in here]
@@ -318,7 +319,7 @@ class NameFlow:
     def _values(self, node: ast.AST) -> _Values:
         if node not in self._known or self._open:
             values = self._computed(node)
-            if self._open:  # What is known halfway through a circle is not all.
+            if self._open:  # Inside a cycle the result is incomplete.
                 return values
             self._known[node] = values
         return self._known[node]
@@ -335,7 +336,7 @@ class NameFlow:
         if isinstance(node, ast.NamedExpr):
             return self._values(node.value)
         if isinstance(node, ast.Constant) and node.value is None:
-            return _NOTHING  # It has none of the attributes that are asked for.
+            return _NOTHING  # Attributes of None are never used.
         return self._of_call(node) if isinstance(node, ast.Call) else None
 
     def _of_call(self, call: ast.Call) -> _Values:
@@ -370,7 +371,7 @@ class NameFlow:
 
 
 def _union(values: Iterable[_Values]) -> _Values:
-    """Returns all values; None if one of them is not known, or there are none."""
+    """Joins all values. None if one of them is unknown, or if there are none."""
     every = [*values]
     if not every or None in every:
         return None
@@ -378,13 +379,13 @@ def _union(values: Iterable[_Values]) -> _Values:
 
 
 def _strings(values: _Values) -> list[str]:
-    """Returns full names; none if some of the values have none."""
+    """Lists full names; empty if some values are definitions of the program."""
     names = [each for each in values or () if isinstance(each, str)]
     return sorted(names) if len(names) == len(values or ()) else []
 
 
 def _agree(names: Iterable[str]) -> bool:
-    """Returns whether full names are the same but for the version of TensorFlow."""
+    """Whether full names only differ in the version of TensorFlow (compat.v1 or v2)."""
     return len({_VERSION.sub("tensorflow.", f"{each}.") for each in names}) == 1
 
 
@@ -394,7 +395,7 @@ def _parameters(function: ast.AST) -> list[str]:
 
 
 def _passed(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
-    """Returns the argument that a call passes for a parameter; None if it passes none."""
+    """Returns the argument that a call passes for a parameter, or None."""
     by_name: Mapping[str | None, ast.AST] = {each.arg: each.value for each in call.keywords}
     by_place = dict(zip(_parameters(function), call.args, strict=False))
     return by_name.get(name) or by_place.get(name)

@@ -56,7 +56,7 @@ def dataset(source: Source, site: Site, input_fn: ast.expr, size: str) -> Text:
 
 
 def _check_takes_params(source: Source, made_by: ast.AST, input_fn: ast.expr) -> None:
-    """Refuses all but functions, and objects of classes, of the program that take params."""
+    """Refuses an input_fn unless it is a function, or a callable object, of this program."""
     if isinstance(made_by, ast.FunctionDef):
         return
     kinds = [
@@ -73,7 +73,7 @@ def _check_takes_params(source: Source, made_by: ast.AST, input_fn: ast.expr) ->
 
 
 def _with_params(source: Source, site: Site, input_fn: ast.expr, batch: ast.expr) -> Text:
-    """Returns the call of an input function with the params of the estimator and the batch size."""
+    """Calls an input function with the params of the estimator and the batch size."""
     params = site.arguments.get("params")
     if _uses_tpu_params(source) or (
         params is not None and site.function is not source.function_of(input_fn)

@@ -71,24 +71,32 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
     def rewrite(form: Form) -> Rewritten:
         return packages.rewrite_alone(form, source)
 
+    of_file = functools.partial(_verdict, path.name)
     forms = {**FORMS}
     if on_sparse_cores:
         target = sparse_core_rules.TARGET
         forms |= {f"{name} --target {target}": form for name, form in ON_SPARSE_CORES.items()}
-    return [_verdict(name, functools.partial(rewrite, form)) for name, form in forms.items()]
+    return [of_file(name, functools.partial(rewrite, form)) for name, form in forms.items()]
 
 
 def of_source(name: str, form: Form, text: str) -> Verdict:
     """Returns the verdict of a form on the source of a program that imports no module beside it."""
-    return _verdict(name, lambda: form.rewrite(text, "the program", ALL, ALONE))
+    program = "the program"
+    return _verdict(program, name, lambda: form.rewrite(text, program, ALL, ALONE))
 
 
-def _verdict(name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
+def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
     try:
-        left = tuple(rewrite_report.left_to_do({name: rewrite()}))
+        new = rewrite()
     except Refused as refused:
         possible = all(each.by_hand for each in refused.blockers)
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
-    return Verdict(name, left)
+    unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
+    if unsupported:
+        return Verdict(name, unsupported)
+    # The lines of the old program, which is the one that is audited.
+    marks = [each.split(": ", 3) for each in rewrite_report.left_to_do({name: new})]
+    texts = [f"{program}, {line}: [{rule}] {text}" for _, rule, line, text in marks]
+    return Verdict(name, tuple(texts))

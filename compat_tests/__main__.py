@@ -45,7 +45,6 @@ class Results:
         self.tests: list[dict[str, Any]] = []
 
     def pytest_collection_modifyitems(self, config: Any, items: list[Any]) -> None:
-        """Keeps the tests of the driver."""
         kept = []
         for item in items:
             of_item = _described(item)
@@ -93,7 +92,6 @@ def files(subject: str) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns what parses the command line."""
     arguments = argparse.ArgumentParser(
         prog="python -m compat_tests",
         description=__doc__,

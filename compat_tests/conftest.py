@@ -94,7 +94,6 @@ class LeftOut(pytest.File):
     """A module that cannot run here and is collected all the same, since it was asked for."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yields nothing."""
         return iter(())
 
 
@@ -243,7 +242,6 @@ class Runner:
         return self.run(variables) if self._graph else _as_numpy(variables)
 
     def write(self, variable: Any, value: Any) -> None:
-        """Changes the value of a variable."""
         self.write_all([(variable, value)])
 
     def write_all(self, values: Iterable[tuple[Any, Any]]) -> None:
@@ -341,7 +339,6 @@ class Engine:
         self._hand_over = runner.wrap(self.embedding.load)
 
     def build_for(self, output_shapes: Sequence[Any]) -> None:
-        """Builds the engine before its first batch."""
         with self._runner.scope():
             done = self.embedding.build_for(output_shapes)
         for op in done or ():
@@ -359,7 +356,6 @@ class Engine:
         return self._infer(features, weights)[0][: len(features)]
 
     def retrieve(self) -> None:
-        """Brings the variables up to date."""
         self._bring()
 
     def read(self) -> dict[str, dict[str, Array]]:

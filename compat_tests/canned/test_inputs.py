@@ -83,17 +83,14 @@ class DataFrame:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return list(self._columns)
 
     @property
     def dtypes(self) -> list[np.dtype[Any]]:
-        """The dtype of each column."""
         return [values.dtype for values in self._columns.values()]
 
     @property
     def iloc(self) -> Any:
-        """Takes rows by their places."""
         frame = self
 
         class Places:
@@ -104,7 +101,6 @@ class DataFrame:
         return Places()
 
     def copy(self) -> DataFrame:
-        """Returns another table with the same columns."""
         return DataFrame(dict(self._columns), self.index)
 
     def __len__(self) -> int:
@@ -135,12 +131,10 @@ class Index(np.ndarray):
 
     @property
     def values(self) -> np.ndarray:
-        """The labels as an array."""
         return np.asarray(self)
 
 
 def frame_of(index: list[int]) -> DataFrame:
-    """Returns a table of three rows."""
     columns = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array(["x", "y", "z"], dtype=object)}
     return DataFrame(columns, np.array(index).view(Index))
 
@@ -299,7 +293,6 @@ class Extension:
         self._values = values
 
     def isna(self) -> np.ndarray:
-        """Returns which values are missing."""
         return np.array([each is None for each in self._values])
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

@@ -87,7 +87,6 @@ def test_the_estimator_continues_from_the_model(case: str, tmp_path: pathlib.Pat
 
 
 def unsaved() -> Any:
-    """Returns a model that is not compiled."""
     return keras.Sequential([keras.layers.Dense(1, input_shape=(4,))])
 
 

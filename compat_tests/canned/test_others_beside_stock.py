@@ -37,7 +37,6 @@ def points() -> Any:
 
 
 def once() -> Any:
-    """Returns all points as one batch."""
     return points().take(1)
 
 
@@ -50,7 +49,6 @@ the first one in the process."""
 
 
 def kmeans(namespace: Any, folder: pathlib.Path, **options: Any) -> Any:
-    """Returns a KMeans of three clusters."""
     config = namespace.RunConfig(tf_random_seed=5, model_dir=str(folder), session_config=ONE_THREAD)
     cls = namespace.experimental.KMeans
     return cls(3, config=config, seed=4, **options)
@@ -148,7 +146,6 @@ RECURRENT: dict[str, dict[str, Any]] = {
 
 
 def recurrent(namespace: Any, folder: pathlib.Path, case: str) -> Any:
-    """Returns an RNNClassifier of three classes."""
     column = tf.feature_column
     words = column.sequence_categorical_column_with_identity("words", 30)
     return namespace.RNNClassifier(
@@ -162,7 +159,6 @@ def recurrent(namespace: Any, folder: pathlib.Path, case: str) -> Any:
 
 
 def stock_config() -> Any:
-    """Returns stock's RunConfig."""
     return stock.NAMESPACES[2].RunConfig(tf_random_seed=5)
 
 

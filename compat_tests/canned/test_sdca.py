@@ -46,7 +46,6 @@ def input_fn(task: str, epochs: int | None = None, few: bool = False) -> Any:
 
 
 def make(namespace: Any, case: str, folder: pathlib.Path) -> Any:
-    """Returns a linear estimator with a LinearSDCA."""
     _, task, settings, options = JOBS[case]
     config = namespace.RunConfig(tf_random_seed=3)
     optimizer = namespace.experimental.LinearSDCA("name", **settings)

@@ -73,5 +73,4 @@ class Case:
 
     @property
     def batch_size(self) -> int:
-        """Samples of the global batch."""
         return self.batch_per_core * self.num_cores

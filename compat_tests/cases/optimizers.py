@@ -317,7 +317,6 @@ class Combination:
 
     @property
     def common(self) -> dict[str, Any]:
-        """The common settings but for the rate."""
         return {
             **CLIPPING[self.clipping],
             **DECAY[self.decay],

@@ -67,7 +67,6 @@ class Count(v1.train.SessionRunHook):
         self._config, self._steps_made = config, 0
 
     def begin(self) -> None:
-        """Finds the variables that count."""
         self._counts = [v for v in v1.global_variables() if v.op.name.startswith("steps_of_")]
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

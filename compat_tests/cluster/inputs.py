@@ -55,7 +55,6 @@ def the_same(params: dict[str, Any]) -> tf.data.Dataset:
 
 
 def sharded(params: dict[str, Any]) -> tf.data.Dataset:
-    """Returns every other sample."""
     context = params["context"]
     dataset = tf.data.Dataset.from_tensor_slices(samples(96)).repeat()
     dataset = dataset.shard(context.num_hosts, context.current_host)
@@ -63,7 +62,6 @@ def sharded(params: dict[str, Any]) -> tf.data.Dataset:
 
 
 def in_python(params: dict[str, Any]) -> tf.data.Dataset:
-    """Is a generator of Python."""
     host = params["context"].current_host
 
     def generate() -> Iterator[dict[str, Any]]:
@@ -116,17 +114,14 @@ class Processes(v1.train.SessionRunHook):
     """Remembers the process that has read the batch of each core."""
 
     def begin(self) -> None:
-        """Finds the tensors."""
         graph = v1.get_default_graph()
         names = ["process", *(f"process_{core}" for core in range(1, CORES))]
         self._tensors = [graph.get_tensor_by_name(f"{name}:0") for name in names]
 
     def before_run(self, run_context: Any) -> Any:
-        """Reads them."""
         return v1.train.SessionRunArgs(self._tensors)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Keeps their values."""
         self.processes = [int(process) for process in run_values.results]
 
 

@@ -48,7 +48,6 @@ class SayPhase(tf.compat.v1.train.SessionRunHook):
         self._say("READY")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Says that a step is done."""
         self._say("STEP")
 
     def _say(self, text: str) -> None:

@@ -69,7 +69,6 @@ def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
 
 
 def mean_error(logits: Any, labels: Any) -> Any:
-    """Returns the metric."""
     return tf.compat.v1.metrics.mean_absolute_error(labels, logits)
 
 
@@ -77,11 +76,9 @@ class SayStep(tf.compat.v1.train.SessionRunHook):
     """Prints the global step after each loop."""
 
     def begin(self) -> None:
-        """Finds the step."""
         self._step = tf.compat.v1.train.get_global_step()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Prints it."""
         sys.stdout.write(f"STEP {run_context.session.run(self._step)}\n")
         sys.stdout.flush()
 

@@ -59,7 +59,6 @@ def start_servers(**counts: int) -> dict[str, list[str]]:
 
 
 def read(embedding: TPUEmbedding) -> Values:
-    """Returns all variables of an engine."""
     values = {}
     for name, table in embedding.tables.items():
         for kind, parts in table.variables.items():
@@ -133,7 +132,6 @@ def batch_of(step: int) -> dict[str, Any]:
 
 
 def gradients_of(activations: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns gradients that are computed from activations."""
     return {key: 0.5 * activation + 0.125 for key, activation in activations.items()}
 
 

@@ -149,7 +149,6 @@ def train(
 
 
 def evaluate(folder: pathlib.Path, servers: int, **options: Any) -> Mapping[str, float]:
-    """Returns the metrics of the latest checkpoint."""
     with pytest.MonkeyPatch.context() as patch:
         start_cluster(patch, servers)
         patch.setattr(slices, "SLICE_BYTES", options.pop("slice_bytes", slices.SLICE_BYTES))

@@ -67,7 +67,6 @@ def begin_as(model: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def values(folder: pathlib.Path, step: int = STEPS) -> dict[str, Any]:
-    """Returns all variables of a checkpoint."""
     reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

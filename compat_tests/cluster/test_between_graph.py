@@ -55,7 +55,6 @@ def make(folder: pathlib.Path, kind: str, **options: Any) -> Any:
 
 
 def input_fn(params: Any) -> Any:
-    """Returns a dataset of constants."""
     return tf.data.Dataset.from_tensors((tf.ones([2, 2]), tf.ones([2]))).repeat()
 
 

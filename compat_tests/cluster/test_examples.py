@@ -163,7 +163,6 @@ def begin_as(alone: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def values_of(folder: pathlib.Path, step: int) -> dict[str, Array]:
-    """Returns all variables of a checkpoint."""
     reader = tf.train.load_checkpoint(str(folder / f"model.ckpt-{step}"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -20,7 +20,6 @@ NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[tuple[str, str], Any]:
-    """Returns the manifests by kind and name."""
     runpy.run_path(str(PROGRAM))["main"]([*ARGUMENTS, *arguments, *TRAIN])
     printed = json.loads(capsys.readouterr().out)
     assert (printed["apiVersion"], printed["kind"]) == ("v1", "List")

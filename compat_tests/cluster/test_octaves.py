@@ -31,7 +31,6 @@ class Received(v1.train.SessionRunHook):
         self.bytes = np.zeros(SERVERS)
 
     def before_run(self, run_context: Any) -> Any:
-        """Has the step traced."""
         return v1.train.SessionRunArgs(
             None, options=v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
         )

@@ -72,7 +72,6 @@ def make(folder: pathlib.Path, **options: Any) -> Any:
 
 
 def input_fn(params: Any) -> Any:
-    """Returns a dataset of ids and labels."""
     features = {"ids": tf.zeros([BATCH, 1], tf.int64)}
     dataset = tf.data.Dataset.from_tensor_slices((features, tf.zeros([BATCH, 1])))
     return dataset.repeat().batch(params["batch_size"], drop_remainder=True)

@@ -31,7 +31,6 @@ def cluster() -> tasks.Cluster:
 
 
 def say(cluster: tasks.Cluster, *of_servers: TaskReport) -> None:
-    """Replaces what the parameter servers have said."""
     say_texts(
         cluster,
         *(json.dumps(dict(zip(OWN._fields[:4], report, strict=False))) for report in of_servers),

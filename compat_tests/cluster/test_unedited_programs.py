@@ -107,7 +107,6 @@ def most_steps_lost(log: pathlib.Path) -> int:
 
 
 def result_of(log: pathlib.Path) -> Mapping[str, float]:
-    """Returns the metrics and the first prediction."""
     lines = [line for line in log.read_text().splitlines() if line.startswith("RESULT ")]
     metrics: Mapping[str, float] = json.loads(lines[-1].removeprefix("RESULT "))
     return metrics

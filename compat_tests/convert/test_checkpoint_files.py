@@ -42,7 +42,6 @@ def convert(old: str) -> None:
 
 
 def contents(directory: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files of a directory."""
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
@@ -150,12 +149,10 @@ def test_an_index_of_many_blocks(tmp_path: pathlib.Path) -> None:
 
 
 def cut_off(path: pathlib.Path) -> None:
-    """Takes the last byte."""
     path.write_bytes(path.read_bytes()[:-1])
 
 
 def flip(path: pathlib.Path) -> None:
-    """Changes a bit in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(bytes(data))
@@ -225,7 +222,6 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 
 
 def entry(shape: list[int], size: int, **fields: Any) -> Any:
-    """Returns an entry of an index."""
     proto = tf_compat.BundleEntry(dtype=1, size=size, **fields)
     proto.shape.CopyFrom(tf.TensorShape(shape).as_proto())
     return proto
@@ -263,7 +259,6 @@ def test_sizes_are_held_against_the_files_first(what: str, tmp_path: pathlib.Pat
 
 
 def write_index(prefix: str, entries: dict[bytes, Any]) -> None:
-    """Writes an index alone."""
     data = index_file.build({key: value.SerializeToString() for key, value in entries.items()})
     pathlib.Path(f"{prefix}.index").write_bytes(data)
 

@@ -52,7 +52,6 @@ NOT_LEGACY = ["optimizer/*", "*/.OPTIMIZER_SLOT/*"]
 
 
 def spec_of(optimizer: str) -> Any:
-    """Returns the legacy spec of the tables."""
     return OURS.EmbeddingConfigSpec(
         table_to_config_dict={name: OURS.TableConfig(*shape) for name, shape in ROWS.items()},
         feature_to_config_dict={name: OURS.FeatureConfig(table_id=name) for name in ROWS},
@@ -83,7 +82,6 @@ class Program:
         self.train(1)
 
     def train(self, steps: int) -> None:
-        """Trains for some steps."""
         for features, labels in models.dataset(models.GLOBAL_BATCH).take(steps):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum((self.model(features) - labels) ** 2) / models.GLOBAL_BATCH

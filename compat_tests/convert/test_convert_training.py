@@ -61,7 +61,6 @@ def loss_of(activations: Mapping[str, Any]) -> Any:
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:
-    """A model without variables of its own."""
     loss = loss_of(features)
     train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
     return estimator.tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -73,7 +72,6 @@ def input_fn(first: int) -> Callable[[Any], Any]:
 
 
 def job_in(model_dir: pathlib.Path, spec: Any) -> Any:
-    """Returns a TPUEstimator of the bridge."""
     return estimator.tpu.TPUEstimator(
         model_fn=model_fn,
         config=clicks.run_config(estimator, str(model_dir)),

@@ -20,7 +20,6 @@ COLUMN = "dense_features/users_embedding/embedding_weights"
 
 
 def matrix(number: float) -> Any:
-    """Returns a table of four rows."""
     return np.full([4, 2], number, np.float32)
 
 

@@ -28,7 +28,6 @@ RUN_WHAT_THEY_READ = {"pickle", "marshal", "shelve", "yaml", "dill", "cloudpickl
 
 
 def modules() -> Iterator[tuple[pathlib.Path, ast.AST]]:
-    """Yields every module of the packages."""
     for package in PACKAGES:
         for path in package.rglob("*.py"):
             yield path, ast.parse(path.read_text())

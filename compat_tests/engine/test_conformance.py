@@ -239,7 +239,6 @@ def batch_of(one: Combination, chance: np.random.Generator, sign: Array) -> Feat
 
 
 def steps_of(one: Combination, place: int) -> list[list[FeatureBatch]]:
-    """Returns for each step each core's batch."""
     chance = np.random.default_rng([place, 7])
     batches = []
     for _ in range(STEPS):

@@ -38,7 +38,6 @@ def rate() -> float:
 
 
 def optimizer_of(combination: Combination) -> Optimizer:
-    """Returns the engine's optimizer for a combination."""
     constant = combination.rate != "dynamic rate"
     return OPTIMIZERS[combination.case.kind](
         learning_rate=combination.rate_at(0, 0) if constant else rate,

@@ -80,7 +80,6 @@ class Model:
 
 
 def memory() -> int:
-    """Returns the bytes that the process holds."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 

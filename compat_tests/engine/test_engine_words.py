@@ -15,7 +15,6 @@ IDS = tf.ragged.constant([[0, 1], [2]])
 
 
 def features() -> tuple[Any, ...]:
-    """Returns two features over one table."""
     table = EMB.TableConfig(vocabulary_size=8, dim=2, name="table")
     return tuple(EMB.FeatureConfig(table, name=name) for name in ("a", "b"))
 

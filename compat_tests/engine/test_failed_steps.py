@@ -207,7 +207,6 @@ def test_evaluation_may_come_between(mode: str) -> None:
 
 
 def look_up(embedding: TPUEmbedding) -> Any:
-    """Looks a batch up for inference."""
     embedding.enqueue(ids(3, 4), training=False)
     return embedding.dequeue()["ids"]
 
@@ -355,7 +354,6 @@ class QueueModel:
         }
 
     def enqueue(self) -> None:
-        """Enqueues a batch."""
         batch = [int(row) for row in self._chance.choice(ROWS, 2, replace=False)]
         training = bool(self._chance.random() < 0.7)
         self._enqueue[training](tf.constant(batch, tf.int64))
@@ -384,13 +382,11 @@ class QueueModel:
         self._calls.apply()
 
     def reset(self) -> None:
-        """Drops what waits."""
         self._calls.embedding.reset_batches()
         self._enqueued.clear()
         self._looked_up.clear()
 
     def check(self) -> None:
-        """Compares the rows."""
         np.testing.assert_array_equal(self._calls.rows, self.rows)
 
 
@@ -407,5 +403,4 @@ def test_any_order_of_calls(mode: str) -> None:
 
 
 def enqueue(calls: Calls, training: bool) -> Any:
-    """Returns a function that enqueues ids."""
     return lambda rows: calls.embedding.enqueue({"ids": rows}, training=training)

@@ -13,7 +13,6 @@ emb = tf.tpu.experimental.embedding
 
 
 def config(**options: Any) -> dict[str, Any]:
-    """One table with one feature."""
     return {"a": emb.FeatureConfig(emb.TableConfig(10, 2, name="t"), name="a", **options)}
 
 

@@ -103,7 +103,6 @@ def test_nvrtc_names_what_it_cannot_compile() -> None:
 
 
 def optimizer_of(name: str) -> Any:
-    """Returns the optimizer of a case."""
     case = CASES[name]
     rate = (lambda: tf.constant(1.0)) if case.rate_is_step else 0.1
     return conformance.OPTIMIZERS[case.kind](rate, **case.settings)

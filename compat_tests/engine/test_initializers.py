@@ -40,7 +40,6 @@ class Recorded:
 
 
 def spec(initializer: Any, rows: int, strategy: str) -> EngineSpec:
-    """Returns one table with one feature."""
     table = TableSpec("table", rows, DIM, "sum", SGD(1.0), initializer)
     return EngineSpec((table,), (FeatureSpec("ids", "table"),), partition_strategy=strategy)
 
@@ -48,7 +47,6 @@ def spec(initializer: Any, rows: int, strategy: str) -> EngineSpec:
 def engine_with(
     initializer: Any, rows: int, hosts: int, strategy: str, mode: str = "eager"
 ) -> Engine:
-    """Returns an engine that is built."""
     engine = Engine(
         Runner(mode), spec(initializer, rows, strategy), num_hosts=hosts, num_cores=hosts
     )

@@ -78,7 +78,6 @@ class Results(NamedTuple):
 
 
 def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
-    """Is the initializer of every table."""
     return tf.constant(FIRST, dtype, shape)
 
 
@@ -149,7 +148,6 @@ def test_gradients_are_the_transpose(mode: str, driver: str, pairs: Pairs, place
 
 
 def assert_activation(one: Input, combiner: str, table: Array, actual: Array, where: str) -> None:
-    """Compares an activation with the reference."""
     expected, gains = combine(table, one.occurrences, one.cells, combiner)
     assert actual.shape == (*one.shape, DIM), where
     assert_close(

@@ -167,7 +167,6 @@ def assert_same_table(expected: ReferenceTable, actual: dict[str, Array], where:
 def reference(
     combination: Combination, weights: Array, slots: dict[str, Array] | None
 ) -> ReferenceTable:
-    """Returns the reference of a combination."""
     case = combination.case
     return ReferenceTable(
         weights, case.reference, case.reference_settings, combination.common, slots=slots

@@ -27,7 +27,6 @@ FULL = "64 batches .*`dequeue`"
 
 
 def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
-    """Is the initializer of the only table."""
     return tf.constant(FIRST, dtype, shape)
 
 
@@ -37,7 +36,6 @@ SPEC = EngineSpec(
 
 
 def ids(*rows: int) -> dict[str, tf.Tensor]:
-    """Returns a batch of the only feature."""
     return {"ids": tf.constant(rows, tf.int64)}
 
 
@@ -47,7 +45,6 @@ def ones(count: int = 2) -> dict[str, tf.Tensor]:
 
 
 def parameters(embedding: TPUEmbedding) -> tf.Variable:
-    """Returns the variable of the only table."""
     return embedding.tables["table"].variables["parameters"][0]
 
 
@@ -85,20 +82,16 @@ class Calls:
         return self.runner.run(result)
 
     def enqueue(self, *rows: int) -> None:
-        """Enqueues a batch of ids."""
         self._call("enqueue", lambda: ids(*rows))
 
     def dequeue(self) -> Any:
-        """Returns the activations of the oldest batch."""
         return self._call("dequeue")["ids"]
 
     def apply(self, value: float = 1.0) -> None:
-        """Applies gradients that are the same everywhere."""
         self._call("apply_gradients", lambda: {"ids": tf.fill([2, 2], value)})
 
     @property
     def rows(self) -> Any:
-        """What the table holds."""
         return self.runner.read(parameters(self.embedding))
 
     def assert_works(self) -> None:

@@ -34,12 +34,10 @@ FIRST = np.random.default_rng(5).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
 
 
 def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
-    """Is the initializer of every table."""
     return tf.constant(FIRST, dtype, shape)
 
 
 def a_sparse(shape: Any, seed: int, dtype: Any = tf.int64) -> tf.SparseTensor:
-    """Returns ids at half of the places."""
     random = np.random.default_rng(seed)
     where = np.argwhere(random.uniform(size=shape) < 0.5)
     return tf.SparseTensor(where, tf.constant(random.integers(0, ROWS, len(where)), dtype), shape)
@@ -54,7 +52,6 @@ def a_ragged(rows: int, seed: int, dtype: Any = tf.int64) -> tf.RaggedTensor:
 
 
 def a_dense(shape: Any, seed: int, dtype: Any = tf.int64) -> tf.Tensor:
-    """Returns an id for each place."""
     return tf.constant(np.random.default_rng(seed).integers(0, ROWS, shape), dtype)
 
 

@@ -20,7 +20,6 @@ STEPS = 6
 
 
 def first_rows(shape: Any, dtype: Any) -> tf.Tensor:
-    """Is the initializer of the tables."""
     return tf.constant(FIRST, dtype, shape)
 
 
@@ -71,7 +70,6 @@ class Simple:
         self.pending: list[tuple[Batch, Batch, dict[str, float]]] = []
 
     def look_up(self, ids: Batch) -> list[dict[str, Array]]:
-        """Returns the activations of a batch."""
         return [
             {name: self.tables[TABLE_OF[name]][rows] for name, rows in core.items()} for core in ids
         ]
@@ -81,7 +79,6 @@ class Simple:
         self.pending.append((ids, gradients, {"videos": rate, "countries": 2.0}))
 
     def flush(self) -> None:
-        """Applies what waits."""
         for ids, gradients, rates in self.pending:
             for of_features, sent in zip(ids, gradients, strict=True):
                 for name, rows in of_features.items():
@@ -91,7 +88,6 @@ class Simple:
 
 
 def tensors(batch: Batch) -> list[dict[str, tf.Tensor]]:
-    """Returns the batch as tensors."""
     return [{name: tf.constant(value) for name, value in core.items()} for core in batch]
 
 
@@ -109,7 +105,6 @@ def assert_same_rows(engine: Engine, expected: Simple, where: str) -> None:
 
 
 def assert_same_activations(actual: Batch, expected: Batch, where: str) -> None:
-    """Compares activations bit by bit."""
     for core, of_features in enumerate(expected):
         for name, activation in of_features.items():
             np.testing.assert_array_equal(
@@ -253,7 +248,6 @@ class Calls:
         self._retrieve = self._runner.wrap(self.embedding.retrieve)
 
     def enqueue(self, step: int, name: str | None = None) -> None:
-        """Enqueues the batch of a step."""
         self._enqueue(tensors(batch_of(step))[0], name)
 
     def dequeue(self, name: str | None = None) -> list[dict[str, Array]]:
@@ -261,11 +255,9 @@ class Calls:
         return [self._dequeue(name)]
 
     def apply(self, step: int, name: str | None = None) -> None:
-        """Sends the gradients of a step."""
         self._apply(tensors(gradients_of(step))[0], name)
 
     def retrieve(self) -> None:
-        """Brings the variables up to date."""
         self._retrieve()
 
     def assert_rows(self, expected: Simple, where: str) -> None:

@@ -57,7 +57,6 @@ def train(directory: pathlib.Path, mode: str = "function", steps: int = STEPS) -
 
 
 def files(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the contents of the statistics files."""
     return [json.loads(path.read_text()) for path in sorted(directory.glob("*.json"))]
 
 

@@ -44,23 +44,19 @@ GRADIENT = np.random.default_rng(6).uniform(0.25, 1, (4, DIM)).astype(np.float32
 
 
 def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
-    """Is the initializer of the table."""
     return tf.constant(FIRST, dtype, shape)
 
 
 def spec(combiner: str, quantization: Quantization | None) -> EngineSpec:
-    """Returns one table with one feature."""
     table = TableSpec("table", ROWS, DIM, combiner, SGD(1.0), first_rows, quantization=quantization)
     return EngineSpec((table,), (FeatureSpec("ids", "table"),))
 
 
 def ids() -> tf.SparseTensor:
-    """Returns the batch."""
     return tf.SparseTensor(PLACES, tf.constant(IDS, tf.int64), [4, 3])
 
 
 def weights() -> tf.SparseTensor:
-    """Returns the weights of the batch."""
     return tf.SparseTensor(PLACES, tf.constant(WEIGHTS), [4, 3])
 
 

@@ -25,7 +25,6 @@ FIRST = np.random.default_rng(8).uniform(-1, 1, (ROWS, DIM)).astype(np.float32)
 
 
 def first_rows(shape: Any, dtype: Any = tf.float32) -> tf.Tensor:
-    """Is the initializer of every table."""
     return tf.constant(FIRST, dtype, shape)
 
 

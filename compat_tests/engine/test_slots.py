@@ -20,7 +20,6 @@ IDS = tf.constant([0, 3, 3, 9, 6, 1])
 
 
 def keras() -> Any:
-    """Returns an optimizer that can make slots."""
     return tf.keras.optimizers.legacy.Adagrad()
 
 
@@ -51,7 +50,6 @@ def feature_config(optimizer: Any) -> Any:
 
 
 def train(engine: Any, steps: int = 3) -> None:
-    """Trains an engine a little."""
     for step in range(steps):
         parts = [IDS] * engine._cores.count
         engine.enqueue(parts if len(parts) > 1 else parts[0])

@@ -47,7 +47,6 @@ def fields(layout: TableLayout) -> tuple[object, ...]:
 
 
 def stock_fields(proto: Message) -> tuple[object, ...]:
-    """Returns the same of stock's proto."""
     return (
         proto.stacked_table_name,
         proto.num_sparse_cores,

@@ -39,7 +39,6 @@ NEWER = {"layout", "dtype"}
 
 
 def engine_of(table: Any) -> TPUEmbedding:
-    """Returns an engine of one feature."""
     return TPUEmbedding({"a": emb.FeatureConfig(table)}, SGD(0.1))
 
 

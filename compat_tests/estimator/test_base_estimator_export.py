@@ -22,7 +22,6 @@ from estimator_bridge.legacy.warm_start import WarmStartSettings
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: Any) -> Any:
-    """Returns a trained job and its folder."""
     folder = tmp_path_factory.mktemp("source")
     return make(folder).train(houses.data, steps=STEPS), folder
 

@@ -206,7 +206,6 @@ def test_the_host_call_runs_inside_of_loops(
 
 
 def five_batches(params: Any) -> Any:
-    """Returns a dataset that ends."""
     return tiny.input_fn(params).take(5)
 
 

@@ -28,7 +28,6 @@ MOST_TERMS = dicts.BATCH * 10 + TERMS_OF_A_SAMPLE
 
 @pytest.fixture
 def logged_warnings(caplog: pytest.LogCaptureFixture) -> Any:
-    """Returns the warnings of TensorFlow's logger."""
     return lambda: [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
 
 

@@ -57,7 +57,6 @@ class RecordingDriver(HostDriver):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: Any) -> Any:
-    """Returns a job of six steps."""
     job = jobs.make(str(tmp_path_factory.mktemp("whole") / "job"))
     return job.train(clicks.input_fn, steps=6)
 
@@ -153,7 +152,6 @@ def test_training_resumes_where_it_stopped(whole: Any, tmp_path: pathlib.Path) -
 
 
 def of_one_table(model_dir: pathlib.Path, **options: Any) -> Any:
-    """Returns a small job."""
     return tiny.make(estimator, str(model_dir), [tiny.column()], use_tpu=True, **options)
 
 

@@ -25,7 +25,6 @@ NO_NORM = {"batch_norm": False}
 
 
 def make(model_dir: Any, engine: str, cores: int, **options: Any) -> Any:
-    """Returns the click program on an engine."""
     return jobs.make(
         str(model_dir),
         engine=engine,
@@ -99,7 +98,6 @@ def test_evaluations_may_come_between_the_loops_of_a_training(tmp_path: pathlib.
             """Evaluates after every loop."""
 
             def after_run(self, run_context: Any, run_values: Any, job: Any = job) -> None:
-                """Evaluates the latest checkpoint."""
                 job.evaluate(clicks.short_input_fn)
 
         job.train(clicks.input_fn, steps=STEPS, hooks=[Evaluate()])

@@ -23,14 +23,12 @@ experimental = estimator.experimental
 
 
 def make(namespace: Any, model_dir: pathlib.Path, **options: Any) -> Any:
-    """Returns a TPUEstimator of either side."""
     of_side = parameters if namespace is estimator else tf.tpu.experimental
     return words.make(namespace, model_dir, of_side, **options)
 
 
 @pytest.fixture
 def stock() -> Any:
-    """Stock's namespace."""
     from compat_tests.support import stock
 
     return stock.ESTIMATOR

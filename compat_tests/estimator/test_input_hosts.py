@@ -27,7 +27,6 @@ WORKERS = ("/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0")
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Sets the number of hosts."""
     monkeypatch.delenv(host_counts.VARIABLE, raising=False)
     yield lambda count: setattr(host_counts.HOSTS, "of_run", count)
     host_counts.HOSTS.of_run = None

@@ -86,7 +86,6 @@ def is_stuck(directory: pathlib.Path, how: str) -> bool:
 
 
 def last_step(directory: pathlib.Path) -> int:
-    """Returns the step of the last checkpoint."""
     return int(tf.train.latest_checkpoint(str(directory / "model")).rpartition("-")[2])
 
 
@@ -259,7 +258,6 @@ class Waiting(interruptions.SavedSteps):
         self.num_rescues = 0
 
     def waits(self) -> bool:
-        """Always."""
         return True
 
     def rescue(self, still_waits: interruptions.Condition) -> bool:
@@ -271,7 +269,6 @@ class Waiting(interruptions.SavedSteps):
         """Ends nothing."""
 
     def state(self) -> str:
-        """Returns nothing."""
         return ""
 
 

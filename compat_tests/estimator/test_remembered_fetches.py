@@ -291,7 +291,6 @@ def test_fetches_that_never_come_again_are_forgotten(session: Any) -> None:
 
 
 def model_fn(features: Any, labels: Any, mode: str) -> Any:
-    """A weight and a mean loss."""
     weight = tf.get_variable("weight", [1, 1], use_resource=True)
     outputs = tf.matmul(features, weight)
     if mode == "infer":
@@ -303,7 +302,6 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 
 def input_fn() -> tf.data.Dataset:
-    """Twenty batches of ones."""
     return tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat(20)
 
 

@@ -71,7 +71,6 @@ def input_fn(params: Any) -> Any:
 
 
 def make(model: Any, config: Any, tmp_path: pathlib.Path, use_tpu: bool = True) -> Any:
-    """Returns a job."""
     return estimator.tpu.TPUEstimator(
         model,
         config=estimator.tpu.RunConfig(model_dir=str(tmp_path / "job"), tpu_config=config),

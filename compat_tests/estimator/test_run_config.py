@@ -31,7 +31,6 @@ OURS = types.SimpleNamespace(
 
 @pytest.fixture
 def stock() -> Any:
-    """Stock's classes."""
     from compat_tests.support import stock
 
     return stock.CLASSES

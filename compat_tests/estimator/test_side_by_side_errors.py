@@ -37,12 +37,10 @@ class Case:
 
 
 def make(namespace: Any, model_dir: str, *, use_tpu: bool = True, **options: Any) -> Any:
-    """Returns a job of the tiny program."""
     return tiny.make(namespace, model_dir, [tiny.column()], use_tpu=use_tpu, **options)
 
 
 def train(namespace: Any, model_dir: str, input_fn: Any = tiny.input_fn, **options: Any) -> None:
-    """Trains a job for two steps."""
     make(namespace, model_dir, **options).train(input_fn, steps=2)
 
 
@@ -125,7 +123,6 @@ def job(method: str, *args: Any, **kwargs: Any) -> Callable[[Any, str], Any]:
 
 
 def tensors(params: Any) -> Any:
-    """Returns tensors instead of a dataset."""
     return tiny.features_of(tf.constant(0, tf.int64)), tf.ones([tiny.BATCH, 1])
 
 
@@ -135,13 +132,11 @@ def no_params() -> Any:
 
 
 def strings(number: Any) -> tf.SparseTensor:
-    """Returns ids that are words."""
     ids = tiny.features_of(number)["a"]
     return tf.SparseTensor(ids.indices, tf.as_string(ids.values), ids.dense_shape)
 
 
 def receiver() -> Any:
-    """Returns a serving receiver."""
     ids = tf.sparse.placeholder(tf.int64, [None, None])
     features = {"a": ids, "x": tf.placeholder(tf.float32, [None, 1])}
     return estimator.export.ServingInputReceiver(features, features)
@@ -287,7 +282,6 @@ CASES = {
 
 
 def raised(case: Case, namespace: Any, model_dir: pathlib.Path) -> Exception | None:
-    """Returns the error that a side raises."""
     on_tpu = case.tpu and namespace is stock.ESTIMATOR
     with software_tpu.stock_on_software_tpu() if on_tpu else contextlib.nullcontext():
         try:

@@ -27,7 +27,6 @@ STEPS = 3
 
 
 def batches() -> Any:
-    """Returns the input of a small regression."""
     xs = np.arange(24.0, dtype=np.float32).reshape(24, 1) / 24.0
     return tf.data.Dataset.from_tensor_slices(({"x": xs}, 2.0 * xs)).repeat().batch(4)
 
@@ -50,7 +49,6 @@ def job(side: str, folder: pathlib.Path, fields: Any = dict, **settings: Any) ->
 
 
 def weight(trained: Any) -> Any:
-    """Returns what was trained."""
     return trained.get_variable_value("weight")
 
 
@@ -255,12 +253,10 @@ def tpu_job(folder: pathlib.Path, fields: Any, optimizer: Any = None, cores: int
 
 
 def cross_shard() -> Any:
-    """Returns the optimizer of a TPU."""
     return tf.tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
 
 
 def tpu_batches(params: Any) -> Any:
-    """Returns the input of a TPU."""
     return batches().unbatch().batch(params["batch_size"], drop_remainder=True)
 
 

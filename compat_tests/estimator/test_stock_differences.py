@@ -48,7 +48,6 @@ def configured(spec: Any) -> Any:
 
 
 def on(side: str) -> contextlib.AbstractContextManager[Any]:
-    """Runs stock on the software TPU."""
     return software_tpu.stock_on_software_tpu() if side == "stock" else contextlib.nullcontext()
 
 

@@ -32,12 +32,10 @@ VALUE, TYPE = ValueError, TypeError
 
 
 def config(**settings: Any) -> Call:
-    """Returns a function that makes a RunConfig."""
     return lambda e: e.RunConfig(**settings)
 
 
 def tpu_config(**settings: Any) -> Call:
-    """Returns a function that makes a TPUConfig."""
     return lambda e: e.tpu.TPUConfig(**settings)
 
 
@@ -52,18 +50,15 @@ def spec(mode: str = "train", **fields: Any) -> Call:
 
 
 def elsewhere() -> Any:
-    """Returns a tensor of another graph."""
     with tf.Graph().as_default():
         return tf.constant(1.0)
 
 
 def receiver(features: Any, tensors: Any, **more: Any) -> Call:
-    """Returns a function that makes a ServingInputReceiver."""
     return lambda e: e.export.ServingInputReceiver(features, tensors, **more)
 
 
 def text() -> Any:
-    """Returns a tensor to feed."""
     return tf.constant(["a"])
 
 
@@ -72,7 +67,6 @@ def model_fn(features: Any, labels: Any, mode: str) -> Any:
 
 
 def job(**options: Any) -> Call:
-    """Returns a function that makes an Estimator."""
     return lambda e: e.Estimator(**{"model_fn": model_fn, **options})
 
 
@@ -82,8 +76,6 @@ def method(name: str, *arguments: Any, **options: Any) -> Call:
 
 
 def of_tpu(use_tpu: bool = True, **options: Any) -> Call:
-    """Returns a function that makes a TPUEstimator."""
-
     def make(e: Any) -> Any:
         settings = {"model_fn": model_fn, "config": e.tpu.RunConfig(), "train_batch_size": 8}
         return e.tpu.TPUEstimator(use_tpu=use_tpu, **{**settings, **options})

@@ -246,7 +246,6 @@ def test_exports_without_a_tpu_are_stocks(tmp_path: pathlib.Path) -> None:
 
 
 def identity(key: str = "a", **options: Any) -> Any:
-    """Returns a categorical column."""
     return tf.feature_column.categorical_column_with_identity(key, tiny.ROWS, **options)
 
 
@@ -330,8 +329,6 @@ def exporting_job(namespace: Any, model_dir: pathlib.Path, columns: Any, **optio
 
 
 def answers(job: Any, base: pathlib.Path, samples: Any = SERVED) -> list[float]:
-    """Returns what the exported model answers."""
-
     def receiver() -> Any:
         serialized = tf.placeholder(tf.string, [None], "examples")
         kinds: dict[str, Any] = {key: tf.io.VarLenFeature(tf.int64) for key in ("a", "b")}

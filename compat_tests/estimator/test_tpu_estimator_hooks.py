@@ -47,7 +47,6 @@ class Counting(tf.train.SessionRunHook):
 
 
 def two_batches(params: Any) -> Any:
-    """Returns a dataset that ends."""
     return tiny.input_fn(params).take(2)
 
 

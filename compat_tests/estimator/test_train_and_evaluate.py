@@ -33,7 +33,6 @@ class RecordingEstimator:
         self.calls: Recorded = []
 
     def export_saved_model(self, directory: str, receiver_fn: Any, **settings: Any) -> str:
-        """Records the call."""
         path = os.path.join(directory, str(1_000_000_000 + len(self.calls)))
         os.makedirs(path)
         self.calls.append((receiver_fn, settings))
@@ -358,7 +357,6 @@ def test_the_best_of_earlier_jobs_counts(tmp_path: pathlib.Path) -> None:
 
 
 def more_is_better(best_eval_result: Any, current_eval_result: Any) -> bool:
-    """Compares accuracies."""
     return bool(current_eval_result["accuracy"] > best_eval_result["accuracy"])
 
 
@@ -413,7 +411,6 @@ RESTARTS: dict[str, tuple[list[list[float]], dict[str, Any], list[int], list[int
 
 @pytest.fixture
 def quirks() -> Iterator[None]:
-    """Keeps the default quirks of the process."""
     before = default_quirks()
     yield
     set_default_quirks(before)

@@ -44,8 +44,6 @@ def model(moves_every: int) -> Callable[..., Any]:
 
 
 def plain(model_fn: Any, folder: str, loop: int) -> Any:
-    """Returns an Estimator."""
-
     def of_estimator(features: Any, labels: Any, mode: str) -> Any:
         return model_fn(features, labels, mode).as_estimator_spec()
 
@@ -53,7 +51,6 @@ def plain(model_fn: Any, folder: str, loop: int) -> Any:
 
 
 def in_loops(model_fn: Any, folder: str, loop: int) -> Any:
-    """Returns a TPUEstimator with training loops."""
     loops = tpu.TPUConfig(iterations_per_loop=loop)
     config = tpu.RunConfig(model_dir=folder, tpu_config=loops)
     return tpu.TPUEstimator(model_fn, config=config, train_batch_size=2, use_tpu=True)

@@ -22,7 +22,6 @@ NAMES = tuple(sorted(path.stem for path in PROGRAMS.glob("[a-z]*.py")))
 
 
 def spec_of(name: str) -> Any:
-    """Returns the spec that a program makes."""
     try:
         return checkpoint_arguments.load(f"{PROGRAMS / name}.py:make_spec")
     finally:
@@ -53,7 +52,6 @@ KINDS = {"audit": audited, "tf2": in_tf2, "migrated": migrated}
 
 
 def path_of(name: str, kind: str) -> pathlib.Path:
-    """Returns the file that holds a golden."""
     return GOLDENS / f"{name}.{kind}.txt"
 
 
@@ -78,7 +76,6 @@ def _text(lines: list[str]) -> str:
 
 
 def main() -> None:
-    """Writes all of them."""
     GOLDENS.mkdir(exist_ok=True)
     for name in NAMES:
         for kind, make in KINDS.items():

@@ -32,7 +32,6 @@ def record(case: Case) -> str:
 
 
 def main() -> None:
-    """Writes the golden file."""
     goldens = {
         "tensorflow": tf.__version__,
         "cases": {case.name: record(case) for case in CASES},

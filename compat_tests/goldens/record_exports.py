@@ -87,7 +87,6 @@ def answers(path: str | os.PathLike[str], examples: Sequence[bytes]) -> dict[str
 
 
 def main() -> None:
-    """Writes the models and their answers."""
     if not tf.__version__.startswith("2.15."):
         raise SystemExit("The models are those of TensorFlow 2.15.1; run this in .envs/tf215.")
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -33,7 +33,6 @@ class Keys:
 
 
 def lines() -> Iterator[str]:
-    """Yields the lines of the list."""
     keys, seen = Keys(), set()
     waiting = [("", tf.compat.v1), ("", tf)]
     functions: dict[str, dict[str, Any]] = {}

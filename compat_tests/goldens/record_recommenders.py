@@ -14,7 +14,6 @@ PATH = pathlib.Path(__file__).with_name("recommenders.json")
 
 
 def main() -> None:
-    """Writes the golden file."""
     layer = tfrs.layers.embedding.TPUEmbedding
     lines = []
     for name in RUNS:

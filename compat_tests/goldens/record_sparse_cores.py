@@ -35,7 +35,6 @@ def record(group: Group) -> dict[str, dict[str, dict[str, dict[str, str]]]]:
 
 
 def main() -> None:
-    """Writes the golden file."""
     goldens = {}
     for group in crossed():
         if group[0].stacked:

@@ -31,7 +31,6 @@ def run(variant: Variant, estimator: Any, model_dir: Any, *, use_tpu: bool) -> d
 
 
 def main() -> None:
-    """Writes the golden file."""
     from compat_tests.support import stock
     from estimator_bridge.run import software_tpu
 

@@ -37,7 +37,6 @@ Adagrad's steps stay below 1."""
 
 @pytest.fixture(scope="module", params=GENERATIONS)
 def generation(request: pytest.FixtureRequest) -> str:
-    """A Keras that comes with this TensorFlow."""
     return str(request.param)
 
 

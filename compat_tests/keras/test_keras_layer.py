@@ -31,7 +31,6 @@ def first_rows(shape: Any, dtype: Any = None) -> Any:
 
 
 def one_table(combiner: str = "sum", **settings: Any) -> Any:
-    """Returns a config of a single feature."""
     table = EMB.TableConfig(ROWS, DIM, first_rows, combiner=combiner, name="users", **settings)
     return EMB.FeatureConfig(table, name="watched")
 

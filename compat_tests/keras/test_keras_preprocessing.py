@@ -19,7 +19,6 @@ ROWS, DIM, LENGTH = 12, 3, 2
 
 
 def columns(folder: pathlib.Path) -> dict[str, preprocessing.Column]:
-    """Returns a column of every kind."""
     words = folder / "words.txt"
     words.write_text("red\ngreen\nblue\n")
     price = preprocessing.Bucketized("price", (1.0, 5.0))
@@ -50,7 +49,6 @@ def features() -> dict[str, Any]:
 
 
 def inputs(keras: Any) -> dict[str, Any]:
-    """Returns the same as Keras's inputs."""
     kinds = {
         "amounts": ((None,), "float32", True),
         "city": ((), "string", False),

@@ -52,7 +52,6 @@ class Ratings(TableModel):  # type: ignore[misc]
         return self.last(self.first(self.features(self.embedding(features))))
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """Minimizes the squared error."""
         features, labels = batch
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(self(features, training=True) - labels))
@@ -64,18 +63,15 @@ class Ratings(TableModel):  # type: ignore[misc]
         return {"loss": loss}
 
     def predict_step(self, features: Any) -> dict[str, Any]:
-        """Returns ratings."""
         return {"rating": self(features)}
 
 
 def batches() -> Any:
-    """Returns the same batch for ever."""
     ids = tf.sparse.from_dense([[1], [2], [3], [1]])
     return tf.data.Dataset.from_tensors(({"user": ids}, [[1.0], [0.0], [2.0], [1.0]])).repeat()
 
 
 def values(model: Any) -> dict[str, Any]:
-    """Returns what a model has learned."""
     (table,) = model.embedding.tables.embedding_tables.values()
     weights = {model.name_of(each): each.numpy() for each in model.dense_variables}
     return {"table": table.numpy(), **weights}

@@ -59,13 +59,11 @@ class Counter(TableModel):  # type: ignore[misc]
         return {"loss": self.mean_loss.result()}
 
     def predict_step(self, features: Any) -> dict[str, Any]:
-        """Returns the step of an export."""
         step = tf.cast(self.with_tables.step, tf.int64)
         return {"step": tf.fill([tf.shape(features["x"])[0]], step)}
 
 
 def data() -> Any:
-    """Returns the same batch for ever."""
     return tf.data.Dataset.from_tensors(({"x": tf.ones([2, 1])}, tf.ones([2, 1]))).repeat()
 
 

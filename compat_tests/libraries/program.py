@@ -26,7 +26,6 @@ class Job(NamedTuple):
 
 
 def batches(features: Any, labels: Any) -> Callable[[], tf.data.Dataset]:
-    """Returns an input_fn that repeats one batch."""
     return lambda: tf.data.Dataset.from_tensors((features, labels)).repeat(100)
 
 
@@ -35,7 +34,6 @@ SIDES = [[0]] * 4 + [[1]] * 4
 
 
 def first_prediction(job_estimator: Any, input_fn: Callable[[], Any]) -> Any:
-    """Returns the predictions for the first sample."""
     return next(job_estimator.predict(input_fn))
 
 
@@ -65,7 +63,6 @@ def tensorflow_ranking(tfr: Any, model_dir: str) -> Job:
 
 
 def neural_structured_learning(nsl: Any, model_dir: str) -> Job:
-    """Returns a linear classifier with adversarial regularization."""
     input_fn = batches({"x": POINTS}, SIDES)
     columns = [tf.feature_column.numeric_column("x")]
     base = v1.estimator.LinearClassifier(columns, model_dir, optimizer=SGD)

@@ -26,7 +26,6 @@ class Step:
     note: str = ""
 
     def __str__(self) -> str:
-        """Names the case in a test report."""
         return f"{self.name}{' ' + self.note if self.note else ''}"
 
 

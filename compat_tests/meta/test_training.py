@@ -25,7 +25,6 @@ FTRL = {
 
 
 def sgd_table(initial: list[float], **common: Any) -> ReferenceTable:
-    """Returns an SGD table of one column."""
     return ReferenceTable([[value] for value in initial], "SGD", {}, common)
 
 

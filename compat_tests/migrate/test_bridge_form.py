@@ -22,7 +22,6 @@ install.use_legacy_keras()  # Keras 2, before TensorFlow is asked for any.
 
 
 def rewritten(source: str) -> str:
-    """Returns the bridge form of a source."""
     return adopt(textwrap.dedent(source)).source
 
 

@@ -32,12 +32,10 @@ ROWS = "tf.data.Dataset.from_tensor_slices"
 
 
 def source(feed: str, program_input: str = "") -> str:
-    """Returns a program with an input."""
     return PROGRAM.replace("INPUT", program_input).replace("FEED", feed)
 
 
 def migrated(program: str) -> str:
-    """Returns the Keras form of a program."""
     return migrate_to_keras(program, "train.py").source
 
 

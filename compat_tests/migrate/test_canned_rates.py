@@ -66,7 +66,6 @@ def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
 
 
 def written(source: str) -> Made:
-    """Returns the optimizers of a Keras form."""
     text = migrate_to_keras(source, "train.py").source
     calls = re.findall(r"tf\.keras\.optimizers\.(\w+)\(([\d.]+)", text)
     return [(name, float(rate)) for name, rate in calls]

@@ -33,7 +33,6 @@ REWRITES = {"bridge": migrate.adopt, "tf2": migrate.migrate}
 
 
 def written(name: str, form: str) -> str:
-    """Returns an example in a form."""
     if form == "keras":
         return (GOLDENS / f"{name}.txt").read_text()  # which test_keras_form holds to be exact
     return str(examples.rewritten(REWRITES[form], EXAMPLES / name / "train.py").source)

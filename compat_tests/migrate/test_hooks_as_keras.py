@@ -87,7 +87,6 @@ EVALUATION_HOOKS = {
 
 
 def with_evaluations(hooks: str = "", exporters: str = "", more: str = "") -> str:
-    """Returns a program that trains and evaluates."""
     return (
         f"{PROGRAM}tf.estimator.train_and_evaluate(\n"
         f"    job, tf.estimator.TrainSpec(rows, max_steps=20, hooks=[{hooks}]),\n"
@@ -96,7 +95,6 @@ def with_evaluations(hooks: str = "", exporters: str = "", more: str = "") -> st
 
 
 def text_of(program: str) -> str:
-    """Returns the Keras form of a program."""
     return migrate_to_keras(f"{program}{FUNCTIONS}", "train.py").source
 
 

@@ -31,7 +31,6 @@ CARRIED = ("movielens", "two_tower", "wide_and_deep", "sequence", "dict_config",
 
 
 def written(name: str) -> str:
-    """Returns the program that an example becomes."""
     return migrate_to_keras((EXAMPLES / name / "train.py").read_text(), name).source
 
 

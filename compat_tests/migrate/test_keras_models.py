@@ -61,7 +61,6 @@ def metric_fn(labels, logits):
 
 
 def estimator_call(model_fn: str, more: str = "", size: str = "2") -> str:
-    """Returns the call that makes a TPUEstimator."""
     return (
         f"estimator.tpu.TPUEstimator(\n    {model_fn}, use_tpu=False, train_batch_size={size}, "
         f"eval_batch_size=2, {more}\n    embedding_config_spec="
@@ -91,7 +90,6 @@ def classes(source: str) -> dict[str, str]:
 
 
 def of_class(source: str, name: str) -> str:
-    """Returns the text of a class."""
     nodes = [each for each in ast.parse(source).body if getattr(each, "name", "") == name]
     return ast.unparse(nodes[0])
 

@@ -30,7 +30,6 @@ def migrated(modules: Mapping[str, str], package: str = "job") -> dict[str, Rewr
 
 
 def sources(modules: Mapping[str, str], package: str = "job") -> dict[str, str]:
-    """Returns the new texts of modules."""
     return {file: each.source for file, each in migrated(modules, package).items()}
 
 

@@ -69,7 +69,6 @@ def program(top: str, rate: list[str]) -> str:
 
 
 def function_of(source: str, name: str) -> ast.FunctionDef:
-    """Returns a method of the model."""
     functions = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.FunctionDef)]
     return next(each for each in functions if each.name == name)
 

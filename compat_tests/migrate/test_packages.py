@@ -72,7 +72,6 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def contents(path: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files of a folder."""
     return {each.name: each.read_bytes() for each in path.iterdir()}
 
 

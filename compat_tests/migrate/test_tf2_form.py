@@ -339,7 +339,6 @@ def test_comments_of_the_examples_survive(path: pathlib.Path) -> None:
 
 
 def tokens(source: str) -> list[tokenize.TokenInfo]:
-    """Returns the comments of a source."""
     generated = tokenize.generate_tokens(io.StringIO(source).readline)
     return [token for token in generated if token.type == tokenize.COMMENT]
 

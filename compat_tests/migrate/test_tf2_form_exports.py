@@ -59,7 +59,6 @@ def exports(
 
 
 def serialized(samples: Iterable[Lists]) -> np.ndarray:
-    """Returns requests of serialized tf.train.Examples."""
     return np.array([example_of(sample) for sample in samples], object)
 
 

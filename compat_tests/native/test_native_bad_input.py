@@ -32,7 +32,6 @@ REFUSED = (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError)
 
 
 def i64(*numbers: int) -> tf.Tensor:
-    """Returns a vector."""
     return tf.constant(numbers, tf.int64, [len(numbers)])
 
 
@@ -42,7 +41,6 @@ def row_splits(*numbers: int) -> tf.Tensor:
 
 
 def f32(*numbers: float) -> tf.Tensor:
-    """Returns a vector."""
     return tf.constant(numbers, tf.float32, [len(numbers)])
 
 

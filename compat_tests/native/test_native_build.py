@@ -63,7 +63,6 @@ def sources(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
 
 
 def script(path: pathlib.Path, text: str) -> pathlib.Path:
-    """Writes a program."""
     path.write_text(text)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path

@@ -79,7 +79,6 @@ def batch(setting: Setting, form: str, bad: str, feature: str) -> Any:
 
 
 def gradients(setting: Setting) -> Any:
-    """Returns gradients that nobody computed from activations."""
     of_core = {name: tf.ones([SAMPLES, DIM]) for name in FEATURES}
     return [of_core] * setting.num_hosts if setting.num_hosts > 1 else of_core
 

@@ -24,7 +24,6 @@ PART: dict[str, list[int]] = {
 
 @pytest.fixture(scope="module")
 def ops() -> Any:
-    """The native ops."""
     return loading.host_ops(True)
 
 

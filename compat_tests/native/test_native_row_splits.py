@@ -76,7 +76,6 @@ def variables_of(table: Array, num_shards: int) -> list[tf.Variable]:
 
 
 def lookup(table: Array, num_shards: int, arguments: dict[str, Any]) -> Array:
-    """Returns the activations of a batch."""
     shards = variables_of(table, num_shards)
     (activations,) = loading.load().ops.tf2_engine_lookup(
         parameters=[shard.handle for shard in shards],

@@ -47,7 +47,6 @@ def people() -> dict[str, np.ndarray]:
 
 
 def label(task: str, setting: str) -> str:
-    """Returns which column is predicted."""
     names = {
         ("Classifier", "plain"): "is rich",
         ("Classifier", "rich"): "level",
@@ -67,7 +66,6 @@ def input_fn(task: str, setting: str, epochs: int | None = None) -> Any:
 
 
 def dense_columns() -> list[Any]:
-    """Returns columns for a network."""
     column = tf.feature_column
     hobbies = column.categorical_column_with_identity("hobbies", 20)
     return [

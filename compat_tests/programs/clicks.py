@@ -78,13 +78,11 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """Returns an endless dataset of batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size)).prefetch(2)
 
 
 def short_input_fn(params: dict[str, Any]) -> Any:
-    """Returns a dataset of five batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(5).map(lambda step: batch_of(step, size))
 

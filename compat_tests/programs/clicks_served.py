@@ -24,7 +24,6 @@ class Receiver(NamedTuple):
 
 
 def receiver() -> Receiver:
-    """Returns a receiver of serialised examples."""
     serialized = tf.placeholder(tf.string, [None], "examples")
     kinds: dict[str, Any] = {key: tf.io.VarLenFeature(tf.int64) for key in IDS}
     kinds[WEIGHTS] = tf.io.VarLenFeature(tf.float32)

@@ -53,7 +53,6 @@ class Tower(keras.Model):  # type: ignore[misc]
         return self.last(self.hidden(inputs))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what the model is made of."""
         return {"width": self.width}
 
 

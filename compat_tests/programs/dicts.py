@@ -139,13 +139,11 @@ def batch_of(step: Any, batch_size: int) -> tuple[dict[str, Any], Any]:
 
 
 def input_fn(params: dict[str, Any]) -> Any:
-    """Returns an endless dataset of batches."""
     size = params["batch_size"]
     return tf.data.Dataset.range(1 << 40).map(lambda step: batch_of(step, size))
 
 
 def short_input_fn(params: dict[str, Any]) -> Any:
-    """Returns a dataset of three batches."""
     return input_fn(params).take(3)
 
 

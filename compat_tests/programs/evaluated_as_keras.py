@@ -126,7 +126,6 @@ LAST_STEPS = {
 
 
 def source(name: str) -> str:
-    """Returns the program of a name."""
     text = PROGRAM.replace("TRAINING", CASES[name])
     values = {"ACTIVATION": ACTIVATIONS.get(name, ""), "BEGIN": BEGIN, "PERIOD": PERIOD, "END": END}
     for key, value in values.items():

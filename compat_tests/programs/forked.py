@@ -38,7 +38,6 @@ def engine() -> Callable[[], Any]:
 
 
 def estimator(directory: pathlib.Path) -> Callable[[], Any]:
-    """Returns a training of an estimator."""
     job = killed.make(directory)
     return lambda: job.train(killed.by_step, steps=1)
 
@@ -50,7 +49,6 @@ def trainer(directory: pathlib.Path) -> Callable[[], Any]:
 
 
 def num_threads() -> int:
-    """Returns how many threads this process has."""
     return len(os.listdir("/proc/self/task"))
 
 

@@ -32,7 +32,6 @@ def halved(numbers: Any) -> Any:
 
 
 def falling(step: Any) -> Any:
-    """A learning rate by the step."""
     return 1.0 / (1.0 + tf.cast(step, tf.float32))
 
 
@@ -47,7 +46,6 @@ def reread(keras: Any, layer: Any) -> Any:
 
 
 def same_json(keras: Any, layer: Any, copied: Any) -> bool:
-    """Returns whether two layers are written alike."""
     one, other = (keras.saving.serialize_keras_object(each)["config"] for each in (layer, copied))
     return json.dumps(one) == json.dumps(other)
 
@@ -107,7 +105,6 @@ def user() -> Any:
 
 
 def number() -> Any:
-    """Returns a numeric column with a function."""
     return columns.Numeric("number", halved)
 
 
@@ -293,7 +290,6 @@ def check_tables_of_tpu_arithmetic_are_refused(keras: Any, folder: pathlib.Path)
 
 
 def main(name: str, folder: str) -> None:
-    """Checks all for one Keras."""
     keras = importlib.import_module(name)
     for which in optimizers(keras):
         check_every_optimizer_is_written(keras, which)

@@ -105,7 +105,6 @@ def feature_config() -> dict[str, Any]:
 
 
 def kernel_start(shape: Any, dtype: Any = None, **_: Any) -> Any:
-    """Initializes the kernel of the dense layer."""
     return tf.constant(start()["kernel"])
 
 
@@ -143,12 +142,10 @@ def make_model(keras: Any, form: str, optimizer: Any, **options: Any) -> Any:
 
 
 def layer_of(model: Any) -> Any:
-    """Returns the embedding layer of a model."""
     return model.get_layer("embedding_layer")
 
 
 def tables_of(model: Any) -> dict[str, np.ndarray]:
-    """Returns the tables of a model."""
     layer = layer_of(model)
     getattr(layer.embedding, "retrieve", lambda: None)()
     tables = layer.embedding_tables.items()
@@ -156,7 +153,6 @@ def tables_of(model: Any) -> dict[str, np.ndarray]:
 
 
 def state_of(model: Any) -> dict[str, np.ndarray]:
-    """Returns tables and kernel of a model."""
     (dense,) = (layer for layer in model.layers if hasattr(layer, "kernel"))
     return {**tables_of(model), "kernel": np.asarray(dense.kernel)}
 
@@ -407,8 +403,6 @@ def exports(keras: Any, folder: str) -> dict[str, Any]:
 
 
 def serving_function(model: Any) -> Any:
-    """Returns a function of serialized Examples."""
-
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serve_examples(examples: Any) -> Any:
         parsed = tf.io.parse_example(
@@ -426,8 +420,6 @@ def serving_function(model: Any) -> Any:
 
 
 def examples(samples: dict[str, np.ndarray]) -> list[bytes]:
-    """Returns the samples as serialized Examples."""
-
     def ints(values: Any) -> Any:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 

@@ -65,7 +65,6 @@ def by_iterator(params: Any) -> Any:
 
 
 def receiver() -> Any:
-    """Returns the receiver of an exported model."""
     users = tf.placeholder(tf.int64, [None, 1])
     features = {name: tf.sparse.from_dense(users % rows) for name, rows in ROWS.items()}
     return estimator.export.ServingInputReceiver(features, {"users": users})
@@ -133,7 +132,6 @@ def make(directory: pathlib.Path, *, rows: dict[str, int] | None = None, **optio
 
 
 def train(directory: pathlib.Path, kind: str, steps: int) -> None:
-    """Trains up to a step."""
     job = make(directory)
     hooks: list[Any] = [WriteLosses(directory.with_suffix(".losses"))]
     if kind == "iterator":

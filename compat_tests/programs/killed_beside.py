@@ -47,7 +47,6 @@ class Work(NamedTuple):
 
 
 def served(export: pathlib.Path) -> Any:
-    """Returns the predictions of an exported model."""
     model = tf.compat.v2.saved_model.load(str(export))
     return model.signatures["serving_default"](users=tf.constant(IDS, tf.int64))["p"].numpy()
 
@@ -58,14 +57,12 @@ def exports(base: pathlib.Path) -> list[pathlib.Path]:
 
 
 def trained(directory: pathlib.Path) -> Any:
-    """Returns a trained job."""
     job = killed.make(directory / "job")
     job.train(killed.by_step, max_steps=LAST)
     return job
 
 
 def export(directory: pathlib.Path) -> None:
-    """Exports a job over and over."""
     job = trained(directory)
     while True:
         job.export_saved_model(str(directory / "made"), killed.receiver)
@@ -206,7 +203,6 @@ def _plan() -> Any:
 
 
 def count(directory: pathlib.Path) -> None:
-    """Adds to lookup statistics over and over."""
     plan = _plan()
     while True:
         profile.merge(str(directory / "made"), plan, plan.tables[0], COUNTED)

@@ -47,7 +47,6 @@ def check(engine: TPUEmbedding) -> None:
 
 
 def main(part: str, path: str) -> None:
-    """Runs one of the two parts."""
     table = TableSpec("table", ROWS, DIM, "sum", SGD(0.5), zeros)
     engine = TPUEmbedding(EngineSpec((table,), (FeatureSpec("ids", "table"),)))
     engine.build_for([(len(IDS),)])

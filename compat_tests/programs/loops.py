@@ -28,7 +28,6 @@ def run_all() -> dict[str, np.ndarray]:
 
 
 def run(strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Runs the loops under one strategy."""
     emb = tf.tpu.experimental.embedding
     start = np.random.default_rng(0).normal(size=(ROWS, 4)).astype(np.float32) / 4
     with strategy.scope():

@@ -21,7 +21,6 @@ EMB = tf.tpu.experimental.embedding
 
 
 def main() -> None:
-    """Writes the tables after every loop."""
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
@@ -58,7 +57,6 @@ def batches(context: Any = None, samples: int = SAMPLES) -> tf.data.Dataset:
 
 
 def strategy_of_two() -> Any:
-    """Returns a strategy of two replicas."""
     return tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
 
 

@@ -111,7 +111,6 @@ class OwnHead(head_lib._Head):
 
 
 def model_fn(features, labels, mode):
-    """A line with one weight."""
     weight = tf1.get_variable("weight", initializer=1.0)
     predictions = features["x"] * weight
     loss = None if labels is None else tf.reduce_mean((predictions - labels) ** 2)
@@ -123,13 +122,11 @@ def model_fn(features, labels, mode):
 
 
 def input_fn():
-    """Two rows."""
     rows = {"x": tf.constant([[1.0], [2.0]])}, tf.constant([[3.0], [6.0]])
     return tf.data.Dataset.from_tensors(rows).repeat()
 
 
 def receiver_fn():
-    """Takes x."""
     x = tf1.placeholder(tf.float32, [None, 1], "x")
     return tf1.estimator.export.ServingInputReceiver({"x": x}, {"x": x})
 
@@ -224,7 +221,6 @@ def executors(folder):
 
 
 def filters(folder):
-    """Yields which exports each filter keeps."""
     for version in (0, 3, 4, 8, 15, 16):
         os.makedirs(os.path.join(folder, str(version)))
     os.makedirs(os.path.join(folder, "other"))
@@ -252,7 +248,6 @@ def filters(folder):
 
 
 def others():
-    """Yields what the smaller names did."""
     for kind in (prediction_keys.PredictionKeys, metric_keys.MetricKeys):
         yield kind.__name__, {n: getattr(kind, n) for n in dir(kind) if n.isupper()}
     for name in ("Adagrad", "Adam", "Ftrl", "RMSProp", "SGD"):

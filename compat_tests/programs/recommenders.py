@@ -137,5 +137,4 @@ def subclassed(layer: Any, keras: Any, optimizer: Any) -> tuple[Any, Any]:
 
 
 def dense_of(keras: Any) -> Any:
-    """Returns the dense layer."""
     return keras.layers.Dense(1, use_bias=False, kernel_initializer=models.kernel_start)

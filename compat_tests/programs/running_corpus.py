@@ -20,7 +20,6 @@ from estimator_bridge.migrate.syntax.modules import ALONE
 
 
 def main() -> None:
-    """Runs the programs that the arguments name."""
     form, folder, *names = sys.argv[1:]
     if form == "bridge":
         import tensorflow.compat.v1 as tf

@@ -30,7 +30,6 @@ WHOLE = "whole"
 
 
 def numbers(directory: pathlib.Path, how: str) -> Iterator[int]:
-    """Yields the numbers of batches."""
     yield from range(STEPS)
     if how == WHOLE:
         return
@@ -43,8 +42,6 @@ def numbers(directory: pathlib.Path, how: str) -> Iterator[int]:
 
 
 def input_of(directory: pathlib.Path, how: str) -> Any:
-    """Returns the input_fn."""
-
     def input_fn(params: Any) -> Any:
         data = tf.data.Dataset.from_generator(lambda: numbers(directory, how), tf.int64, [])
         data = data.map(killed.batch_of)
@@ -72,7 +69,6 @@ class Slow(tf.train.SessionRunHook):
         self._step = 0
 
     def before_run(self, run_context: Any) -> Any:
-        """Adds the op to the step."""
         self._step += 1
         return tf.train.SessionRunArgs(self._waits) if self._step == STEPS + 1 else None
 

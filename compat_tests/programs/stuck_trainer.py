@@ -53,8 +53,6 @@ def make(directory: pathlib.Path, how: str) -> training.Trainer:
 
 
 def input_of(directory: pathlib.Path, how: str) -> Any:
-    """Returns the input_fn."""
-
     def batch_of(number: Any) -> Any:
         ids = (number + tf.range(BATCH, dtype=tf.int64)) % 10
         word = tf.SparseTensor([[sample, 0] for sample in range(BATCH)], ids, [BATCH, 1])

@@ -17,12 +17,10 @@ ROWS = 10
 
 
 def identity(key: str = "a") -> Any:
-    """Returns a categorical column."""
     return tf.feature_column.categorical_column_with_identity(key, ROWS)
 
 
 def sequence(key: str = "a") -> Any:
-    """Returns a categorical column of sequences."""
     return tf.feature_column.sequence_categorical_column_with_identity(key, ROWS)
 
 

@@ -58,7 +58,6 @@ class ByHand:
         self._model_fn = model_fn
 
     def restore(self, checkpoint: str) -> None:
-        """Restores all values."""
         variables = tf.Module()
         variables.weights = self.variables["weights"]
         saved = tf.train.Checkpoint(
@@ -93,7 +92,6 @@ class ByHand:
                 callback.on_train_batch_end(int(self.step))
 
     def evaluate(self, input_fn: Callable[[], Any], steps: int | None = None) -> dict[str, float]:
-        """Returns the mean loss."""
         losses = [each.loss.numpy() for each in self._outputs(input_fn().take(steps or 1))]
         return {"loss": float(np.mean(losses))}
 

@@ -34,7 +34,6 @@ class Variant:
         return self.name
 
     def make(self, estimator: Any, model_dir: Any, *, use_tpu: bool) -> Any:
-        """Returns the program's TPUEstimator."""
         columns = self.columns()
         return tiny.make(
             estimator,

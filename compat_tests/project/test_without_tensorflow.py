@@ -46,7 +46,6 @@ LOOKING = ("libcst", "yaml", "numpy")
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder with a program."""
     (tmp_path / "train.py").write_text(PROGRAM)
     return tmp_path
 

@@ -53,7 +53,6 @@ class TableInStack:
 
     @property
     def shards(self) -> int:
-        """The number of SparseCores of all cores."""
         return self.cores * self.sparse_cores
 
     def place(self, row: int) -> Place:

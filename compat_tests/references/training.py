@@ -263,5 +263,4 @@ def _as_float32(value: Any) -> Any:
 
 
 def _as_given(value: Any) -> Any:
-    """Leaves a setting as it is."""
     return value

@@ -74,7 +74,6 @@ print("all imports lead to the bridge")
 
 @pytest.fixture
 def clean() -> Iterator[None]:
-    """Whatever a test installs is undone."""
     yield
     install.uninstall()
 
@@ -367,7 +366,6 @@ KERAS_BEFORE = "tf.keras.layers.Dense"
 
 
 def full(*values: str) -> Any:
-    """Returns parameters of the thorough tier."""
     return pytest.param(*values, marks=pytest.mark.full)
 
 

@@ -25,7 +25,6 @@ OF_TF_DATA = {"CheckpointInputPipelineHook", "make_saveable_from_iterator"}
 
 @pytest.fixture
 def stock() -> Any:
-    """Stock's namespace."""
     from compat_tests.support import stock
 
     return stock.ESTIMATOR
@@ -51,7 +50,6 @@ def stock_of_version_2() -> Any:
 
 
 def inside(namespace: Any, path: str) -> Any:
-    """Returns a namespace inside a namespace."""
     for name in path.split("."):
         namespace = getattr(namespace, name) if name else namespace
     return namespace
@@ -221,13 +219,11 @@ class AnExporter(estimator.Exporter):
 
 
 def columns() -> list[Any]:
-    """Two columns."""
     words = tf.feature_column.categorical_column_with_identity("words", 5)
     return [tf.feature_column.numeric_column("age"), tf.feature_column.embedding_column(words, 2)]
 
 
 def placeholder() -> Any:
-    """A tensor of the default graph."""
     return tf1.placeholder(tf.float32, [None, 2], "x")
 
 
@@ -367,7 +363,6 @@ def test_exporters_need_names_of_their_own() -> None:
 
 
 def parsing(namespace: Any) -> dict[str, Any]:
-    """Parsing specs of both kinds."""
     weight = tf.feature_column.numeric_column("weight")
     return {
         "class": namespace.classifier_parse_example_spec(columns(), "y"),

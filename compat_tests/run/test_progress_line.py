@@ -14,7 +14,6 @@ from estimator_bridge.progress_line import ProgressLine, readable_time, working
 
 
 def describe(phase: str, done: int, total: int) -> str:
-    """Returns the text of a line."""
     return f"{phase} {done}/{total}"
 
 

@@ -74,7 +74,6 @@ def run(
 
 
 def variables(folder: pathlib.Path) -> dict[str, np.ndarray]:
-    """Returns the variables of the latest checkpoint."""
     reader = tf.train.load_checkpoint(str(folder))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 

@@ -39,7 +39,6 @@ class _Keep(logging.Handler):
         self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps a line of ours."""
         if is_ours(record.pathname):
             self._lines.append(f"{record.pathname}:{record.lineno}: {record.getMessage()}")
 
@@ -75,7 +74,6 @@ def on_engine(folder: pathlib.Path) -> None:
 
 
 def off_tpu(folder: pathlib.Path) -> None:
-    """Trains and evaluates a TPUEstimator with use_tpu=False."""
     job = jobs.make(str(folder), use_tpu=False)
     job.train(clicks.input_fn, steps=2)
     job.evaluate(clicks.short_input_fn)
@@ -96,7 +94,6 @@ def plain(folder: pathlib.Path) -> None:
 
 
 def canned(folder: pathlib.Path) -> None:
-    """Trains and evaluates a canned estimator."""
     columns = [tf.feature_column.numeric_column("area", shape=[2])]
     job = estimator.LinearRegressor(columns, model_dir=str(folder))
 
@@ -128,7 +125,6 @@ def by_hand(folder: pathlib.Path) -> None:
 
 
 def keras_layer(folder: pathlib.Path) -> None:
-    """Trains the Keras layer in a model."""
     table = tf.tpu.experimental.embedding.TableConfig(8, 2)
     feature = tf.tpu.experimental.embedding.FeatureConfig(table)
     layer = keras.TPUEmbedding({"ids": feature}, tf.tpu.experimental.embedding.SGD(0.1))

@@ -277,7 +277,6 @@ def model_of_examples() -> Export:
 
 
 def int_list(values: list[int]) -> Any:
-    """Returns a feature of an Example."""
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 

@@ -39,7 +39,6 @@ ROWS = np.random.default_rng(7).uniform(-1, 1, (6, 4)).astype(np.float32)
 
 
 def signature(**outputs: Any) -> dict[str, Any]:
-    """Returns a signature of some outputs."""
     infos = {key: v1.saved_model.build_tensor_info(each) for key, each in outputs.items()}
     return {"serving_default": v1.saved_model.build_signature_def({}, infos, "predict")}
 
@@ -50,7 +49,6 @@ def by_gather(table: Any) -> Any:
 
 
 def by_sparse(table: Any) -> Any:
-    """Looks up as feature columns do."""
     ids = tf.SparseTensor([[0, 0], [0, 1], [2, 0]], tf.constant([1, 5, 3], tf.int64), [3, 2])
     return v1.nn.safe_embedding_lookup_sparse([table], ids, combiner="sqrtn")
 
@@ -277,7 +275,6 @@ def model_of(arithmetic: str, generation: str = "2") -> tuple[Any, Any]:
 
 
 def layer_of(model: Any) -> Any:
-    """Returns the layer that holds the tables."""
     return next(each for each in model.layers if isinstance(each, EmbeddingLayer))
 
 

@@ -90,7 +90,6 @@ def step(combiner: str, sparse_cores: int) -> Results:
 
 
 def tables_of(engine: tf2_engine.TPUEmbedding) -> dict[str, Array]:
-    """Returns the rows of every table."""
     engine.retrieve()
     return {name: table.variables["parameters"][0].numpy() for name, table in engine.tables.items()}
 

@@ -22,7 +22,6 @@ ROUNDING = 1e-6
 
 
 def first_rows(shape: Any, dtype: Any = tf.float32) -> Any:
-    """Is the initializer of both tables."""
     rows, dim = shape
     return tf.reshape(tf.range(rows * dim, dtype=dtype), shape) / tf.cast(rows * dim, dtype)
 
@@ -53,7 +52,6 @@ class Clicks(TableModel):  # type: ignore[misc]
         return tf.reduce_sum(features["user"], 1) + tf.reduce_sum(seen * of_places, [1, 2])
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """Minimizes the squared error."""
         features, labels = batch
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.square(self(features, training=True) - labels))

@@ -75,7 +75,6 @@ def batch(step: int, core: int) -> dict[str, Any]:
 
 
 def layer_of(feature_config: Any, **options: Any) -> Any:
-    """Returns the layer of FeatureConfigs."""
     import keras_rs  # type: ignore[import-not-found]
 
     return keras_rs.layers.DistributedEmbedding(feature_config, **options)

@@ -65,7 +65,6 @@ def trainer(folder: Any, limits: Any) -> training.Trainer:
 
 
 def input_fn() -> Any:
-    """Repeats the batch."""
     return tf.data.Dataset.from_tensors({"title": batch()}).repeat()
 
 

@@ -98,7 +98,6 @@ def packed(
     per_sample: int = 64,
     dropping: bool = False,
 ) -> Buffer:
-    """Calls the three ops for one core."""
     table = features[0].table
     ordered = [
         raw.SortListOfSparseCoreCooTensors(

@@ -65,7 +65,6 @@ def close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str)
 
 
 def trained(case: Case) -> Results:
-    """Returns what stock makes of a case."""
     stock = Stock(case)
     stock.fill()
     return stock.train(sparse_cores.batches(case))

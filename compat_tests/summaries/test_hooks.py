@@ -29,7 +29,6 @@ halves; the root is within two units. On both sides that is 2 * (1 + 3) * 2^-24 
 
 
 def tables_in(folder: pathlib.Path) -> dict[int, dict[str, float]]:
-    """Returns the statistics of tables by step."""
     by_step = scalars_by_step(str(folder)).items()
     steps = {
         step: {tag.removeprefix("tables/"): x for tag, x in values.items() if "tables/" in tag}

@@ -56,12 +56,10 @@ def a_sparse(*ids: Any, rows: int = 3, dtype: Any = tf.int64) -> tf.SparseTensor
 
 
 def a_ragged(*ids: Any, dtype: Any = tf.int64) -> tf.RaggedTensor:
-    """Returns one id per row."""
     return tf.RaggedTensor.from_row_splits(tf.constant(ids, dtype), list(range(len(ids) + 1)))
 
 
 def features(**changed: Any) -> dict[str, Any]:
-    """Returns a good batch with the changes."""
     return {
         "watched": a_sparse(1, 2),
         "history": a_sparse(3, 4),
@@ -72,12 +70,10 @@ def features(**changed: Any) -> dict[str, Any]:
 
 
 def weights(**by_feature: Any) -> dict[str, Any]:
-    """Returns weights for the features named."""
     return {**dict.fromkeys(features()), **by_feature}
 
 
 def without(batch: dict[str, Any], name: str) -> dict[str, Any]:
-    """Returns the batch without a feature."""
     return {key: value for key, value in batch.items() if key != name}
 
 
@@ -127,7 +123,6 @@ class Fixture:
         self._anew(self._look_up)
 
     def apply_zeros(self) -> None:
-        """Applies gradients of zeros."""
         self._anew(self._apply_zeros)
 
     def _again(self, function: Callable[[], Any]) -> Any:
@@ -139,7 +134,6 @@ class Fixture:
 
     @property
     def rows(self) -> dict[str, Any]:
-        """The contents of the tables."""
         return self.runner.read(
             {
                 name: table.variables["parameters"][0]
@@ -195,7 +189,6 @@ def unharmed(mode: str) -> Iterator[Fixture]:
 
 
 def assert_same_rows(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Compares tables bit by bit."""
     for name, rows in expected.items():
         np.testing.assert_array_equal(actual[name], rows, name)
 

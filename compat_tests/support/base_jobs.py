@@ -36,7 +36,6 @@ def make(tmp_path: pathlib.Path, kind: Any = Estimator, name: str = "job", **opt
 
 
 def several_outputs(predictions: dict[str, Any]) -> dict[str, Any]:
-    """Returns an output of each kind."""
     price = predictions["price"]
     return {
         "serving_default": OUTPUTS["PredictOutput"](predictions),

@@ -66,7 +66,6 @@ class ClusterTasks:
         self.running[job, number] = self._nursery.start(program, arguments, log, variables)
 
     def log(self, job: str, number: int) -> str:
-        """Returns what a task has printed."""
         return (self.folder / f"{job}{number}.log").read_text(errors="replace")
 
     def wait(self, seconds: float, *jobs: str) -> None:
@@ -92,6 +91,5 @@ class ClusterTasks:
             time.sleep(0.01)  # a test kills a task in the midst of what it has waited for
 
     def kill(self) -> None:
-        """Ends all tasks that still run."""
         for task in self.running.values():
             task.kill()

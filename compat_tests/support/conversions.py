@@ -65,7 +65,6 @@ TABLES = {
 
 
 def dim_of(optimizer: str) -> int:
-    """Returns the dim of the tables."""
     return 1 if optimizer == "FrequencyEstimator" else 4
 
 

@@ -129,7 +129,6 @@ def fill(engine: Any) -> Values:
 
 
 def fill_theirs(engine: Any) -> Values:
-    """The same for an engine of stock's."""
     for name, kinds in engine._variables.items():
         for kind, variable in kinds.items():
             variable.assign(numbers(name, kind))

@@ -57,7 +57,6 @@ def compare() -> None:
 
 
 def main() -> None:
-    """Does what the arguments say."""
     if len(sys.argv) == 1:
         compare()
         return

@@ -218,7 +218,6 @@ class Hostile:
             self._devices[self._cores].send([np.ones(shape, np.float32)] * 2)
 
     def _feed(self) -> None:
-        """Feeds a core that may not exist."""
         tf.raw_ops.InfeedEnqueueTuple(
             inputs=[tf.zeros([int(self._chance.integers(0, 3))])],
             shapes=[[int(self._chance.integers(0, 3))]],

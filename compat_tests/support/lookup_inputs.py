@@ -82,7 +82,6 @@ def a_ragged(
     dtype: Any = tf.int64,
     **more: Any,
 ) -> Input:
-    """Returns a ragged input."""
     values = tf.constant(ids, tf.int64)
     return Input(
         lambda: tf.RaggedTensor.from_row_splits(values, tf.constant(splits, dtype)),

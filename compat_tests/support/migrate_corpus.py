@@ -75,7 +75,6 @@ def cell(answer: verdicts.Verdict) -> str:
 
 
 def page() -> str:
-    """Returns the page."""
     rows = [f"| program | {' | '.join(FORMS)} |\n|---|{'---|' * len(FORMS)}\n"]
     reasons: list[str] = []
     answers = {name: _answers(program) for name, program in programs().items()}

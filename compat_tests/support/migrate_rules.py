@@ -49,7 +49,6 @@ def examples() -> list[Example]:
 
 
 def page() -> str:
-    """Returns the page."""
     known = {(each.form, each.rule): each for each in examples()}
     parts = [_HEAD, *(f"| {name} | {text} |\n" for name, text in CLASSES.items())]
     for form, row in LISTED.items():

@@ -81,7 +81,6 @@ class Nursery:
         self._tasks: list[Task] = []
 
     def ask(self, *request: Any) -> Any:
-        """Returns what the nursery answers."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -115,7 +114,6 @@ class Nursery:
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
     for name in sys.argv[1:]:
         importlib.import_module(name)
     for line in sys.stdin:

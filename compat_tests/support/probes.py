@@ -47,7 +47,6 @@ class Probe(NamedTuple):
 
 
 def probes() -> Mapping[str, Probe]:
-    """Returns every question by name."""
     return {
         "order of cores": Probe(
             "Without gradient accumulation, in which order do three cores or more that do not own "

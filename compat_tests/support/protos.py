@@ -10,7 +10,6 @@ from tf2_engine import tf_compat
 
 
 def parse(text: str) -> Any:
-    """Returns the TPUEmbeddingConfiguration that a text describes."""
     return text_format.Parse(text, tf_compat.TPUEmbeddingConfiguration())
 
 

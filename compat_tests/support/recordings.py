@@ -64,7 +64,6 @@ def batch(*ids: int) -> dict[str, Any]:
 
 
 def state(table: Any, accumulators: float = 0.1) -> dict[str, Any]:
-    """Returns the variables of a side."""
     return {
         "words": table,
         "words/Adagrad": np.full_like(table, accumulators),

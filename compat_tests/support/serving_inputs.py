@@ -34,7 +34,6 @@ def a_ragged(splits: Sequence[int], dtype: Any = tf.int64) -> Callable[[Any, Any
 
 
 def a_dense(ids: Any, dtype: Any) -> tf.Tensor:
-    """Returns a dense tensor."""
     return tf.constant(ids, dtype)
 
 
@@ -155,5 +154,4 @@ def spec(kind: Kind, combiner: str = "mean", **options: Any) -> EngineSpec:
 
 
 def in_shards(count: int) -> list[Any]:
-    """Returns TABLE in div shards."""
     return np.array_split(TABLE, count)

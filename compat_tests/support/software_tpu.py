@@ -40,7 +40,6 @@ def sparse(indices: Any, ids: Any, weights: Any = None) -> Ids:
 
 
 def ragged(row_splits: Any, ids: Any, weights: Any = None) -> Ids:
-    """Returns ids with row splits."""
     return sparse(row_splits, ids, weights)
 
 
@@ -113,7 +112,6 @@ class Device:
         return arrays
 
     def enqueue(self, core: int, inputs: Sequence[Ids], mode: str = "train") -> None:
-        """Enqueues the batch of one core."""
         tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
             sample_indices_or_row_splits=[one.index for one in inputs],
             embedding_indices=[one.ids for one in inputs],
@@ -124,7 +122,6 @@ class Device:
         )
 
     def enqueue_all(self, cores: Sequence[Sequence[Ids]], mode: str = "train") -> None:
-        """Enqueues the batches of all cores."""
         for core, inputs in enumerate(cores):
             self.enqueue(core, inputs, mode)
 
@@ -201,7 +198,6 @@ class Waiting:
 
     @property
     def waits(self) -> bool:
-        """Returns whether the call has not ended."""
         return self._thread.is_alive()
 
     def end(self, again: Callable[[], Any] | None = None) -> None:

@@ -74,7 +74,6 @@ def paired() -> list[Case]:
 
 
 def name_of(group: Group) -> str:
-    """Names a group in a test report."""
     words = ["weighted"] * group[0].weighted + ["unstacked"] * (not group[0].stacked)
     return " ".join([f"{group[0].cores} cores", *words])
 

@@ -94,7 +94,6 @@ class Case:
     DIMS: ClassVar = {"a": 6, "b": 6, "c": 9}
 
     def __str__(self) -> str:
-        """Names the case in a test report."""
         words = [self.optimizer, "+".join(self.combiners), f"{self.cores}x{self.sparse_cores}"]
         words += ["weighted"] * self.weighted + ["unstacked"] * (not self.stacked)
         return " ".join(words)
@@ -117,7 +116,6 @@ class Case:
         return " ".join(words + ["weighted"] * self.weighted)
 
     def combiner(self, table: str) -> str:
-        """Returns the combiner of a table."""
         return self.combiners[table == "b"]
 
     def initial(self, table: str) -> Array:
@@ -135,7 +133,6 @@ class Batch(dict[str, list[Occurrence]]):
 
     @functools.cached_property
     def tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The ids and the weights by feature."""
         both = {
             feature: as_tensors(kind, samples, self[feature])
             for feature, (_, kind, samples) in self._features.items()

@@ -75,7 +75,6 @@ def embedding(spec: Any, *, training: bool, batch_size: int, num_hosts: int, num
 def config_proto(
     spec: Any, *, training: bool, batch_size: int, num_hosts: int, num_cores: int
 ) -> Any:
-    """Returns stock's TPUEmbeddingConfiguration of a spec."""
     legacy = embedding(
         spec,
         training=training,

@@ -88,12 +88,10 @@ class StockEngine:
         }
 
     def load(self) -> None:
-        """Hands the variables to the TPU."""
         with self._helped():
             self._stock._load_variables()
 
     def retrieve(self) -> None:
-        """Brings the variables up to date."""
         with self._helped():
             self._stock._retrieve_variables()
 

@@ -32,7 +32,6 @@ NO_DYNAMIC_BATCH = tf.distribute.RunOptions(experimental_enable_dynamic_batch_si
 
 
 def rate() -> Any:
-    """A learning rate that the graph computes."""
     return tf.constant(0.5, tf.float64)
 
 
@@ -58,7 +57,6 @@ def feature_config(kinds: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def ids_of(kind: str, replica: int) -> Any:
-    """Returns the placeholders of a feature's ids."""
     name = f"{kind}_{replica}"
     if kind == "dense":
         return placeholder(tf.int32, [BATCH], name)
@@ -80,12 +78,10 @@ def weights_of(kind: str, replica: int) -> Any:
 
 
 def placeholder(dtype: Any, shape: Any, name: str) -> Any:
-    """Returns a placeholder."""
     return tf.compat.v1.placeholder(dtype, shape, name)
 
 
 def sparse(dtype: Any, name: str, shape: Sequence[int] = (BATCH, 5)) -> Any:
-    """Returns a SparseTensor of placeholders."""
     indices = placeholder(tf.int64, [None, len(shape)], f"{name}_indices")
     values = placeholder(dtype, [None], f"{name}_values")
     return tf.SparseTensor(indices, values, tf.constant(list(shape), tf.int64))
@@ -156,7 +152,6 @@ class Inputs(NamedTuple):
 
 
 def inputs(kinds: Sequence[str], num_replicas: int) -> Inputs:
-    """Returns the placeholders of a step."""
     return Inputs(
         {kind: [ids_of(kind, replica) for replica in range(num_replicas)] for kind in kinds},
         {kind: [weights_of(kind, replica) for replica in range(num_replicas)] for kind in kinds},
@@ -291,7 +286,6 @@ def plan_of(*tables: Any, num_hosts: int = 1, num_cores: int = 1, **options: Any
 
 
 def host(task: int) -> str:
-    """Returns the device of a host."""
     return f"/job:worker/replica:0/task:{task}/device:CPU:0"
 
 

@@ -47,10 +47,8 @@ def resolver() -> Any:
 
 
 def initialize(cluster_resolver: Any) -> None:
-    """Makes its TPU ready."""
     tf.tpu.experimental.initialize_tpu_system(cluster_resolver)
 
 
 def strategy_over(cluster_resolver: Any) -> Any:
-    """Returns a TPUStrategy over all its cores."""
     return tf.distribute.TPUStrategy(cluster_resolver)

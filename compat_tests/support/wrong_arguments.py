@@ -144,7 +144,6 @@ class Outcome:
 
 
 def arguments_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Returns the arguments that have names."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters_ = inspect.signature(constructor).parameters
     return {name: each for name, each in parameters_.items() if each.kind not in variable}

@@ -33,13 +33,11 @@ def config() -> dict[str, Any]:
 
 
 def engine(strategy: Any, **options: Any) -> Any:
-    """Returns an engine under a strategy."""
     with strategy.scope():
         return tf2_engine.TPUEmbedding(config(), tf2_engine.Adagrad(0.1), **options)
 
 
 def ids(samples: int = BATCH) -> dict[str, Any]:
-    """Returns a core's ids."""
     return {
         "dense": tf.zeros([samples], tf.int64),
         "sequence": tf.SparseTensor(
@@ -165,8 +163,6 @@ def test_a_replica_of_several_cores_is_split() -> None:
 
 
 def traced(strategy: Any, replica: Callable[[], None]) -> None:
-    """Traces what each replica does."""
-
     @tf.function(autograph=False)
     def step() -> None:
         strategy.run(replica)

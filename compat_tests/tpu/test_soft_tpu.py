@@ -87,7 +87,6 @@ def _stock_runs() -> Iterator[None]:
 
 
 def first(table: str) -> Array:
-    """Returns what a table starts with."""
     rows, dim, _ = TABLES[table]
     return np.random.default_rng(len(table)).uniform(-1, 1, (rows, dim)).astype(np.float32)
 
@@ -200,7 +199,6 @@ class Job:
         }
 
     def table(self, name: str) -> dict[str, Array]:
-        """Returns parameters and slots of a table."""
         self.embedding._retrieve_variables()
         return {
             kind: sharded.variables[0].numpy()

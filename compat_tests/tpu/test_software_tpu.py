@@ -432,7 +432,6 @@ def ids_of(step: int, core: int) -> Array:
 
 
 def gradient_of(step: int, core: int) -> Array:
-    """Returns small whole numbers."""
     return np.random.default_rng([step, core, 1]).integers(1, 4, (BATCH, DIM)).astype(np.float32)
 
 

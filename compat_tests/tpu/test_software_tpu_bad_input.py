@@ -114,7 +114,6 @@ def test_many_broken_configurations_are_errors() -> None:
 
 
 def configure_broken(count: int) -> None:
-    """Configures the device with damaged configurations."""
     chance = np.random.default_rng(0)
     whole = parse(CONFIG).SerializeToString()
     refused = 0
@@ -258,7 +257,6 @@ def test_random_batches_are_errors_or_go_through() -> None:
 
 
 def enqueue_op(**changes: Any) -> None:
-    """Enqueues one dense feature."""
     arguments = {
         "sample_indices_or_row_splits": [np.zeros([0], np.int32)],
         "embedding_indices": [np.array([0, 1, 2], np.int64)],
@@ -271,7 +269,6 @@ def enqueue_op(**changes: Any) -> None:
 
 
 def transfer(**changes: Any) -> None:
-    """Loads the table."""
     arguments = {
         "parameters": np.zeros((ROWS, DIM), np.float32),
         "accumulators": np.zeros((ROWS, DIM), np.float32),

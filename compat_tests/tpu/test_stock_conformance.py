@@ -178,7 +178,6 @@ def test_stock_runs_as_it_comes(kind: str, record_property: Any) -> None:
 
 
 def all_cases() -> list[Mapping[str, Any]]:
-    """Returns every case of this file."""
     return [
         *[levels("steps", **dataclasses.asdict(one)) for one in STEPS],
         *[levels("settings", **dataclasses.asdict(one)) for one in SETTINGS],

@@ -168,7 +168,6 @@ def test_a_tf_function_is_traced_to_the_graph_of_stock(inside: bool, training: b
 
 
 def with_argument(**changed: Any) -> Callable[..., Any]:
-    """Makes an op with other arguments."""
     return lambda op, arguments: op(**{**arguments, **changed})
 
 
@@ -191,7 +190,6 @@ def in_another_order(name: str) -> Callable[..., Any]:
 
 
 def elsewhere(op: Any, arguments: dict[str, Any]) -> Any:
-    """Makes an op on the second host."""
     with tf.device("/job:worker/replica:0/task:1/device:CPU:0"):
         return op(**arguments)
 
@@ -203,7 +201,6 @@ def slots_swapped(op: Any, arguments: dict[str, Any]) -> Any:
 
 
 def twice(op: Any, arguments: dict[str, Any]) -> Any:
-    """Makes an op two times."""
     op(**arguments)
     return op(**arguments)
 

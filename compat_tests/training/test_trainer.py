@@ -77,13 +77,11 @@ def model(train: Callable[[Any], Any], regularizer: Any = None, **of_spec: Any) 
 
 
 def minimized(loss: tf.Tensor) -> Any:
-    """Trains by gradient descent."""
     optimizer = v1.train.GradientDescentOptimizer(RATE)
     return training.minimize(optimizer, loss, v1.train.get_global_step())
 
 
 def values(trainer: training.Trainer) -> Arrays:
-    """Returns the variables and the table."""
     trainer.engine.retrieve()
     tables = trainer.engine.embedding_tables
     rows = {str(getattr(table, "name", table)): tables[table].numpy() for table in tables}
@@ -98,11 +96,9 @@ class Seen:
         self.steps: list[Arrays] = []
 
     def on_train_begin(self) -> None:
-        """Keeps the values."""
         self.steps.append(values(self.trainer))
 
     def on_train_batch_end(self, step: int) -> None:
-        """Keeps the values."""
         assert step == len(self.steps)
         self.steps.append(values(self.trainer))
 
@@ -117,7 +113,6 @@ def trained(folder: pathlib.Path, model_fn: Model, steps: int) -> list[Arrays]:
 
 
 def change(steps: list[Arrays]) -> Arrays:
-    """Returns the change by the first step."""
     return {name: steps[1][name] - steps[0][name] for name in steps[0]}
 
 
@@ -597,7 +592,6 @@ class Running(v1.train.SessionRunHook):  # type: ignore[misc]
     """Asks for an op by its name."""
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the op alone."""
         return v1.train.SessionRunArgs("bump")
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -646,7 +640,6 @@ class Exporter:
         self.calls: list[tuple[int, bool]] = []
 
     def export(self, estimator: Any, path: str, checkpoint: str, result: Any, final: bool) -> int:
-        """Keeps the step."""
         assert path.endswith("/export/kept")
         assert checkpoint.endswith(f"-{result['global_step']}")
         self.calls.append((result["global_step"], final))

@@ -64,7 +64,6 @@ def _from_dicts(classes: Any = OURS, **settings: Any) -> Any:
 
 @pytest.fixture
 def stock() -> Any:
-    """Stock's classes."""
     from compat_tests.support import stock
 
     return stock.CLASSES

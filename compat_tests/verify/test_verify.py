@@ -31,12 +31,10 @@ ITEMS, QUERY = "tbl_items", "tbl_query_weighted_by_query_weights"
 
 
 def slow(step: Any) -> Any:
-    """A learning rate."""
     return 0.01 + 0.0 * tf.cast(step, tf.float32)
 
 
 def fast(step: Any) -> Any:
-    """Another one."""
     return 0.02 + 0.0 * tf.cast(step, tf.float32)
 
 
@@ -89,7 +87,6 @@ def record(
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """The recording of a sound side A."""
     return record(tmp_path_factory.mktemp("verify") / "a")
 
 
@@ -108,7 +105,6 @@ def against(sound: Recording, tmp_path: pathlib.Path, **changes: Any) -> Result:
 
 @contextlib.contextmanager
 def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replaces an attribute for a while."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, value)
         yield
@@ -248,7 +244,6 @@ def backwards(params: dict[str, Any]) -> Any:
 
 
 def three(params: dict[str, Any]) -> Any:
-    """The first batches of the program."""
     size = params["batch_size"]
     return tf.data.Dataset.range(3).map(lambda step: clicks.batch_of(step, size))
 

@@ -51,7 +51,6 @@ estimator.Estimator(model_fn).train(input_fn, max_steps=2)
 def verify(
     tmp_path: pathlib.Path, program: str, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the command on a program."""
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
     command = [sys.executable, "-m", "estimator_bridge", "verify", *arguments]

@@ -37,12 +37,10 @@ def judged(tmp_path: pathlib.Path, a: dict[str, Any], b: dict[str, Any]) -> Resu
 
 
 def named(result: Result) -> set[str]:
-    """Returns the names of the causes."""
     return {cause.name for cause in result.causes}
 
 
 def changed(row: int, by: float) -> Any:
-    """Returns the table with one row changed."""
     table = rows()
     table[row] += np.float32(by)
     return table

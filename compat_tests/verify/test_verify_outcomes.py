@@ -70,8 +70,6 @@ def about(variables: dict[str, Any] = VARIABLES, **more: Any) -> Any:
 
 
 def predicting(values: Any, **more: Any) -> Follow:
-    """Returns what writes predictions."""
-
     def follow(writer: OutcomeWriter) -> None:
         name = writer.begin("prediction")
         writer.write(name, {"p": values})
@@ -81,12 +79,10 @@ def predicting(values: Any, **more: Any) -> Follow:
 
 
 def named(result: Result) -> list[str]:
-    """Returns the names of the causes."""
     return [cause.name for cause in result.causes]
 
 
 def only(result: Result) -> Outcome:
-    """Returns the one outcome that differs."""
     (outcome,) = (one for one in result.outcomes if not one.equal)
     return outcome
 
@@ -277,8 +273,6 @@ def test_an_export_holds_what_the_checkpoint_holds(tmp_path: pathlib.Path) -> No
 
 
 def failing(error: str) -> Follow:
-    """Returns what writes that an evaluation failed."""
-
     def follow(writer: OutcomeWriter) -> None:
         writer.about(writer.begin("evaluation"), {"failed": error})
 

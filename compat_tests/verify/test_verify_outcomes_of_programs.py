@@ -39,7 +39,6 @@ def shuffled(params: dict[str, Any], kind: Any = np.int64) -> Any:
 
 
 def evaluated(params: dict[str, Any]) -> Any:
-    """Returns a few batches of it."""
     return shuffled(params).take(6)
 
 
@@ -49,7 +48,6 @@ def numbers(params: dict[str, Any]) -> Any:
 
 
 def column() -> Any:
-    """Returns the column of the one table."""
     identity = tf.feature_column.categorical_column_with_identity("word", ROWS)
     start = tf.random_normal_initializer(seed=1)
     return tf.tpu.experimental.embedding_column(identity, 4, combiner="sum", initializer=start)
@@ -102,7 +100,6 @@ def model(
 
 
 def verified(tmp_path: pathlib.Path, **changes: Any) -> Result:
-    """Compares two bridges that run the model."""
     words = column()
     options: dict[str, Any] = {
         "batch_size": BATCH,
@@ -144,7 +141,6 @@ def test_data_without_a_seed_are_the_same_after_the_training(tmp_path: pathlib.P
 
 
 def other_auc(labels: Any, predictions: Any) -> Any:
-    """Returns an AUC that is computed otherwise."""
     return tf.metrics.auc(labels, predictions, num_thresholds=7)
 
 

@@ -33,7 +33,6 @@ def result_of(directory: pathlib.Path, **changes: Any) -> Result:
 
 
 def raises(error: BaseException) -> Any:
-    """Raises an error."""
     raise error
 
 

@@ -354,11 +354,9 @@ class Trains:
         """Restores."""
 
     def evaluate(self, input_fn: Any) -> dict[str, Any]:
-        """Evaluates."""
         return {}
 
     def predict(self, input_fn: Any) -> Any:
-        """Predicts."""
         return iter(())
 
 

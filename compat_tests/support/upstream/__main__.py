@@ -22,7 +22,6 @@ _SHARDS = "2"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command."""
     arguments = argparse.ArgumentParser(
         prog="python -m compat_tests.support.upstream",
         description=__doc__,

@@ -105,7 +105,6 @@ class Pair(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The pair in words."""
         size, seed = self.a.program.batch_size, self.a.program.seed
         return f"{self.program}, batch {size}, seed {seed}: {self.a.side} against {self.name}"
 

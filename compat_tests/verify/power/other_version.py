@@ -90,12 +90,10 @@ class RunElsewhere:
     side: str = "bridge-ops"
 
     def record(self, request: RecordingRequest) -> None:
-        """Writes the recording."""
         self.version.record(self.name, self.program, self.side, request)
 
 
 def main() -> None:
-    """Serves until its input ends."""
     # What programs print must not be taken for answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

@@ -60,7 +60,6 @@ Rate = Callable[[Any], Any]
 
 
 def constant(value: float) -> Rate:
-    """Returns a rate that stays."""
     return lambda step: value + 0.0 * tf.cast(step, tf.float32)
 
 
@@ -139,12 +138,10 @@ class Program:
 
     @property
     def features(self) -> dict[str, tuple[str, int, str | None]]:
-        """The features of its tables."""
         return {key: of for key, of in FEATURES.items() if of[0] in self.tables}
 
 
 def optimizers_of(program: Program, classes: Any) -> dict[str, Any]:
-    """Returns the optimization parameters of each table."""
     sgd = classes.StochasticGradientDescentParameters
     known = {
         "users": classes.AdagradParameters(0.01),
@@ -203,7 +200,6 @@ def spec_of(program: Program, namespace: Any = estimator, classes: Any = None) -
 
 
 def config_of(program: Program, model_dir: str, namespace: Any = estimator) -> Any:
-    """Returns the RunConfig of a program."""
     return namespace.tpu.RunConfig(
         model_dir=model_dir,
         tf_random_seed=1,
@@ -289,7 +285,6 @@ def batch_of(number: Any, size: int, program: Program) -> tuple[dict[str, Any], 
 
 
 def model_fn_of(program: Program, namespace: Any = estimator) -> Callable[..., Any]:
-    """Returns the model_fn."""
     model = program.model
 
     def model_fn(features: Any, labels: Any, mode: str, params: Any) -> Any:

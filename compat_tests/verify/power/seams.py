@@ -169,8 +169,6 @@ def exported(table: str, change: Callable[[Any], Any]) -> Context:
 
 
 def together(*contexts: Context) -> Context:
-    """Returns several contexts as one."""
-
     @contextlib.contextmanager
     def context() -> Iterator[None]:
         with contextlib.ExitStack() as stack:

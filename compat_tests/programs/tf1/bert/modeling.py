@@ -4,7 +4,6 @@ import tensorflow as tf
 
 
 def layer_norm(inputs, name=None):
-    """Normalizes the last axis."""
     return tf.contrib.layers.layer_norm(
         inputs=inputs, begin_norm_axis=-1, begin_params_axis=-1, scope=name
     )
@@ -16,7 +15,6 @@ def dropout(inputs, rate):
 
 
 def initializer(stddev=0.02):
-    """Returns the initializer of all weights."""
     return tf.truncated_normal_initializer(stddev=stddev, seed=3)
 
 

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 
 def create_optimizer(loss, rate, steps, warmup, use_tpu):
-    """Returns the train_op."""
     step = tf.train.get_or_create_global_step()
     learning_rate = tf.train.polynomial_decay(
         tf.constant(value=rate, shape=[], dtype=tf.float32), step, steps, end_learning_rate=0.0
@@ -29,7 +28,6 @@ class DecayingAdam(tf.train.Optimizer):
         self.learning_rate = learning_rate
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns the op of a step."""
         assignments = []
         for gradient, variable in grads_and_vars:
             if gradient is None:

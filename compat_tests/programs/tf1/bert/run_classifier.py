@@ -21,7 +21,6 @@ LENGTH, VOCABULARY, SIZE, BATCH, STEPS = 6, 20, 8, 4, 3
 
 
 def write_records(path):
-    """Writes examples of made-up words."""
     with tf.python_io.TFRecordWriter(path) as writer:
         for number in range(16):
             features = collections.OrderedDict()
@@ -33,7 +32,6 @@ def write_records(path):
 
 
 def input_fn_builder(path, is_training):
-    """Returns the input_fn."""
     name_to_features = {
         "ids": tf.FixedLenFeature([LENGTH], tf.int64),
         "mask": tf.FixedLenFeature([LENGTH], tf.int64),
@@ -67,7 +65,6 @@ def input_fn_builder(path, is_training):
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of a mode."""
     is_training = mode == tf.estimator.ModeKeys.TRAIN
     rate = FLAGS.dropout if is_training else 0.0
     output = modeling.pooled_output(features["ids"], features["mask"], VOCABULARY, SIZE, rate)

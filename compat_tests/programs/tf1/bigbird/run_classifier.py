@@ -18,7 +18,6 @@ LENGTH, WIDTH, WORDS, CORES, STEPS = 8, 4, 16, 2, 2
 
 
 def variable_of(name):
-    """Returns the trainable variable of a name."""
     variables_here = ops.get_collection(ops.GraphKeys.GLOBAL_VARIABLES)
     return next(each for each in variables_here if each.trainable and each.op.name == name)
 
@@ -67,7 +66,6 @@ class Dense(tf.keras.layers.Layer):
                 )
 
     def call(self, inputs, training=None):
-        """Returns the product of the last dimension."""
         net = tf.einsum("...c,cd->...d", inputs, self.w)
         return net if self.b is None else tf.nn.bias_add(net, self.b)
 
@@ -88,7 +86,6 @@ class Model(tf.keras.layers.Layer):
             self.inner = Dense(WIDTH, "layer_0", 2)
 
     def call(self, ids, training=None):
-        """Returns the vector of each text."""
         hot = tf.one_hot(tf.reshape(ids, [-1]), depth=WORDS)
         net = tf.reshape(tf.matmul(hot, self.table), [ids.shape[0], LENGTH, WIDTH])
         net = self.norm(net)
@@ -176,8 +173,6 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn_of(is_training):
-    """Returns an input function."""
-
     def input_fn(params):
         count = params["batch_size"]
         data = tf.data.Dataset.range(8).map(
@@ -240,7 +235,6 @@ def get_estimator():
 
 
 def serving_input_fn():
-    """Returns the receiver of texts."""
     text = tf.compat.v1.placeholder(tf.string, [2], name="input_text")
     ids = tf.strings.to_hash_bucket_fast(tf.strings.bytes_split(text), WORDS)
     ids = ids.to_tensor(0)

@@ -8,7 +8,6 @@ tf.flags.DEFINE_string("model_dir", None, "The model_dir.")
 
 
 def columns():
-    """Returns columns of all kinds."""
     words = layers.sparse_column_with_hash_bucket("words", 20)
     kinds = layers.sparse_column_with_keys("kind", ["a", "b"])
     age = layers.real_valued_column("age")
@@ -21,7 +20,6 @@ def columns():
 
 
 def input_fn():
-    """Returns four samples."""
     features = {
         "words": tf.constant([["x", "y"], ["z", ""], ["", ""], ["x", "x"]]),
         "kind": tf.constant([["a"], ["b"], ["a"], ["b"]]),
@@ -31,7 +29,6 @@ def input_fn():
 
 
 def model_fn(features, labels, mode):
-    """Returns the spec of training."""
     with arg_scope([layers.fully_connected], weights_initializer=tf.ones_initializer()):
         net = layers.input_from_feature_columns(features, columns(), scope="input")
         assert net.shape.as_list() == [4, 3 + 2 + 1 + 3]
@@ -45,7 +42,6 @@ def model_fn(features, labels, mode):
 
 
 def main(_):
-    """Trains."""
     estimator = tf.estimator.Estimator(model_fn, model_dir=tf.flags.FLAGS.model_dir)
     estimator.train(input_fn, steps=3)
     assert "input/words_embedding/weights" in estimator.get_variable_names()

@@ -8,7 +8,6 @@ tf.flags.DEFINE_string("hparams", "rate=0.5,sizes[1]=3", "Changes of settings.")
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of training."""
     assert isinstance(params, tf.contrib.training.HParams)
     net = features["x"]
     with tf.contrib.framework.arg_scope(
@@ -34,7 +33,6 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn(params):
-    """Returns made-up numbers."""
     count = params.batch_size
     numbers = tf.reshape(tf.range(count * 2, dtype=tf.float32), [count, 2])
     data = tf.data.Dataset.from_tensor_slices(({"x": numbers}, numbers[:, :1]))
@@ -42,7 +40,6 @@ def input_fn(params):
 
 
 def main(_):
-    """Trains."""
     flags = tf.flags.FLAGS
     hparams = tf.contrib.training.HParams(rate=0.1, sizes=[4, 4], name="a")
     hparams.parse(flags.hparams)

@@ -127,16 +127,13 @@ class WeightsHook(tf.train.SessionRunHook):
     """Writes how far the weights have moved."""
 
     def begin(self):
-        """Finds the weights."""
         self.weights = [each for each in tf.trainable_variables() if "kernel" in each.name]
         self.written = []
 
     def before_run(self, run_context):
-        """Asks for the step."""
         return tf.train.SessionRunArgs(tf.train.get_global_step())
 
     def after_run(self, run_context, run_values):
-        """Writes a summary."""
         self.written.append(int(run_values.results))
         with tf.summary.FileWriter(FLAGS.work_dir) as writer:
             value = tf.Summary.Value(tag="moved", simple_value=1.0)
@@ -173,7 +170,6 @@ def get_estimator():
 
 
 def main(_):
-    """Trains."""
     tf.gfile.MakeDirs(FLAGS.work_dir)
     path = os.path.join(FLAGS.work_dir, "golden_chunk.tfrecord.zz")
     write_records(path)

@@ -10,13 +10,11 @@ FLAGS = flags.FLAGS
 
 
 def metric_fn(labels, logits):
-    """Returns the metrics."""
     classes = tf.argmax(logits, axis=1)
     return {"accuracy": tf.metrics.accuracy(labels=labels, predictions=classes)}
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of a mode."""
     image = features["image"] if isinstance(features, dict) else features
     pixels = tf.reshape(image, [-1, 8, 8, 1])
     seed = tf.keras.initializers.glorot_uniform(seed=4)
@@ -41,14 +39,12 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn(params):
-    """Returns made-up images."""
     images = tf.reshape(tf.sin(tf.range(16 * 64, dtype=tf.float32)), [16, 64])
     data = tf.data.Dataset.from_tensor_slices((images, tf.range(16, dtype=tf.int32) % 10))
     return data.repeat().batch(params["batch_size"], drop_remainder=True)
 
 
 def predict_input_fn(params):
-    """Returns two batches without labels."""
     return input_fn(params).map(lambda image, label: {"image": image}).take(2)
 
 

@@ -44,7 +44,6 @@ def input_fn(params):
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of training."""
     seed = tf.glorot_uniform_initializer(seed=6)
     vectors = [
         tf.nn.embedding_lookup(tf.get_variable(name, [size, 4], initializer=seed), features[name])
@@ -62,7 +61,6 @@ def model_fn(features, labels, mode, params):
 
 
 def main(_):
-    """Trains."""
     tf.gfile.MakeDirs(FLAGS.model_dir)
     per_core = BATCH // FLAGS.cores if FLAGS.use_tpu else BATCH
     write_records(os.path.join(FLAGS.model_dir, "a.tfrecord"), per_core)

@@ -18,7 +18,6 @@ BATCH, SIZE = 4, 8
 
 
 def input_fn(params):
-    """Returns made-up images."""
     numbers = tf.range(BATCH * SIZE * SIZE * 3, dtype=tf.float32)
     images = tf.reshape(tf.sin(numbers), [BATCH, SIZE, SIZE, 3])
     data = tf.data.Dataset.from_tensor_slices((images, tf.range(BATCH) % 3)).repeat()
@@ -27,7 +26,6 @@ def input_fn(params):
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of a mode."""
     with tf.contrib.tpu.bfloat16_scope():
         is_training = mode == tf.estimator.ModeKeys.TRAIN
         logits = resnet_model.network(tf.cast(features, tf.bfloat16), is_training)

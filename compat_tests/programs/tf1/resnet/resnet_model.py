@@ -13,7 +13,6 @@ def batch_norm_relu(inputs, is_training, relu=True, init_zero=False):
 
 
 def conv2d(inputs, filters, kernel_size, strides=1):
-    """Convolves without biases."""
     return tf.layers.conv2d(
         inputs=inputs, filters=filters, kernel_size=kernel_size, strides=strides, padding="SAME",
         use_bias=False, kernel_initializer=tf.variance_scaling_initializer(seed=1))  # fmt: skip

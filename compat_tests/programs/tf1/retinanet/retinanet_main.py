@@ -16,7 +16,6 @@ decoders = tf.contrib.slim.tfexample_decoder
 
 
 def default_hparams():
-    """Returns the settings."""
     return tf.contrib.training.HParams(
         image_size=8,
         min_level=1,
@@ -29,7 +28,6 @@ def default_hparams():
 
 
 def write_examples(path):
-    """Writes images with boxes and their classes."""
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     with tf.Graph().as_default(), tf.Session() as session:
         encoded = session.run(tf.image.encode_png(pixels))
@@ -134,7 +132,6 @@ def network(images, params, is_training):
 
 
 def seeded(seed):
-    """Returns an initializer."""
     return tf.random_normal_initializer(stddev=0.1, seed=seed)
 
 
@@ -165,7 +162,6 @@ def detections(arguments):
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of training or prediction."""
     if mode == tf.estimator.ModeKeys.PREDICT:
         info, labels = features["image_info"], features.get("labels")
         logits = network(features["inputs"], params, False)
@@ -199,7 +195,6 @@ def model_fn(features, labels, mode, params):
 
 
 def estimator_of(config, params):
-    """Returns an estimator."""
     return tf.contrib.tpu.TPUEstimator(
         model_fn=model_fn,
         use_tpu=params["use_tpu"],
@@ -211,7 +206,6 @@ def estimator_of(config, params):
 
 
 def serving_input_fn():
-    """Returns the receiver of encoded images."""
     size = default_hparams().image_size
 
     def prepared(encoded):

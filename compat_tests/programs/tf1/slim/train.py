@@ -10,7 +10,6 @@ tf.flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of training."""
     first = slim.variance_scaling_initializer(seed=1)
     with (
         slim.arg_scope(
@@ -34,14 +33,12 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn(params):
-    """Returns made-up images."""
     count = params["batch_size"]
     images = tf.reshape(tf.sin(tf.range(count * 192, dtype=tf.float32)), [count, 8, 8, 3])
     return tf.data.Dataset.from_tensors((images, tf.range(count) % 3)).repeat()
 
 
 def main(_):
-    """Trains."""
     flags = tf.flags.FLAGS
     config = tf.contrib.tpu.RunConfig(
         model_dir=flags.model_dir, tpu_config=tf.contrib.tpu.TPUConfig(num_shards=2)

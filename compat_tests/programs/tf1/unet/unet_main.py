@@ -37,8 +37,6 @@ class InputFn(object):
         self._pattern, self._is_training = pattern, is_training
 
     def __call__(self, params):
-        """Returns the images and their voxels' classes."""
-
         def parse(serialized):
             features = {name: tf.FixedLenFeature([], tf.string) for name in ("image", "mask")}
             parsed = tf.parse_single_example(serialized, features=features)
@@ -63,13 +61,11 @@ class InputFn(object):
 
 
 def metric_fn(labels, logits):
-    """Returns the metrics."""
     predicted, wanted = tf.argmax(logits, axis=-1), tf.argmax(labels, axis=-1)
     return {"accuracy": tf.metrics.accuracy(labels=wanted, predictions=predicted)}
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of training or evaluation."""
     seed = tf.glorot_uniform_initializer(seed=3)
     layers = tf.contrib.layers
     net = layers.conv3d(

@@ -31,7 +31,6 @@ HPARAMS = hparam.HParams(size=6, hidden=[8, 6], rate=0.1)
 
 
 def model_fn(features, labels, mode, params):
-    """Returns the spec of a mode."""
     assert tpu_function.get_tpu_context().number_of_shards == (2 if params["use_tpu"] else None)
     net = features
     for number, size in enumerate(HPARAMS.hidden):
@@ -63,7 +62,6 @@ def model_fn(features, labels, mode, params):
 
 
 def input_fn(params):
-    """Returns made-up numbers."""
     count = params["batch_size"]
     features = tf.reshape(tf.cos(tf.range(count * 6, dtype=tf.float32)), [count, 6])
     labels = tf.reduce_sum(features, 1)
@@ -71,7 +69,6 @@ def input_fn(params):
 
 
 def main(_):
-    """Trains and evaluates."""
     cluster = contrib_cluster_resolver.TPUClusterResolver("here") if FLAGS.use_tpu else None
     config = tpu_config.RunConfig(
         cluster=cluster,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import pathlib
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import sys
 import pytest
 
 from compat_tests.support.paths import ROOT
-from tf2_engine import lazy
 
 LAZY = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
@@ -81,15 +79,3 @@ assert "tensorflow" not in sys.modules
     )
 
     assert re.search(r"\bAdam\b.*\bTPUEmbedding\b", ran.stdout.replace("\n", " "))
-
-
-def test_a_package_without_sources_says_so(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The names are read from the source; where it is missing, the message names the package."""
-    (tmp_path / "sourceless").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    attribute, _ = lazy.exports("sourceless")
-
-    with pytest.raises(ImportError, match=r"`sourceless`.*with its sources"):
-        attribute("name")

@@ -9,4 +9,9 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from estimator_bridge.hooks.table_summaries import TableSummaryHook
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "estimator_bridge.hooks.table_summaries": ["TableSummaryHook"],
+    },
+)

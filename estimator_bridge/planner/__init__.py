@@ -17,4 +17,14 @@ if TYPE_CHECKING:
     from estimator_bridge.planner.row_loads import RowLoad, sampled_load, zipf_load
     from estimator_bridge.planner.step_time import Machine
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "estimator_bridge.planner.capacity": ["CapacityPlan", "Options", "plan_capacity"],
+        "estimator_bridge.planner.coefficients": ["Coefficients"],
+        "estimator_bridge.planner.job": ["Job", "TableLoad"],
+        "estimator_bridge.planner.of_program": ["Assumed", "job_of_program", "job_of_spec"],
+        "estimator_bridge.planner.row_loads": ["RowLoad", "sampled_load", "zipf_load"],
+        "estimator_bridge.planner.step_time": ["Machine"],
+    },
+)

@@ -50,4 +50,41 @@ if TYPE_CHECKING:
     )
     from tf2_engine.training.trainer_tables import Embedding
 
-__getattr__, __dir__ = lazy.exports(__name__)
+__getattr__, __dir__ = lazy.exports(
+    __name__,
+    {
+        "tf2_engine.training.averages": ["ExponentialMovingAverage"],
+        "tf2_engine.training.differentiation": [
+            "CrossShardOptimizer",
+            "compute_gradients",
+            "gradients",
+            "minimize",
+        ],
+        "tf2_engine.training.early_stopping": [
+            "make_early_stopping_hook",
+            "stop_if_higher_hook",
+            "stop_if_lower_hook",
+            "stop_if_no_decrease_hook",
+            "stop_if_no_increase_hook",
+        ],
+        "tf2_engine.training.evaluated_training": ["train_and_evaluate"],
+        "tf2_engine.training.losses": [
+            "get_regularization_loss",
+            "get_regularization_losses",
+            "get_total_loss",
+        ],
+        "tf2_engine.training.resolver": ["TPUClusterResolver"],
+        "tf2_engine.training.saver": ["Saver", "Scaffold"],
+        "tf2_engine.training.table_summaries": ["TableSummaryHook"],
+        "tf2_engine.training.trainer": ["Trainer"],
+        "tf2_engine.training.trainer_specs": [
+            "EvalSpec",
+            "ModeKeys",
+            "ModelSpec",
+            "RunConfig",
+            "TrainSpec",
+            "WarmStartSettings",
+        ],
+        "tf2_engine.training.trainer_tables": ["Embedding"],
+    },
+)

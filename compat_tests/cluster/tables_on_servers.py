@@ -22,7 +22,7 @@ from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import estimator as est
 from estimator_bridge.checkpoint_files import Reader, RowLayout
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime import task_software, tasks
+from estimator_bridge.runtime.cluster import task_software, tasks
 from estimator_bridge.runtime.saving import slices
 
 BATCH, CORES = 8, 2

@@ -15,7 +15,7 @@ from compat_tests.cluster.test_placement_of_ops import task_of
 from compat_tests.support.local_cluster import free_ports
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime.cluster import tasks
 from estimator_bridge.runtime.loop.session_interruptions import Progress
 from estimator_bridge.runtime.loop.train_and_evaluate import start_delay
 from estimator_bridge.runtime.step import clients

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery
-from estimator_bridge.runtime.estimator import host_counts
+from estimator_bridge.defaults import INPUT_HOSTS_VARIABLE
 
 PROGRAM = pathlib.Path(__file__).with_name("inputs.py")
 KINDS = ("the same", "per core", "in Python", "ending")
@@ -40,7 +40,7 @@ class Run:
 def alone(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of one process that reads as two hosts."""
     folder = tmp_path_factory.mktemp("alone")
-    environment = {host_counts.VARIABLE: "2"}
+    environment = {INPUT_HOSTS_VARIABLE: "2"}
     task = nursery.start(PROGRAM, [folder / "model"], folder / "log", environment)
     assert task.wait(PATIENCE) == 0, task.tail()
     return Run(folder, "log")
@@ -67,7 +67,7 @@ class OnCluster(Run):
 @pytest.fixture(scope="module")
 def cluster(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> OnCluster:
     """A cluster on which each worker reads its own input, also where the input_fn ignores hosts."""
-    environment = {host_counts.VARIABLE: "2"}
+    environment = {INPUT_HOSTS_VARIABLE: "2"}
     return OnCluster(nursery, tmp_path_factory.mktemp("cluster"), environment)
 
 
@@ -133,7 +133,7 @@ def test_workers_read_where_the_input_asks_for_its_host(
 @pytest.mark.full
 def test_the_chief_reads_for_all(nursery: Nursery, one_host: Run, tmp_path: pathlib.Path) -> None:
     """With one host of two workers the chief reads, with the numbers of one host."""
-    on_cluster = OnCluster(nursery, tmp_path, {host_counts.VARIABLE: "1"})
+    on_cluster = OnCluster(nursery, tmp_path, {INPUT_HOSTS_VARIABLE: "1"})
     for kind in KINDS:
         assert_equal(one_host, on_cluster, kind)
         result = on_cluster.results[kind]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compat_tests.support.paths import EXAMPLES
-from estimator_bridge.legacy.cluster import read_task
+from estimator_bridge.legacy.tf_config import read_task
 
 PROGRAM = EXAMPLES / "kubernetes_cluster.py"
 ARGUMENTS = ["--name=first", "--image=registry/image:1", "--claim=models"]

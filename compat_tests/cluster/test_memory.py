@@ -28,8 +28,8 @@ from tf2_engine.placement import TableSize, place_tables
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")
 SERVE = """
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.runtime import task_software
-from estimator_bridge.runtime.tasks import cluster_of
+from estimator_bridge.runtime.cluster import task_software
+from estimator_bridge.runtime.cluster.tasks import cluster_of
 
 cluster = cluster_of(RunConfig())
 cluster.target()

@@ -13,6 +13,7 @@ import tensorflow as tf
 from compat_tests.cluster.tables_on_servers import estimator, start_cluster
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
+from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import devices
 
@@ -111,6 +112,6 @@ def test_the_layout_of_a_spec_by_mod_is_its_own(
     with pytest.raises(errors.InvalidInput, match="`layout` must be 'div' or 'octaves', got 'ring"):
         estimator(tmp_path, layout="rings")
     # The choice of `run --layout` is that of an estimator that says none.
-    monkeypatch.setattr(devices.DEFAULTS, "layout", "octaves")
+    monkeypatch.setattr(DEFAULTS, "layout", "octaves")
     assert devices.layout_of(None, "div") == "octaves"
     assert devices.layout_of("div", "mod") == "mod"

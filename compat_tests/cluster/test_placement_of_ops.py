@@ -12,7 +12,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge import estimator as est
 from estimator_bridge.legacy import parameters
-from estimator_bridge.runtime import task_software, tasks
+from estimator_bridge.runtime.cluster import task_software, tasks
 from estimator_bridge.runtime.step.model_step import new_graph
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1", "e:1"]}

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support.local_cluster import free_ports
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime.cluster import tasks
 
 
 def test_threads_that_come_together_start_one_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from compat_tests.cluster.tables_on_servers import LARGE, estimator, input_fn, start_cluster
 from estimator_bridge import errors
-from estimator_bridge.runtime import tasks
+from estimator_bridge.runtime.cluster import tasks
 from estimator_bridge.runtime.saving import slices
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.saving.slices import cut, rows_at_once

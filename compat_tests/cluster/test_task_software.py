@@ -12,8 +12,8 @@ import tensorflow as tf
 import estimator_bridge
 from compat_tests.support.local_cluster import free_ports, start_tasks
 from estimator_bridge import errors
-from estimator_bridge.runtime import task_software, tasks
-from estimator_bridge.runtime.task_software import TaskReport
+from estimator_bridge.runtime.cluster import task_software, tasks
+from estimator_bridge.runtime.cluster.task_software import TaskReport
 from tf2_engine import log
 from tf2_engine.native import loading
 

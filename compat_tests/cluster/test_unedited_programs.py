@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from compat_tests.support.cluster_tasks import PATIENCE, SERVE, ClusterTasks, Command
 from compat_tests.support.nursery import Nursery, Task
-from estimator_bridge.runtime import watchdog
+from estimator_bridge.runtime.cluster import watchdog
 
 PROGRAM = pathlib.Path(__file__).with_name("program.py")
 STEPS = 30

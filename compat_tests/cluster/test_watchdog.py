@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from estimator_bridge import errors
-from estimator_bridge.runtime import watchdog
-from estimator_bridge.runtime.watchdog import Silences, Watched
+from estimator_bridge.runtime.cluster import watchdog
+from estimator_bridge.runtime.cluster.watchdog import Silences, Watched
 
 
 def silences(patience: float, *silent: float | None) -> Silences:

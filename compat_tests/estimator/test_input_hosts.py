@@ -12,7 +12,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.estimator import host_counts
+from estimator_bridge.defaults import DEFAULTS, INPUT_HOSTS_VARIABLE
+from estimator_bridge.runtime.estimator import cores_and_hosts
 from estimator_bridge.runtime.input.feeding import CoreLayout, read_per_core
 from estimator_bridge.runtime.input.hosts import THIS_PROCESS
 from estimator_bridge.runtime.step.model_step import new_graph
@@ -27,9 +28,9 @@ WORKERS = ("/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0")
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.delenv(host_counts.VARIABLE, raising=False)
-    yield lambda count: setattr(host_counts.HOSTS, "of_run", count)
-    host_counts.HOSTS.of_run = None
+    monkeypatch.delenv(INPUT_HOSTS_VARIABLE, raising=False)
+    yield lambda count: setattr(DEFAULTS, "input_hosts", count)
+    DEFAULTS.input_hosts = None
 
 
 def params_of_calls(
@@ -165,12 +166,12 @@ def test_numbers_of_hosts_that_do_not_fit_are_refused(
     """A cluster has as many hosts as workers, or one; an option comes before the environment."""
 
     def of(workers: tuple[str, ...], cores: int = CORES) -> tuple[str, ...]:
-        return host_counts.input_hosts(workers, "train", Modes.PER_HOST_V2, cores)
+        return cores_and_hosts.input_hosts(workers, "train", Modes.PER_HOST_V2, cores)
 
     assert of(WORKERS) == WORKERS
     assert of(WORKERS[:1]) == WORKERS[:1]
     assert of(()) == (THIS_PROCESS,)
-    monkeypatch.setenv(host_counts.VARIABLE, "1")
+    monkeypatch.setenv(INPUT_HOSTS_VARIABLE, "1")
     assert of(WORKERS) == (THIS_PROCESS,)
     hosts(2)
     assert of(WORKERS) == WORKERS
@@ -182,7 +183,7 @@ def test_numbers_of_hosts_that_do_not_fit_are_refused(
     with pytest.raises(errors.InvalidInput, match=r"3 host\(s\) .* divide the 4 core\(s\)"):
         of(())
     hosts(None)
-    monkeypatch.setenv(host_counts.VARIABLE, "both")
+    monkeypatch.setenv(INPUT_HOSTS_VARIABLE, "both")
     with pytest.raises(errors.InvalidInput, match="INPUT_HOSTS='both' must be a positive number"):
         of(())
 

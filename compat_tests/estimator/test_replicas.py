@@ -15,7 +15,8 @@ import pytest
 import tensorflow as tf
 
 from estimator_bridge import errors, estimator
-from estimator_bridge.runtime.estimator import core_counts
+from estimator_bridge.defaults import CORES_VARIABLE, DEFAULTS
+from estimator_bridge.runtime.estimator import cores_and_hosts
 from estimator_bridge.runtime.input import model_parallelism
 
 tf1 = tf.compat.v1
@@ -27,9 +28,9 @@ BATCH, SIZE = 4, 3
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Sets the cores that there are where a program does not say."""
-    monkeypatch.delenv(core_counts.VARIABLE, raising=False)
-    yield lambda count: setattr(core_counts.CORES, "of_run", count)
-    core_counts.CORES.of_run = None
+    monkeypatch.delenv(CORES_VARIABLE, raising=False)
+    yield lambda count: setattr(DEFAULTS, "cores", count)
+    DEFAULTS.cores = None
 
 
 class Model:
@@ -148,15 +149,15 @@ def test_cores_are_those_that_there_are(cores: Any, tmp_path: pathlib.Path) -> N
 
 def test_cores_come_from_the_environment(cores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An option comes before the environment; what is no number is refused."""
-    monkeypatch.setenv(core_counts.VARIABLE, "8")
-    assert core_counts.num_replicas(Config()) == 8
-    assert core_counts.num_replicas(Config(num_cores_per_replica=4)) == 2
+    monkeypatch.setenv(CORES_VARIABLE, "8")
+    assert cores_and_hosts.num_replicas(Config()) == 8
+    assert cores_and_hosts.num_replicas(Config(num_cores_per_replica=4)) == 2
     cores(4)
-    assert core_counts.num_replicas(Config()) == 4
+    assert cores_and_hosts.num_replicas(Config()) == 4
     cores(None)
-    monkeypatch.setenv(core_counts.VARIABLE, "many")
+    monkeypatch.setenv(CORES_VARIABLE, "many")
     with pytest.raises(errors.InvalidInput, match=r"\$ESTIMATOR_BRIDGE_CORES='many' must be"):
-        core_counts.num_replicas(Config())
+        cores_and_hosts.num_replicas(Config())
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_cores_that_contradict_the_program_are_refused(config: Any, words: str, 
     """Settings that contradict the number of cores are refused, as on a TPU."""
     cores(2)
     with pytest.raises(ValueError, match=words):
-        core_counts.num_replicas(config)
+        cores_and_hosts.num_replicas(config)
 
 
 def parallel(**settings: Any) -> Any:

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.run import install, stock_names
-from estimator_bridge.runtime.estimator import core_counts
 
 
 @pytest.fixture
 def resolver() -> Iterator[Any]:
     """A resolver as programs under `run --cores 2` get it."""
     install.install(replace=True)
-    core_counts.CORES.of_run = 2
+    DEFAULTS.cores = 2
     yield tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
-    core_counts.CORES.of_run = None
+    DEFAULTS.cores = None
     install.uninstall()
 
 

@@ -19,6 +19,7 @@ from compat_tests.programs import clicks, jobs
 from compat_tests.run.test_run import PROGRAM
 from estimator_bridge import errors
 from estimator_bridge.cli import main
+from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import devices
 from tf2_engine.backends import HostDriver, SparseCoreDriver
@@ -30,7 +31,7 @@ SPARSE_CORES = {"arithmetic": "sparsecore"}
 def restored() -> Iterator[None]:
     """The default of the process is as it was after a test."""
     yield
-    devices.DEFAULTS.arithmetic = "tpu"
+    DEFAULTS.arithmetic = "tpu"
 
 
 def trained(
@@ -133,7 +134,7 @@ def test_an_arithmetic_and_an_engine_that_contradict_each_other() -> None:
     driver = HostDriver(arithmetic="sparsecore")
     assert devices.engine_of(driver, "sparsecore") is driver
     assert devices.engine_of(None, None) == devices.HOST
-    devices.DEFAULTS.arithmetic = "sparsecore"
+    DEFAULTS.arithmetic = "sparsecore"
     assert devices.arithmetic_of(devices.engine_of(None, None)) == "sparsecore"
     assert devices.engine_of(None, "tpu") == devices.HOST
     assert not issubclass(SparseCoreDriver, HostDriver)

@@ -163,17 +163,16 @@ def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
     from estimator_bridge.run import install, software_tpu
 
     names = install.install(replace=True)
+    from estimator_bridge.defaults import DEFAULTS
     from estimator_bridge.legacy import spec
-    from estimator_bridge.runtime.estimator import core_counts, host_counts
-    from estimator_bridge.runtime.step import devices
     from tf2_engine.native import loading
 
     loading.load_if_built()  # The program may import the graph of an earlier training.
-    core_counts.CORES.of_run = options.cores
-    host_counts.HOSTS.of_run = options.input_hosts
-    devices.DEFAULTS.arithmetic = options.arithmetic
-    devices.DEFAULTS.layout = options.layout
-    devices.DEFAULTS.wire = options.wire
+    DEFAULTS.cores = options.cores
+    DEFAULTS.input_hosts = options.input_hosts
+    DEFAULTS.arithmetic = options.arithmetic
+    DEFAULTS.layout = options.layout
+    DEFAULTS.wire = options.wire
     spec.set_default_quirks(options.quirks)
     if options.software_tpu:
         stack.enter_context(software_tpu.bridge_on_software_tpu())

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
-from estimator_bridge.legacy.cluster import Task, TFConfig, read_task, tf_config
+from estimator_bridge.legacy.tf_config import Task, TFConfig, read_task, tf_config
 from tf2_engine.arguments import typed
 from tf2_engine.types import Message, Object, Strategy
 

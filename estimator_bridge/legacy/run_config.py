@@ -11,7 +11,7 @@ import tensorflow as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy import base_run_config, requirements
 from estimator_bridge.legacy.base_run_config import ConfigProperty
-from estimator_bridge.legacy.cluster import TaskType, tf_config
+from estimator_bridge.legacy.tf_config import TaskType, tf_config
 from tf2_engine import log
 from tf2_engine.arguments import typed
 from tf2_engine.types import Object

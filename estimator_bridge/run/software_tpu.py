@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 
 from estimator_bridge import errors
+from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.run import install
 from tf2_engine import log
 from tf2_engine.types import Object
@@ -65,12 +66,11 @@ def bridge_on_software_tpu() -> Iterator[None]:
     from tf2_engine import soft_tpu
 
     soft_tpu.start()
-    before = devices.default_engine()
-    devices.set_default_engine(devices.SOFTWARE_TPU)
+    before, DEFAULTS.engine = DEFAULTS.engine, devices.SOFTWARE_TPU
     try:
         yield
     finally:
-        devices.set_default_engine(before)
+        DEFAULTS.engine = before
 
 
 def stock_estimator() -> Object:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from estimator_bridge import defaults
 from estimator_bridge.run.cluster_resolver import LocalResolver
-from estimator_bridge.runtime.estimator import core_counts
 
 # Its classes derive from TensorFlow's, and so it is imported before their names are replaced.
 from tf2_engine import log, soft_tpu
@@ -38,11 +38,11 @@ def strategy_in_place_of(stock: type) -> type:
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:
         if not _is_without_tpu(tpu_cluster_resolver):
             return stock(tpu_cluster_resolver, *args, **kw)
-        cores = core_counts.default_cores() or 1
+        cores = defaults.default_cores() or 1
         log.fact(
             "TPUStrategy: there is no TPU in this process; its place takes a software TPU with %d "
             "core(s), on the CPU (run --cores, $%s).",
-            *(cores, core_counts.VARIABLE),
+            *(cores, defaults.CORES_VARIABLE),
         )
         strategy: Strategy = soft_tpu.SoftTPUStrategy(cores)
         return strategy
@@ -58,7 +58,7 @@ def function_in_place_of(stock: Callable[..., Object]) -> Callable[..., Object]:
         if not _is_without_tpu(cluster_resolver):
             return stock(cluster_resolver)
         # What a TPU would say of its cores.
-        return soft_tpu.tpu_system_metadata(core_counts.default_cores() or 1).topology
+        return soft_tpu.tpu_system_metadata(defaults.default_cores() or 1).topology
 
     return call
 

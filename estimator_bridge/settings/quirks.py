@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from estimator_bridge import errors
+from estimator_bridge.defaults import DEFAULTS
 
 QUIRKS = ("stock", "documented")
 
@@ -15,18 +16,15 @@ KEPT = (
 )
 """The warning about that argument, for users."""
 
-_default = "documented"
-
 
 def set_default_quirks(quirks: str) -> None:
     """Sets the quirks of specs that are made without; for errors see `checked_quirks`."""
-    global _default
-    _default = checked_quirks(quirks)
+    DEFAULTS.quirks = checked_quirks(quirks)
 
 
 def default_quirks() -> str:
     """Returns the quirks of specs that are made without."""
-    return _default
+    return DEFAULTS.quirks
 
 
 def checked_quirks(quirks: str) -> str:

@@ -14,9 +14,10 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime import task_software, tasks
+from estimator_bridge.legacy.tf_config import TaskType
+from estimator_bridge.runtime.cluster import task_software, tasks
+from estimator_bridge.runtime.cluster.worker_end import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.estimator import estimator_arguments
 from estimator_bridge.runtime.loop import inference, training_session
 from estimator_bridge.runtime.program_types import Hook, InputFn, ModelFn, ModelSpec
@@ -30,7 +31,6 @@ from estimator_bridge.runtime.step.model_step import (
 )
 from estimator_bridge.runtime.step.plain_step import build_plain_step
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from estimator_bridge.runtime.worker_end import ChiefHasEnded, WorkerEnd
 from tf2_engine import log, small_types
 from tf2_engine.arguments import typed
 from tf2_engine.types import Array, Graph, Nest, Object, Variable

@@ -11,17 +11,14 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files.variable_names import variables_of_spec
+from estimator_bridge.defaults import default_input_hosts
 from estimator_bridge.legacy import run_config
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.legacy.requirements import POSITIVE_INT, check
 from estimator_bridge.legacy.run_config import InputPipelineConfig
-from estimator_bridge.runtime import task_software
-from estimator_bridge.runtime.estimator import (
-    core_counts,
-    estimator_arguments,
-    host_counts,
-    host_warnings,
-)
+from estimator_bridge.runtime.cluster import task_software
+from estimator_bridge.runtime.cluster.tasks import Cluster
+from estimator_bridge.runtime.estimator import cores_and_hosts, estimator_arguments
 from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
 from estimator_bridge.runtime.estimator.tpu_context import TPUContext
 from estimator_bridge.runtime.input import model_parallelism
@@ -35,7 +32,6 @@ from estimator_bridge.runtime.step.engine_step import EngineSettings, build_engi
 from estimator_bridge.runtime.step.model_step import ModelStep
 from estimator_bridge.runtime.step.placing import core_devices
 from estimator_bridge.runtime.step.table_variables import TableVariables
-from estimator_bridge.runtime.tasks import Cluster
 from estimator_bridge.settings import render
 from estimator_bridge.settings.detect import notes_of_settings
 from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
@@ -185,7 +181,7 @@ class TPUEstimator(Estimator):
 
     def _cores(self, mode: str = ModeKeys.TRAIN) -> CoreLayout:
         tpu_config, strategy = self._config.tpu_config, self._strategies[mode]
-        count = core_counts.num_replicas(tpu_config)
+        count = cores_and_hosts.num_replicas(tpu_config)
         if strategy is not None:
             count = strategy.num_replicas_in_sync
             if self._runs_on_engine(mode) and tpu_config.num_shards not in (None, count):
@@ -202,7 +198,7 @@ class TPUEstimator(Estimator):
         hosts: tuple[str, ...] = (THIS_PROCESS,)
         if self._runs_on_engine(mode):
             workers = () if self._cluster is None else self._cluster.other_workers
-            hosts = host_counts.input_hosts(workers, mode, input_mode, count)
+            hosts = cores_and_hosts.input_hosts(workers, mode, input_mode, count)
         devices_of_cores = estimator_arguments.core_devices(strategy)
         return CoreLayout(count, input_mode, self._batch_axis, devices_of_cores, hosts)
 
@@ -292,7 +288,7 @@ class TPUEstimator(Estimator):
         """Lays out the cores of a step: their devices, and the hosts that read for them."""
         cores = self._cores(mode)
         if not self._shards(input_fn, mode, cores):
-            self._note(host_warnings.chief_reads_unsharded(input_fn, len(cores.hosts)))
+            self._note(cores_and_hosts.chief_reads_unsharded(input_fn, len(cores.hosts)))
             cores = dataclasses.replace(cores, hosts=(THIS_PROCESS,))
         if self._cluster is None or not self._runs_on_engine(mode):
             return cores
@@ -305,7 +301,7 @@ class TPUEstimator(Estimator):
         Unless a number of hosts is set, the workers of a cluster call an input_fn that asks for its
         host. To find out, it is called once in a graph of its own.
         """
-        if len(cores.hosts) == 1 or host_counts.HOSTS.count() is not None:
+        if len(cores.hosts) == 1 or default_input_hosts() is not None:
             return True
         context = TPUContext(cores, 0)
         size, _ = self._call_sizes(mode, cores)
@@ -318,12 +314,12 @@ class TPUEstimator(Estimator):
         if context is None or context.num_hosts == 1:
             return
         if not context.host_was_asked_for:
-            self._tell(host_warnings.all_read_the_same(input_fn, context.num_hosts))
+            self._tell(cores_and_hosts.all_read_the_same(input_fn, context.num_hosts))
 
     def _warn_of_python(
         self, input_fn: InputFn, num_hosts: int, names: Sequence[str], num_bytes: int
     ) -> None:
-        line = host_warnings.chief_reads(input_fn, num_hosts, names)
+        line = cores_and_hosts.chief_reads(input_fn, num_hosts, names)
         self._log(log.warning, line, f" It sends them {num_bytes:,} bytes a step.")
 
     def _read_cores(self, input_fn: InputFn, count: int) -> tuple[list[Batch], list[Hook]]:

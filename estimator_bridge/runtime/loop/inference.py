@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.runtime.cluster.watchdog import watching
 from estimator_bridge.runtime.loop.session_hooks import NewSessionHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import add_job_saver
 from estimator_bridge.runtime.step import model_step
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
 from estimator_bridge.runtime.step.placing import DeviceFunction
-from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Message, Nest, Object, Op, Session
 

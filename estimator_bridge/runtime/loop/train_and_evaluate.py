@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy import exporters
 from estimator_bridge.legacy import train_and_eval_specs as specs
-from estimator_bridge.legacy.cluster import TaskType
 from estimator_bridge.legacy.requirements import check_estimator
+from estimator_bridge.legacy.tf_config import TaskType
 from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.settings import render
 from estimator_bridge.settings.row import EXPORT

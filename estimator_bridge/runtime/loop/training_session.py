@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.run_config import IterationsPerLoop
+from estimator_bridge.runtime.cluster.watchdog import watching
 from estimator_bridge.runtime.loop.session_hooks import NewSessionHook, StepHook
 from estimator_bridge.runtime.loop.session_interruptions import StopHook
 from estimator_bridge.runtime.loop.unmoved_step import StopAtStepHook, UnmovedStep
@@ -23,7 +24,6 @@ from estimator_bridge.runtime.loop.worker_session import SaveBesideChief, worker
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.saving.job_saver import BeforeSave, SavingHook, add_job_saver
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep, new_graph
-from estimator_bridge.runtime.watchdog import watching
 from tf2_engine import interruptions, log, tf_compat
 from tf2_engine.types import Object, Op, Session, Tensor
 

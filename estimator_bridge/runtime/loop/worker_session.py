@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from estimator_bridge.runtime.cluster.worker_end import ChiefHasEnded, WorkerEnd
 from estimator_bridge.runtime.loop.session_hooks import StepHook
 from estimator_bridge.runtime.program_types import Hook, RunContext, RunValues
 from estimator_bridge.runtime.step.model_step import EstimatorJob, ModelStep
-from estimator_bridge.runtime.worker_end import ChiefHasEnded, WorkerEnd
 from tf2_engine import log
 from tf2_engine.types import Session
 

@@ -7,12 +7,12 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.legacy.cluster import TaskType
-from estimator_bridge.runtime import task_software
+from estimator_bridge.legacy.tf_config import TaskType
+from estimator_bridge.runtime.cluster import task_software
+from estimator_bridge.runtime.cluster.tasks import Cluster, task_of
+from estimator_bridge.runtime.cluster.worker_end import WorkerEnd, end_of
 from estimator_bridge.runtime.program_types import Hook
 from estimator_bridge.runtime.step.placing import DeviceFunction, following
-from estimator_bridge.runtime.tasks import Cluster, task_of
-from estimator_bridge.runtime.worker_end import WorkerEnd, end_of
 
 
 @dataclasses.dataclass(frozen=True)

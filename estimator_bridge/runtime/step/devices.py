@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, get_args
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.runtime.program_types import Hook, RunContext
 from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends import HostDriver
@@ -28,28 +28,6 @@ PerCore = Sequence[Mapping[str, Nest]]  # for each core, by feature key
 
 LAYOUTS: tuple[Layout, ...] = ("div", "octaves")
 """How rows of large tables can be spread over parameter servers. A spec may also ask for "mod"."""
-
-
-@dataclasses.dataclass
-class _Defaults:
-    engine: str = HOST
-    arithmetic: Arithmetic = "tpu"
-    layout: Layout = "div"
-    wire: Wire = "smallest"
-
-
-DEFAULTS = _Defaults()
-"""Settings of TPUEstimators that were created without them; the command `run` sets these."""
-
-
-def set_default_engine(engine: str) -> None:
-    """Sets the engine, HOST or SOFTWARE_TPU, of TPUEstimators that are created without one."""
-    check_engine(engine)
-    DEFAULTS.engine = engine
-
-
-def default_engine() -> str:
-    return DEFAULTS.engine
 
 
 def wire_of(wire: Wire | None) -> Wire:

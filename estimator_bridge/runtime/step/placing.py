@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.runtime.tasks import Cluster
+from estimator_bridge.runtime.cluster.tasks import Cluster
 from tf2_engine import tf_compat
 from tf2_engine.types import Object
 

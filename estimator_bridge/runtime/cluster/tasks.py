@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
-from estimator_bridge.legacy.cluster import TaskType, read_task, tf_config
+from estimator_bridge.legacy.tf_config import TaskType, read_task, tf_config
 from tf2_engine import log
 from tf2_engine.types import Object
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.cluster import TaskType
-from estimator_bridge.runtime.tasks import Cluster
+from estimator_bridge.legacy.tf_config import TaskType
+from estimator_bridge.runtime.cluster.tasks import Cluster
 from estimator_bridge.version import __version__
 from tf2_engine import log
 from tf2_engine.native import loading, source_digest

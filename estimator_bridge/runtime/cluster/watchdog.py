@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.runtime.tasks import Cluster
+from estimator_bridge.runtime.cluster.tasks import Cluster
 from tf2_engine import log
 
 VARIABLE = "ESTIMATOR_BRIDGE_TASK_SECONDS"

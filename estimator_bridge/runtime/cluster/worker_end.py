@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from estimator_bridge.runtime.tasks import LEAVING_SECS, Cluster
+from estimator_bridge.runtime.cluster.tasks import LEAVING_SECS, Cluster
 from tf2_engine import log
 
 

@@ -1,0 +1,69 @@
+"""The settings of this process for estimators and specs that set none themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from estimator_bridge import errors
+
+if TYPE_CHECKING:  # The commands that need neither NumPy nor TensorFlow import this module.
+    from tf2_engine.backends.host.driver import Arithmetic
+    from tf2_engine.backends.ps.messages import Wire
+    from tf2_engine.placement import Layout
+
+
+@dataclasses.dataclass
+class Defaults:
+    """What `estimator-bridge run` sets from its options, before the program starts.
+
+    Attributes:
+        quirks: "stock" or "documented".
+        engine: "host" or "software_tpu"; see `runtime.step.devices`.
+        arithmetic: "tpu" or "sparsecore".
+        layout: how rows of large tables are spread over parameter servers.
+        wire: the form in which gradients go to parameter servers.
+        cores: how many cores a TPUEstimator emulates if its TPUConfig sets no `num_shards`. None
+            leaves it to `CORES_VARIABLE`.
+        input_hosts: how many hosts call an input_fn. None leaves it to `INPUT_HOSTS_VARIABLE`, and
+            then to the input_fn: if it asks for its host, every worker of the cluster calls it,
+            otherwise only the chief does. Without workers there is one host.
+    """
+
+    quirks: str = "documented"
+    engine: str = "host"
+    arithmetic: Arithmetic = "tpu"
+    layout: Layout = "div"
+    wire: Wire = "smallest"
+    cores: int | None = None
+    input_hosts: int | None = None
+
+
+DEFAULTS = Defaults()
+
+CORES_VARIABLE = "ESTIMATOR_BRIDGE_CORES"
+INPUT_HOSTS_VARIABLE = "ESTIMATOR_BRIDGE_INPUT_HOSTS"
+
+
+def default_cores() -> int | None:
+    """Reads the number of cores to emulate; for errors see `default_input_hosts`."""
+    return _count(DEFAULTS.cores, CORES_VARIABLE, "cores")
+
+
+def default_input_hosts() -> int | None:
+    """Reads the number of hosts that call an input_fn.
+
+    Raises:
+        InvalidInput: the environment variable is not a positive number.
+    """
+    return _count(DEFAULTS.input_hosts, INPUT_HOSTS_VARIABLE, "hosts")
+
+
+def _count(of_run: int | None, variable: str, things: str) -> int | None:
+    text = os.environ.get(variable, "")
+    if of_run is not None or not text:
+        return of_run
+    if not text.isdecimal() or int(text) < 1:
+        raise errors.InvalidInput(f"${variable}={text!r} must be a positive number of {things}.")
+    return int(text)

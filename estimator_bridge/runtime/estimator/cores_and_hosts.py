@@ -1,0 +1,121 @@
+"""Counts the cores that a TPUEstimator emulates, and chooses the hosts that call its input_fn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from estimator_bridge import errors
+from estimator_bridge.defaults import (
+    CORES_VARIABLE,
+    INPUT_HOSTS_VARIABLE,
+    default_cores,
+    default_input_hosts,
+)
+from estimator_bridge.legacy.estimator_spec import ModeKeys
+from estimator_bridge.legacy.run_config import InputPipelineConfig, TPUConfig
+from estimator_bridge.runtime.input.hosts import THIS_PROCESS
+from estimator_bridge.runtime.program_types import InputFn
+from tf2_engine.types import Object
+
+
+def num_replicas(config: TPUConfig) -> int:
+    """Counts the replicas of the model: one per core, or fewer with model parallelism.
+
+    Raises:
+        InvalidInput: `num_shards` contradicts the number of cores that `run` or the environment
+            asks for, or the cores cannot be divided among replicas.
+    """
+    cores, per_replica = default_cores(), config.num_cores_per_replica or 1
+    if cores is None:
+        return config.num_shards or 1
+    if cores % per_replica:
+        raise errors.InvalidInput(
+            f"TPUConfig.num_cores_per_replica={per_replica}, of which the {cores} core(s) of "
+            f"`run --cores` or ${CORES_VARIABLE} are no multiple."
+        )
+    replicas = cores // per_replica
+    if config.num_shards not in (None, replicas):
+        raise errors.InvalidInput(
+            f"TPUConfig.num_shards is not set correctly: it is {config.num_shards}, but {cores} "
+            f"core(s) were asked for by `run --cores` or ${CORES_VARIABLE}, which make {replicas} "
+            "replica(s). Leave one of the two out."
+        )
+    return replicas
+
+
+def input_hosts(
+    workers: Sequence[str], mode: str, input_mode: int, num_cores: int
+) -> tuple[str, ...]:
+    """Lists the devices of the hosts that call the input_fn, each for an equal part of the cores.
+
+    As on a TPU pod, evaluations have several hosts only in PER_HOST_V2 mode. Predictions, which
+    keep the order of the input, have one host, and so does BROADCAST mode. A single host is always
+    this process.
+
+    Args:
+        workers: the devices of a cluster's workers. Without any, this process emulates the hosts.
+        input_mode: a member of InputPipelineConfig.
+
+    Raises:
+        InvalidInput: the cluster does not have as many hosts as asked for, or their number does not
+            divide the number of cores.
+    """
+    asked = default_input_hosts()
+    count = asked or len(workers) or 1
+    if workers and count not in (1, len(workers)):
+        raise errors.InvalidInput(
+            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, but "
+            f"the cluster has {len(workers)} workers, each of which reads its input. Give "
+            f"{len(workers)}; or 1, and the chief reads for all."
+        )
+    if asked and num_cores % asked:
+        raise errors.InvalidInput(
+            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, "
+            f"which do not divide the {num_cores} core(s), TPUConfig.num_shards. Change one of the "
+            "two."
+        )
+    if asked == 1 or not _is_read_by_all(mode, input_mode):
+        return (THIS_PROCESS,)
+    return tuple(workers) or (THIS_PROCESS,) * count
+
+
+def _is_read_by_all(mode: str, input_mode: int) -> bool:
+    if mode == ModeKeys.TRAIN:
+        return input_mode != InputPipelineConfig.BROADCAST
+    return mode == ModeKeys.EVAL and input_mode == InputPipelineConfig.PER_HOST_V2
+
+
+def all_read_the_same(input_fn: InputFn, num_hosts: int) -> str:
+    """Warns that an input_fn cannot know which host calls it."""
+    return (
+        f"The input_fn {_name(input_fn)} is called for each of {num_hosts} hosts, as on a TPU pod, "
+        "and does not ask for which: all read the same data. Let it shard them by "
+        "params['context'].current_input_fn_deployment()[1:3], the number of the call and that of "
+        "all calls; or have the chief read for all workers, with `estimator-bridge run "
+        f"--input_hosts 1` or {INPUT_HOSTS_VARIABLE}=1."
+    )
+
+
+def chief_reads_unsharded(input_fn: InputFn, num_hosts: int) -> str:
+    """Notes that the chief calls an input_fn because it does not ask for its host."""
+    return (
+        f"The input_fn {_name(input_fn)} does not ask which host calls it: the chief reads for all "
+        f"{num_hosts} workers, as on one machine. For each to read its own part, let it shard the "
+        "data by params['context'].current_input_fn_deployment()[1:3]; or have all read the same "
+        f"with `estimator-bridge run --input_hosts {num_hosts}` or "
+        f"{INPUT_HOSTS_VARIABLE}={num_hosts}."
+    )
+
+
+def chief_reads(input_fn: InputFn, num_hosts: int, names: Sequence[str]) -> str:
+    """Warns that the chief calls an input_fn because of Python ops, and names them."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return (
+        f"The input_fn {_name(input_fn)} calls Python (op {names[0]!r}{more}), which the chief "
+        f"alone has: it reads for all {num_hosts} worker(s). Ops of TensorFlow alone are run by "
+        "each worker itself."
+    )
+
+
+def _name(function: Callable[..., Object]) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))

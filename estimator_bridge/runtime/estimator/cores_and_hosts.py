@@ -64,8 +64,8 @@ def input_hosts(
     count = asked or len(workers) or 1
     if workers and count not in (1, len(workers)):
         raise errors.InvalidInput(
-            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, but "
-            f"the cluster has {len(workers)} workers, each of which reads its input. Give "
+            f"{count} host(s) were asked for by `run --input_hosts` or ${INPUT_HOSTS_VARIABLE}, "
+            f"but the cluster has {len(workers)} workers, each of which reads its input. Give "
             f"{len(workers)}; or 1, and the chief reads for all."
         )
     if asked and num_cores % asked:

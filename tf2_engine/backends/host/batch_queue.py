@@ -33,7 +33,7 @@ from tf2_engine.plan import Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
-"""More batches than this waiting at one stage is a loop that forgot to dequeue."""
+"""If more batches than this wait at one stage, a loop forgot to dequeue."""
 
 _NONE_ENQUEUED = (
     "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
@@ -55,10 +55,10 @@ Part = tuple[Occurrences, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """One global batch: its occurrences per core and feature, and whether gradients will come.
+    """One global batch: its occurrences per core and feature, and whether gradients will follow.
 
-    While a graph is built, its update waits for the ops in `after`: lookups need not be inputs of
-    its gradients.
+    In a graph, the update of the batch waits for the ops in `after`, because its gradients need not
+    depend on the lookup.
     """
 
     occurrences: tuple[Part, ...]
@@ -67,11 +67,11 @@ class Batch:
 
 
 Apply = Callable[[Batch, PerCore, Rates], Op]
-"""Updates the tables with a batch, its gradients and the learning rates; returns the op."""
+"""Updates the tables with a batch, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
-    """A queue of the graphs under construction."""
+    """The queue of batches of the graphs under construction."""
 
     def __init__(self, plan: Plan) -> None:
         self._num_cores = plan.num_cores
@@ -80,11 +80,10 @@ class GraphBatchQueue:
         ] = weakref.WeakKeyDictionary()
 
     def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
-        """Adds one core's part of a batch; returns the op."""
         self._queue(core).append((occurrences, training))
 
     def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up, or raises OutOfOrder."""
+        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
@@ -92,20 +91,18 @@ class GraphBatchQueue:
         return Batch(tuple(part[0] for part in parts), parts[0][1])
 
     def keep(self, batch: Batch) -> Op:
-        """Adds a training batch that was looked up and waits for its gradients; returns the op."""
         # If only the run tells whether a batch trains, it waits, and its update is conditional.
         if batch.training is not False:
             self._queue("looked up").append(batch)
 
     def take_looked_up(self) -> Batch:
-        """Removes and returns the oldest batch that waits for gradients, or raises OutOfOrder."""
+        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
         return queue.popleft()
 
     def reset(self) -> Op:
-        """Drops the batches that wait in the graph under construction; returns the op."""
         self._waiting.pop(tf.compat.v1.get_default_graph(), None)
 
     def _queue(self, key: Hashable) -> collections.deque[Object]:
@@ -132,10 +129,10 @@ class ResourceBatchQueue:
         return op
 
     def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up.
+        """Removes the oldest batch that was not looked up.
 
-        Raises OutOfOrder if there is none, or if it is one for training and gradients of an earlier
-        one never came: then it stays where it is.
+        Raises OutOfOrder if there is none, or if it trains and an earlier batch never got its
+        gradients; in that case the batch stays in the queue.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -148,7 +145,8 @@ class ResourceBatchQueue:
             for fifo, part in zip(self._enqueued, packed, strict=True):
                 with run_after(moved):
                     moved.append(fifo.put_first(part))
-            # Always false; computed from what was moved, so that it fails after that.
+            # Always false. It depends on the moved batches, so that the check fails after they were
+            # moved.
             holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
             return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
@@ -161,23 +159,22 @@ class ResourceBatchQueue:
         return run_if(batch.training, lambda: self._looked_up.put(self._layout.pack(batch)))
 
     def reset(self) -> Op:
-        """Drops the batches that wait; returns the ops."""
         return [fifo.clear() for fifo in (*self._enqueued, self._looked_up)]
 
     def take_looked_up(self) -> Batch:
         self._trace().send_gradients()
-        # In a function, a batch that was enqueued before waits even if there is nothing to take
-        # here: to read how many wait comes after the enqueueing, and taking comes after the read.
+        # In a function, reading the sizes orders this call after the enqueueing. A batch that was
+        # enqueued before then waits, even if there is nothing to take here.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
         batch = self._layout.unpack(packed, len(self._enqueued))
-        # Nothing may happen before it is certain that there is a batch. It is one for training: no
-        # other is kept.
+        # Nothing may happen before it is certain that there is a batch. It trains, because only
+        # training batches are kept.
         return dataclasses.replace(batch, after=(batch.training,), training=True)
 
     def _trace(self) -> _Trace:
-        """Returns the calls of the trace that is made; eagerly each call is by itself."""
+        """The calls in the current trace. Eagerly each call stands alone."""
         if tf.executing_eagerly():
             return _Trace()
         return self._traces.setdefault(_outermost(tf.compat.v1.get_default_graph()), _Trace())
@@ -185,24 +182,23 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls in the trace of a function, as far as it is made.
+    """The calls in the trace of a function so far.
 
     Attributes:
-        enqueued: of each batch that is enqueued and not looked up, whether it may train.
-        looked_up: batches that are looked up and whose gradients are not sent.
+        enqueued: for each batch that waits for its lookup, whether it may train.
+        looked_up: how many batches wait for their gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
     looked_up: int = 0
 
     def look_up(self) -> int:
-        """Counts a lookup; returns how many batches of the trace may wait for gradients then."""
+        """Counts a lookup; returns how many batches of the trace may already wait for gradients."""
         before = self.looked_up
         self.looked_up += self.enqueued.popleft() if self.enqueued else True
         return before
 
     def send_gradients(self) -> None:
-        """Counts gradients."""
         self.looked_up = max(0, self.looked_up - 1)
 
 
@@ -233,14 +229,13 @@ class BatchQueues:
         return self._by_name[name]
 
     def reset(self) -> Op:
-        """Drops the batches of every name, at either stage; returns the ops."""
         return [self.named(name).reset() for name in list(self._by_name)]
 
 
 class PendingUpdate:
-    """At most one update, with its batch, gradients and rates, as resources, for pipelines.
+    """The update that a pipeline has not applied yet, if there is one: batch, gradients and rates.
 
-    Each group of cores that are in one place holds its part there.
+    Each group of cores that are in one place keeps its part there, in a queue resource.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -256,9 +251,9 @@ class PendingUpdate:
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
     def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
-        """Applies the update that is pending and leaves another one pending; returns the op."""
-        # One update is pending at a time, also when batches overlap. And it is so in all places or,
-        # where a gradient cannot be computed, in none.
+        """Applies the pending update, and makes this one pending."""
+        # At most one update is pending, even when batches overlap. It is pending in all places, or
+        # in none if a gradient cannot be computed.
         others = gradients if len(self._groups) > 1 else ()
         with run_after([self.flush(), *(each for core in others for each in core)]):
             puts = []
@@ -270,13 +265,11 @@ class PendingUpdate:
         return puts[0] if len(puts) == 1 else tf.group(*puts)
 
     def flush(self) -> Op:
-        """Applies the pending update, if there is one; returns the op."""
         with self._kernels.on_core(self._groups[0][0]):
             is_pending = self._fifos[0].some()
         return run_if(is_pending, self._apply_pending)
 
     def drop(self) -> list[Op]:
-        """Drops the pending update, if there is one, or what is left of it; returns the ops."""
         ops = []
         for cores, fifo in zip(self._groups, self._fifos, strict=True):
             with self._kernels.on_core(cores[0]):
@@ -317,7 +310,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends; returns the op. Raises OutOfOrder if too many wait."""
+        """Appends. Raises OutOfOrder if too many wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
@@ -328,7 +321,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Puts before what waits; returns how many it was put before, once it is done."""
+        """Prepends. The result is available after that, and says how many tuples were waiting."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -340,11 +333,9 @@ class Fifo:
             return _repeat(waiting, to_the_end)
 
     def clear(self) -> Op:
-        """Drops what waits; returns the op."""
         return _repeat(self.queue.size(), self.queue.dequeue)
 
     def some(self) -> Tensor:
-        """Returns whether anything waits, a scalar bool tensor."""
         return self.queue.size() > 0
 
 
@@ -360,7 +351,6 @@ class _Layout:
         return of_feature * (len(self.plan.features) * num_cores) + [tf.bool]
 
     def pack(self, batch: Batch) -> list[Tensor]:
-        """Returns a batch, for the kernels that will take it, as a flat list of tensors."""
         flat: list[Tensor] = []
         for core in batch.occurrences:
             for feature, occurrences in zip(self.plan.features, core, strict=True):
@@ -369,7 +359,7 @@ class _Layout:
         return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
 
     def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Batch:
-        """Returns the batch that was packed, with the shapes that a queue forgets."""
+        """Inverts `pack`, and restores the static shapes that a queue forgets."""
         pieces = iter(flat)
         cores = tuple(
             tuple(
@@ -392,7 +382,7 @@ def _next_occurrences(pieces: Iterator[Tensor], keeps_splits: bool) -> Occurrenc
 
 
 def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
-    """Removes and returns the oldest of each queue; if one is empty, takes nothing and fails."""
+    """Removes the oldest tuple of each queue. If one queue is empty, takes nothing and fails."""
     holds = fifos[0].some()
     for fifo in fifos[1:]:
         holds = tf.logical_and(holds, fifo.some())
@@ -422,7 +412,7 @@ def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
 
 
 def _outermost(graph: Graph) -> Graph:
-    """Returns the graph of the function that is traced, around those of conditions and loops."""
+    """Finds the graph of the traced function around the graphs of conditions and loops."""
     while graph.outer_graph.building_function:
         graph = graph.outer_graph
     return graph

@@ -1,4 +1,4 @@
-"""The cores that a driver on hosts emulates, as an engine's calls reach them."""
+"""The cores that a driver on hosts emulates."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class HostCores(EngineCores):
     """Emulated cores: one per replica, or as many as the user asks for.
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
-    replica gets its part of the result. Raises InvalidSpec if `count` is not the number of replicas
-    of a strategy that has several, and, when it is made and in every call, under a strategy of
-    several processes.
+    replica gets its part of the result. Raises InvalidSpec if a strategy has several replicas and
+    `count` is another number, and under a strategy of several processes (then every call raises it,
+    too).
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -36,7 +36,7 @@ class HostCores(EngineCores):
             )
 
     def call(self, call: EngineCall[Value]) -> Nest:
-        # An engine that was made outside of the scope of the strategy under which it is called.
+        # The engine may have been made outside the scope of the strategy that is current now.
         self._check_strategy(tf.distribute.get_strategy(), f"`{call.name}`")
         if _in_replica_context():
             return _merge_call(call)
@@ -48,7 +48,7 @@ class HostCores(EngineCores):
         return results[0] if isinstance(results, list) and len(results) == 1 else results
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
-        """Puts the ops that are made in the context where a core is."""
+        """Places ops on the device of a core."""
         return nullcontext()
 
     def core_of(self, device: str) -> int:
@@ -64,7 +64,7 @@ class HostCores(EngineCores):
         return int(devices.index(device))
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:
-        """Raises InvalidSpec for a strategy under which the engine cannot be made, or called."""
+        """Raises InvalidSpec if the engine cannot be made or called under this strategy."""
         check_one_process(strategy, call)
 
     def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
@@ -87,13 +87,13 @@ class HostCores(EngineCores):
 
 
 def _in_replica_context() -> bool:
-    """Returns whether one of several replicas is calling, inside `strategy.run`."""
+    """Whether one of several replicas is calling, inside `strategy.run`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
 def _merge_call(call: EngineCall[Value]) -> Nest:
-    """Calls a function once for all replicas; returns this replica's result."""
+    """Calls the function once for all replicas; returns this replica's result."""
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:
         results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
@@ -114,7 +114,7 @@ def _merge_call(call: EngineCall[Value]) -> Nest:
 
 
 def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
-    """Returns for each replica the nest with that replica's tensors as leaves."""
+    """Splits a nest of per-replica values into one nest per replica."""
     count = strategy.num_replicas_in_sync
     leaves: list[Sequence[Nest]] = []
     for leaf in tf.nest.flatten(nest):

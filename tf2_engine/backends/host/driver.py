@@ -31,7 +31,7 @@ Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a driver that is configured: `apply` updates the tables, now or later."""
+    """What a configured driver has. `apply` updates the tables now, or makes the update pending."""
 
     plan: Plan
     kernels: KernelSet
@@ -41,30 +41,30 @@ class Configured:
     apply: Apply
 
     def reads(self, activations: PerCore) -> tuple[Op, ...]:
-        """Returns the ops that the update of a batch waits for."""
+        """The ops that the update of a batch has to wait for."""
         if self.pending:
-            # They come after the update that was pending, which no update may overtake.
+            # The activations come after the pending update, which no other update may overtake.
             return tuple(tf.nest.flatten(activations))
         return tuple(self.kernels.reads(activations))
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is made in the context wait for `ops`; see `reads`."""
+        """Makes an update that is built in the context wait for `ops`; see `reads`."""
         return run_after(ops) if self.pending else self.kernels.after(ops)
 
 
 class HostDriver(StepDriver):
     """TPU semantics without a TPU: the variables are the tables.
 
-    With pipelining one update is pending: a training batch is looked up first and the update of
-    the batch before it is applied after that, so activations are one step old. `retrieve` and a
-    lookup for inference apply what is pending first.
+    With pipelining, one update is pending: a training batch is looked up first, and then the update
+    of the batch before it is applied, so activations are one step old. `retrieve` and lookups for
+    inference apply the pending update first.
 
     Args:
-        native: whether fused ops do the work: True, False, or None for what the environment says,
-            which by default is where they can be used; see `native.loading`. A table that they do
-            not support runs on TensorFlow's ops all the same; see `native_kernels.supports`.
-        arithmetic: whose update rules it has, "tpu" of the first generation, or "sparsecore" of the
-            TPU v5p, v6e and TPU7x, of which there are five; see `sparsecore_rules`.
+        native: whether fused ops do the work: True, False, or None for the environment's setting,
+            which by default uses them where possible; see `native.loading`. A table that they do
+            not support runs on TensorFlow's ops; see `native_kernels.supports`.
+        arithmetic: whose update rules apply: "tpu" for the first generation, or "sparsecore" for
+            the TPU v5p, v6e and TPU7x, which have five of them; see `sparsecore_rules`.
 
     Raises InvalidSpec for another arithmetic.
     """
@@ -88,7 +88,6 @@ class HostDriver(StepDriver):
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Whose update rules it has."""
         return self._arithmetic
 
     def cores(self, count: int | None, hosts: int | None) -> HostCores:
@@ -115,7 +114,7 @@ class HostDriver(StepDriver):
                 for name, table in tables.items()
             }
         self._tables.update(tables)
-        # An update that waits belongs to the tables as they were.
+        # A pending update belongs to the old contents of the tables.
         pending = self._configured.pending if self._configured else None
         return to_run(pending.drop() if pending else None)
 
@@ -129,7 +128,8 @@ class HostDriver(StepDriver):
         static = tf.get_static_value(training) if configured.plan.training else False
         training = training if static is None else bool(static)
         with tf.name_scope(name or "enqueue"):
-            # What waits in a queue has been checked; in a graph it is looked up in the same step.
+            # Ids that wait in a queue must be checked first. In a graph, the same step looks them
+            # up, which checks them too.
             parts = self._occurrences(configured, inputs, of_step=building_graph())
             queue = configured.queues.named(name)
             ops = [queue.enqueue(core, part, training) for core, part in parts.items()]
@@ -150,7 +150,7 @@ class HostDriver(StepDriver):
                 after = run_if(batch.training, pending.flush) if pending else None
             with run_after([after]):
                 activations = _copies(configured.kernels, activations)
-            # A batch for inference ends here; one for training waits for its gradients.
+            # A batch for inference ends here; a training batch waits for its gradients.
             queue.keep(dataclasses.replace(batch, after=configured.reads(activations)))
             return activations
 
@@ -164,7 +164,7 @@ class HostDriver(StepDriver):
             return to_run(update)
 
     def reset_batches(self) -> Op:
-        # An update that is pending stays: its step has not failed.
+        # A pending update stays: its step has not failed.
         return to_run(self._ready().queues.reset())
 
     def look_up(
@@ -174,12 +174,13 @@ class HostDriver(StepDriver):
         with tf.name_scope(name or "look_up"):
             parts = self._occurrences(configured, inputs, of_step=True)
             batch = Batch(tuple(parts[core] for core in sorted(parts)), True)
-            # A batch that may train does not see the update that is pending, and the update that it
-            # leaves pending itself comes after that one.
+            # A training batch does not see the pending update, and its own update comes after that
+            # one.
             before = self._flush() if training is False else None
             with run_after([before]):
                 activations = self._look_up(configured, batch)
-            # Ids of every table are good before any is written, whatever the gradients come from.
+            # The lookup checks the ids of every table before any table is written, whatever the
+            # gradients depend on.
             reads = configured.reads(activations)
 
         def update(gradients: PerCore, rates: Rates) -> Op:
@@ -199,7 +200,7 @@ class HostDriver(StepDriver):
         return self._configured
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
-        """Returns native kernels for the tables that they support, if they are allowed."""
+        """Chooses native kernels for the tables that they support, if they are allowed."""
         names = {one.name for one in plan.tables if supports(one)}
         if loading.on_gpu():
             return self._kernels_on_gpu(plan, names)
@@ -210,7 +211,7 @@ class HostDriver(StepDriver):
 
     def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
         plain = GpuKernels(plan, self._tables)
-        if self._arithmetic == "sparsecore":  # whose rules have no kernels for GPUs
+        if self._arithmetic == "sparsecore":  # No kernels for GPUs have its rules.
             names = set()
         rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
         if not rules:
@@ -220,14 +221,13 @@ class HostDriver(StepDriver):
         return _together(plan, fused, plain, set() if ops is None else names)
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        """Returns the queues in which batches wait."""
         return BatchQueues(plan, kernels)
 
     def _occurrences(
         self, configured: Configured, inputs: StepInputs, of_step: bool
     ) -> dict[int, Part]:
         kernels = configured.kernels
-        # A profiler counts ids as rows; an update that is pending is of the next step.
+        # A profiler needs checked ids. A pending update belongs to the next step.
         of_step = of_step and configured.profiler is None and configured.pending is None
         read = kernels.occurrences_of_step if of_step else kernels.occurrences
         parts = {}
@@ -253,13 +253,12 @@ class HostDriver(StepDriver):
         return tf.group(*configured.kernels.update(pieces, rates))
 
     def _flush(self) -> Op:
-        """Applies the pending update, if there is one; returns the op."""
         pending = self._configured.pending if self._configured else None
         return pending.flush() if pending else None
 
 
 def _together(plan: Plan, fused: KernelSet, plain: KernelSet, names: Set[str]) -> KernelSet:
-    """Returns a set that has the tables of the names computed by `fused` and the others plain."""
+    """Combines two kernel sets: `fused` computes the named tables, `plain` the others."""
     if not names:
         return plain
     return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
@@ -271,7 +270,7 @@ def _of_sparsecore(table: TablePlan) -> TablePlan:
 
 
 def _with_rules_of_sparsecore(plan: Plan) -> Plan:
-    """Returns the plan with the optimizers of SparseCores; raises InvalidSpec for others."""
+    """Replaces the optimizers by those of SparseCores; raises InvalidSpec if there is none."""
     tables = {table.name: _of_sparsecore(table) for table in plan.tables}
     features = tuple(
         dataclasses.replace(feature, table=tables[feature.table.name]) for feature in plan.features
@@ -280,7 +279,7 @@ def _with_rules_of_sparsecore(plan: Plan) -> Plan:
 
 
 def sent_pieces(plan: Plan, batch: Batch, gradients: PerCore) -> list[Sent]:
-    """Returns the gradients of all cores and features of a batch, beside its occurrences."""
+    """Pairs the gradients of a batch with its occurrences, for all cores and features."""
     return [
         Sent(feature, core, occurrences, gradient)
         for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
@@ -301,7 +300,7 @@ def _copies(kernels: KernelSet, per_core: PerCore) -> list[list[Tensor]]:
 
 
 def check_rules(plan: Plan) -> None:
-    """Raises InvalidSpec for a table whose optimizer has no rule to apply gradients by."""
+    """Raises InvalidSpec if the optimizer of a table has no rule that applies gradients."""
     for table in plan.tables:
         if table.optimizer.no_rule is not None:
             raise errors.InvalidSpec(

@@ -1,10 +1,10 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-An op on a GPU takes some microseconds before it computes anything, and one that chooses how large
-its output is makes the host wait. So tables of one width and one optimizer are updated together,
-sequences and bags of one width are summed together, and the ids of all features are checked
-together. Nothing that is as large as a batch passes through the host: rows, slots, ids, activations
-and gradients stay on the GPU, and numbers of rows come back.
+On a GPU an op takes some microseconds before it computes anything, and an op that chooses the size
+of its output makes the host wait. So tables with the same width and optimizer are updated together,
+sequences and bags of the same width are summed together, and the ids of all features are checked
+together. Nothing as large as a batch passes through the host: only numbers of rows come back from
+the GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tf2_engine.types import Op, Tensor
 
 
 class _Group(NamedTuple):
-    """Equal for tables that are updated together: by one formula, at one rate."""
+    """What tables have in common that are updated together."""
 
     optimizer: Optimizer
     dim: int
@@ -36,11 +36,11 @@ class _Group(NamedTuple):
 
 
 _Member = tuple[Table, list[Contribution]]
-"""A table of a group, and the gradients that its features have for it."""
+"""A table of a group, and the gradients of its features."""
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step on TensorFlow's ops, of which as few as possible run."""
+    """A step on as few of TensorFlow's ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"
@@ -89,7 +89,7 @@ class GpuKernels(TensorFlowKernels):
         return ops
 
     def _sums(self, pieces: Sequence[Read]) -> list[Tensor]:
-        """Returns the sums of the cells of pieces of one width, [num_cells, dim] float32 each."""
+        """The sums of cells, [num_cells, dim] float32 each, for pieces of the same width."""
         rows: list[Tensor] = []
         cells: list[Tensor] = []
         sizes: list[Tensor | int] = []
@@ -114,16 +114,16 @@ class GpuKernels(TensorFlowKernels):
 
 
 def _updates_rows_once(table: Table, num_cores: int) -> bool:
-    """Returns whether a step reads and writes the rows that it has gradients of, once each."""
+    """Whether a step reads and writes each row with a gradient exactly once."""
     optimizer = table.plan.optimizer
     by_core = num_cores > 1 and not optimizer.use_gradient_accumulation
     return not (by_core or optimizer.updates_all_rows or table.num_shards > 1)
 
 
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
-    """Applies one step to tables of one width and one optimizer; returns the ops.
+    """Applies one step to tables with the same width and optimizer.
 
-    They are treated as one table, in which the rows of one come after those of the other.
+    They are treated as one table, in which the rows of each table follow those of the one before.
     """
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))
@@ -133,10 +133,11 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         for each in of_table
     ]
     ids, total = update.sum_by_id(moved)
-    # Distinct ids are in order of occurrence, and so table by table: a binary search for the end of
-    # a table's numbers finds where its ids end, although these are not sorted.
+    # Distinct ids are in order of first occurrence, so the ids of a table are adjacent. They are
+    # not sorted within a table, but a binary search for the end of its row numbers still finds
+    # where its ids end.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
-    # These are on the host, all at once, since they are the sizes of what is made below.
+    # One transfer to the host: these are the sizes of the tensors below.
     at = tf.unstack(first)
     counts = [end - start for start, end in itertools.pairwise(at)]
     rows_of = [

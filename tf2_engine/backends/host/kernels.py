@@ -1,4 +1,4 @@
-"""Sets of kernels, each of which computes a step of the features that are given to it."""
+"""Kernel sets, each of which computes the lookup and the update of the features it is given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Read(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """The gradient of one feature on one core, of the shape of its activation."""
+    """The gradient of one feature on one core, with the shape of its activation."""
 
     feature: FeaturePlan
     core: int
@@ -46,68 +46,67 @@ _Result = TypeVar("_Result")
 
 
 class KernelSet(abc.ABC):
-    """The parts of a step. All sets compute the same numbers on the same variables.
+    """The parts of a step. All kernel sets compute the same numbers on the same variables.
 
-    The `name` says in messages of which ops a set consists. Batches wait in memory of the
-    `queue_device`.
+    `name` says in messages which ops a set uses. Batches wait in memory of the `queue_device`.
     """
 
     name: str
     queue_device = "CPU:0"
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
-        """Puts the ops that are made in the context where a core is."""
+        """Places ops on the device of a core."""
         return nullcontext()
 
     def on_ids(self, core: int) -> AbstractContextManager[None]:
-        """Puts the ops that are made in the context where the ids of a core are read."""
+        """Places ops on the device that reads the ids of a core."""
         return self.on_core(core)
 
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
-        """Returns the cores in groups, each of which is in one place, in their order."""
+        """Groups the cores, in order, by the place where they are."""
         return [range(num_cores)]
 
     @abc.abstractmethod
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        """Returns the occurrences of each of a core's features; see `batch.occurrences`."""
+        """Reads the ids of one core, feature by feature; see `batch.occurrences`."""
 
     def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        """Returns the occurrences of a batch that this set looks up and updates in the same step.
+        """Reads the ids of a batch that this set looks up and updates in the same step.
 
-        They may hold ids outside of the table, which `look_up` and `update` refuse.
+        Ids may be outside the table here; `look_up` and `update` refuse them.
         """
         return self.occurrences(pieces)
 
     @abc.abstractmethod
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        """Returns occurrences as the set takes them from a queue, which cannot hold None."""
+        """Converts occurrences to tensors for a queue, which cannot hold None."""
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Returns whether `as_tensors` may have row splits, of rank 2, in the place of cells."""
+        """Whether `as_tensors` may return row splits, of rank 2, in place of cells."""
         return False
 
     @abc.abstractmethod
     def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
-        """Returns the activation of each piece: [*output_shape, dim] float32."""
+        """Computes the activation of each piece, [*output_shape, dim] float32."""
 
     def reads(self, activations: PerCore) -> Sequence[Op]:
-        """Returns the ops that an update waits for: those that read rows, or come after that."""
+        """The ops that an update waits for: those that read rows, or later ones."""
         return tuple(tensor for core in activations for tensor in core)
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is made in the context wait for `ops`; see `reads`."""
+        """Makes an update that is built in the context wait for `ops`; see `reads`."""
         return run_after(ops)
 
     @abc.abstractmethod
     def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        """Applies one step to the tables of the features; returns the ops. See `rate_of`.
+        """Applies one step to the tables of the features. For `rates` see `rate_of`.
 
-        Every core has pieces of the same features: all those of a table.
+        Every core has pieces of the same features: all features of a table.
         """
 
 
 class TensorFlowKernels(KernelSet):
-    """A step on TensorFlow's ops, for any table, on the variables that `tables` holds by then."""
+    """A step on TensorFlow's ops, for any table. Reads `tables` when it is called, not before."""
 
     name = "TensorFlow's ops"
 
@@ -140,20 +139,20 @@ class TensorFlowKernels(KernelSet):
 
 
 def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-    """Returns the tables of features, each once, in their order in the plan."""
+    """The tables of features, each once, in the order of the plan."""
     names = {feature.table.name for feature in features}
     return [table for table in plan.tables if table.name in names]
 
 
 def rate_of(table: TablePlan, rates: Rates) -> Tensor:
-    """Returns the learning rate of a table, scalar float32; `rates` are the dynamic ones by tag."""
+    """The learning rate of a table, scalar float32. `rates` are the dynamic ones by tag."""
     if table.rate_tag is not None:
         return rates[table.rate_tag]
     return optimization_barrier(tf.constant(table.optimizer.learning_rate, tf.float32))
 
 
 def rates_of(tables: Sequence[TablePlan], rates: Rates) -> list[Tensor]:
-    """Returns the learning rate of each table: the same tensor where rates are the same."""
+    """The learning rate of each table. Equal rates are the same tensor."""
     made: dict[object, Tensor] = {}
     for table in tables:
         if _rate(table) not in made:
@@ -166,36 +165,36 @@ def _rate(table: TablePlan) -> object:
 
 
 def look_up(feature: FeaturePlan, table: Table, of_core: Occurrences) -> Tensor:
-    """Returns the activation of one feature on one core: [*output_shape, dim] float32."""
+    """Computes the activation of one feature on one core, [*output_shape, dim] float32."""
     if of_core.cell is None or of_core.gain is not None:
         return combine(feature, table.gather(PARAMETERS, of_core.ids), of_core)
-    # Rows that are not multiplied need not be written down for each of their occurrences.
+    # Without gains, a row need not be copied for each of its occurrences.
     distinct, position = tf.unique(of_core.ids, out_idx=tf.int64)
     rows = feature.table.activation(table.gather(PARAMETERS, distinct))
     return shaped(feature, add_rows(rows, position, of_core.cell, of_core.num_cells))
 
 
 def combine(feature: FeaturePlan, parameters: Tensor, of_core: Occurrences) -> Tensor:
-    """Returns the activation of rows of parameters, one [dim] for each occurrence."""
+    """Computes an activation from the parameters of each occurrence, [num_ids, dim]."""
     return shaped(feature, of_core.combine(feature.table.activation(parameters)))
 
 
 def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
-    """Returns the sums of cells, [num_cells, dim], in the shape of the feature's activation."""
+    """Gives the sums of cells, [num_cells, dim], the shape of the feature's activation."""
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(cells, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
 
 
 def contribution(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Contribution:
-    """Returns the gradients of the rows of one feature on one core."""
+    """The gradients of the rows of one feature on one core."""
     if of_core.gain is not None:
         return Contribution(of_core.ids, row_gradients(feature, of_core, gradient))
     return Contribution(of_core.ids, tf.reshape(gradient, [-1, feature.table.dim]), of_core.cell)
 
 
 def row_gradients(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) -> Tensor:
-    """Returns gain times gradient for each occurrence's row, [num_ids, dim] float32."""
+    """Computes gain times gradient for the row of each occurrence, [num_ids, dim] float32."""
     rows: Tensor = tf.reshape(gradient, [-1, feature.table.dim])
     if of_core.cell is not None:
         rows = tf.gather(rows, of_core.cell)
@@ -203,7 +202,7 @@ def row_gradients(feature: FeaturePlan, of_core: Occurrences, gradient: Tensor) 
 
 
 class SplitKernels(KernelSet):
-    """Two sets of kernels; the first computes the tables with the names in `of_first`."""
+    """Two kernel sets. The first computes the tables named in `of_first`, the second the others."""
 
     def __init__(self, first: KernelSet, second: KernelSet, of_first: Set[str]) -> None:
         self.name = f"{first.name} and {second.name}"

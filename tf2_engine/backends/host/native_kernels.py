@@ -1,8 +1,8 @@
-"""The fused kernels: the features of all cores in one call of a native op.
+"""The fused kernels: one call of a native op for the features of all cores.
 
 They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
-same variables, and round as these do but for powers (FTRL, AdagradMomentum). Sums are in order of
-occurrence whatever the number of threads.
+same variables, with the same rounding except for powers (FTRL, AdagradMomentum). Sums are in order
+of occurrence for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def supports(table: TablePlan) -> bool:
-    """Returns whether the native ops can do everything that a table needs.
+    """Whether the native ops can do everything that a table needs.
 
-    They do not update rows that are in no batch (Adam with lazy_adam=False), nor look up values
+    They cannot update rows that are in no batch (Adam with lazy_adam=False), nor look up values
     that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
     """
     return looks_up_rows(table) and has_native_rule(table)
 
 
 def looks_up_rows(table: TablePlan) -> bool:
-    """Returns whether the activations of a table are its rows, as the native ops combine them."""
+    """Whether the activations of a table are its rows, combined as the native ops do."""
     return table.optimizer.looks_up_rows and table.quantization is None
 
 
 def has_native_rule(table: TablePlan) -> bool:
-    """Returns whether the native ops can update a table."""
+    """Whether the native ops can update a table."""
     optimizer = table.optimizer
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
@@ -50,7 +50,7 @@ class NativeKernels(KernelSet):
 
     Args:
         ops: from `native.loading`.
-        arithmetic: whose update rules they apply, "tpu" or "sparsecore"; see `HostDriver`.
+        arithmetic: "tpu" or "sparsecore"; see `HostDriver`.
     """
 
     name = "native ops"
@@ -62,8 +62,8 @@ class NativeKernels(KernelSet):
         self._ops, self._arithmetic = ops, arithmetic
 
     def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        # Lookups and updates check ids as they read them; to read all ids before that takes a tenth
-        # of the time of a lookup.
+        # Lookups and updates check ids as they read them. Reading all ids before that would take a
+        # tenth of the time of a lookup.
         return self.occurrences(pieces, check_ids=False)
 
     def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
@@ -74,7 +74,7 @@ class NativeKernels(KernelSet):
             per_row = batch.check_layout(feature, raw)
             one = None if drop or check_ids else _one_per_cell(feature, raw)
             if one is None and per_row is None:
-                # Only the run can tell: TensorFlow's ops wait for that.
+                # Only known at run time, for which TensorFlow's ops wait.
                 one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
             elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))
@@ -159,7 +159,7 @@ class NativeKernels(KernelSet):
             gain = gain if size == 1 and (weighted or combined) else None
             num_cells = feature.cells or num_cells
             has_splits = one.kind == "ragged" and size == 1 and not weighted
-            cell.set_shape([1, None] if has_splits else [None])  # The op has either.
+            cell.set_shape([1, None] if has_splits else [None])  # The op gives either shape.
             if has_splits:
                 occurrences.append(Occurrences(ids, None, gain, num_cells, splits=cell))
                 continue
@@ -173,7 +173,7 @@ class NativeKernels(KernelSet):
         pieces: Sequence[Read | Sent],
         compact: Sequence[OccurrenceTensors],
     ) -> dict[str, Object]:
-        """Returns the arguments that lookups and updates share: the rows of the pieces."""
+        """The arguments that lookups and updates share."""
         return {
             "ids": [piece.ids for piece in compact],
             "cells": [piece.cell for piece in compact],
@@ -190,7 +190,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """The same ops for tables on a GPU. Ids are read, checked and packed on its host.
+    """The native ops for tables on a GPU. Its host reads, checks and packs the ids.
 
     One copy takes a batch to the GPU, and nothing comes back.
     """
@@ -210,7 +210,7 @@ class NativeKernelsOnGpu(NativeKernels):
 
 
 def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
-    """Returns the arguments that say of which table each piece is."""
+    """The arguments that say to which table each piece belongs."""
     position = {table.name: number for number, table in enumerate(tables)}
     return {
         "table_of": [position[piece[0].table.name] for piece in pieces],
@@ -219,13 +219,13 @@ def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[s
 
 
 def _one_per_cell(feature: FeaturePlan, raw: RawIds) -> Occurrences | None:
-    """Returns the occurrences of dense ids, if it is known beforehand that they fill the cells."""
+    """The occurrences of dense ids, if it is known statically that they fill the cells."""
     if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
         return None
     return Occurrences(raw.ids, None, None, feature.cells)
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:
-    """Puts ops on the device of the variables, whatever device a replica is on."""
+    """Places ops on the device of the variables, whatever the device of the replica."""
     device = variables[0].device
     return tf.device(device) if device else contextlib.nullcontext()

@@ -1,18 +1,18 @@
-"""Queues of batches, and the update that waits for the next batch; held where the step runs.
+"""Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a list kept
-per graph: a later call in the same graph takes it, and an abandoned graph takes its batches with
-it. Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in
-queue resources: tracing a function any number of times, or failing to, changes nothing.
+While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a Python list
+kept per graph: a later call in the same graph takes it, and it disappears with the graph. Eagerly
+and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a queue
+resource. Tracing a function several times, or failing to, then changes nothing.
 
-Each core enqueues into a queue of its own; a batch is complete when every core's queue has a part.
-Then it is enqueued, and after its lookup a training batch waits for its gradients. Several batches
-may wait to be looked up, first in, first out.
+Each core enqueues into its own queue, and a batch is complete once every core's queue has a part.
+Several batches may wait for their lookup, first in, first out. After its lookup a training batch
+waits for its gradients.
 
-One batch of a name waits for its gradients: if a second one is looked up before they came, the step
-of the first has failed, and the gradients of the second would be taken for those of the first. Only
-in one trace or graph, where calls are matched while it is built, several may wait; and batches of
-other names do not meet.
+Only one batch of a name may wait for gradients. If a second one is looked up before the gradients
+of the first arrived, the first step has failed, and the gradients of the second would be applied to
+the first. Several may wait only within one trace or graph, where calls are matched while it is
+built. Batches of different names are independent.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues of an engine, by the name of the batches; each is made at its first use."""
+    """The queues of an engine by the name of the batches. A queue is made when it is first used."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._in_graph = building_graph()
@@ -217,7 +217,7 @@ class BatchQueues:
         self.named(None)
 
     def named(self, name: str | None) -> BatchQueue:
-        """Returns the queue of a name; raises OutOfOrder outside of the graph it was made in."""
+        """Gets the queue of a name. Raises OutOfOrder outside the graph that it was made in."""
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
                 "The engine was built inside a tf.Graph and is used outside of it, or the other "
@@ -341,7 +341,7 @@ class Fifo:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """The tensors of a batch in a resource: per core and feature four, and whether it trains."""
+    """The tensors of a batch in a queue: four per core and feature, and whether it trains."""
 
     plan: Plan
     kernels: KernelSet
@@ -395,7 +395,7 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
 
 
 def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
-    """Runs an action so many times, one after the other; returns how many, once it is done."""
+    """Runs an action `count` times in sequence. The result is `count`, once all have run."""
     if tf.executing_eagerly():
         for _ in range(int(count)):
             action()

@@ -1,4 +1,4 @@
-"""Refuses strategies whose workers are other processes: this backend has its tables in one."""
+"""Refuses strategies with workers in other processes: the tables of this backend are in one."""
 
 from __future__ import annotations
 

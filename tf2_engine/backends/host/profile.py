@@ -38,7 +38,7 @@ _log = log.PlainLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The lookups of one table: samples counted, of all its features, their ids, ids per host."""
+    """The lookups of one table: counted samples of all features, their ids, and ids per host."""
 
     samples: int
     ids: int

@@ -1,6 +1,6 @@
-"""The two ends of a step of tables on parameter servers: the core's and the server's.
+"""The two ends of a step with parameter servers, the core's and the server's, on TensorFlow's ops.
 
-They are on TensorFlow's ops here, and in `native_ends` on native ones.
+`native_ends` has both on native ops.
 """
 
 from __future__ import annotations
@@ -35,32 +35,30 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 _MORE_BYTES = 12
-"""Of an id in the form of cells: its cell and its gain."""
+"""What an id takes in addition in the form of cells: its cell and its gain."""
 
 
 class PartOfTable(NamedTuple):
-    """A part of a table, by its number, that a server holds."""
+    """One part of a table, which a server holds, by the number of the part."""
 
     table: TablePlan
     part: int
 
     @property
     def placement(self) -> TablePlacement:
-        """The placement of the table."""
         return placement_of(self.table)
 
     def of(self, tables: Mapping[str, Table]) -> TablePart:
-        """Returns the variables of the part."""
         whole = tables[self.table.name]
         variables = {name: (parts[self.part],) for name, parts in whole.variables.items()}
         return TablePart(whole.plan, whole.strategy, variables, self.placement, self.part)
 
 
 class CoreEnd:
-    """The part of a step that a core computes, with ops on its device.
+    """What a core computes in a step, with ops on its device.
 
     Args:
-        plan: of the engine. The tables have a placement.
+        plan: of the engine. Its tables have a placement.
         servers: how many there are.
         wire: the form of gradients.
     """
@@ -69,24 +67,21 @@ class CoreEnd:
         self._plan, self._servers, self._wire = plan, servers, wire
 
     def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        """Returns the occurrences of each feature; see `KernelSet.occurrences`."""
         return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
 
     def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        """Returns occurrences as they wait in a queue; see `KernelSet.as_tensors`."""
         return occurrences.explicit()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Returns whether `as_tensors` may have row splits; see `KernelSet.keeps_splits`."""
         return False
 
     def ask(self, pieces: Sequence[Read]) -> Asked:
-        """Begins a lookup of the features of a core."""
+        """Begins to look up the features of a core."""
         features = [piece.feature for piece in pieces]
         return Asked(pieces, tables_of(self._plan, features), self._on_servers(features))
 
     def send(self, pieces: Sequence[Sent]) -> Messages:
-        """Returns the gradients of the features of a core, by server."""
+        """Packs the gradients of a core's features into one message per server."""
         features = [piece.feature for piece in pieces]
         parts = {
             table.name: self._parts(table, [p for p in pieces if p.feature.table is table])
@@ -98,16 +93,16 @@ class CoreEnd:
         }
 
     def _on_servers(self, features: Sequence[FeaturePlan]) -> dict[int, list[PartOfTable]]:
-        """Returns by server the parts of the tables of features; none where there are no such."""
+        """The parts of the features' tables by server. Servers without any are left out."""
         tables = tables_of(self._plan, features)
         here = {server: parts_on(tables, server) for server in range(self._servers)}
         return {server: parts for server, parts in here.items() if parts}
 
     def _parts(self, table: TablePlan, pieces: Sequence[Sent]) -> list[TableGradients]:
-        """Returns the gradients of each part of a table."""
+        """The gradients of a table, part by part."""
         wire: Wire = self._wire
         if wire == "smallest" and all(piece.occurrences.cell is None for piece in pieces):
-            wire = "occurrences"  # each id is a cell by itself
+            wire = "occurrences"  # Here each id is a cell of its own.
         if wire in ("cells", "smallest"):
             return _by_cells(table, pieces, always=wire == "cells")
         if wire == "summed":
@@ -128,7 +123,7 @@ class Asked:
     """A lookup of one core whose rows are on their way.
 
     Attributes:
-        requests: by server the ids that the core asks for, packed; see `messages.pack_ids`.
+        requests: by server, the ids that the core asks for; see `messages.pack_ids`.
     """
 
     def __init__(
@@ -152,7 +147,7 @@ class Asked:
         return {server: pack_ids(self._ids_of(parts)) for server, parts in self._here.items()}
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
-        """Returns the activation of each piece of the lookup, from the rows of each server."""
+        """Computes the activation of each piece from the rows that the servers sent."""
         parameters: dict[str, dict[int, Tensor]] = {table.name: {} for table in self._tables}
         for server, parts in self._here.items():
             dims = [table.dim for table, _ in parts]
@@ -175,11 +170,11 @@ class Asked:
 
 
 class ServerEnd:
-    """The part of a step that a server computes, with ops on its device.
+    """What a server computes in a step, with ops on its device.
 
     Args:
-        tables: the variables, by name of the table, of which those of the server are used.
-        wire: the form of the gradients that come.
+        tables: all tables by name. Only variables of this server are used.
+        wire: the form of the incoming gradients.
     """
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
@@ -187,7 +182,7 @@ class ServerEnd:
         self._may_have_cells = wire in ("cells", "smallest")
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
-        """Returns the rows that a core has asked for, packed; see `messages.pack_rows`."""
+        """Packs the rows that a core has asked for; see `messages.pack_rows`."""
         wanted = unpack_ids(request, len(here))
         return pack_rows(
             [
@@ -199,7 +194,6 @@ class ServerEnd:
     def update(
         self, here: Sequence[PartOfTable], messages: Sequence[Message], rates: Rates
     ) -> list[Op]:
-        """Updates the parts of a server by what all cores sent; returns the ops."""
         return self._update_some(here, messages, rates, [table.name for table, _ in here])
 
     def _update_some(
@@ -209,7 +203,7 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
-        """Updates the parts of tables with some names; `here` are all those of the messages."""
+        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
         by_table: list[list[list[Contribution]]] = [[] for _ in here]
         for message in messages:
@@ -225,7 +219,7 @@ class ServerEnd:
 
 
 def _by_cells(table: TablePlan, pieces: Sequence[Sent], *, always: bool) -> list[TableGradients]:
-    """Returns the gradients of each part, by cells: always, or where that has fewer bytes."""
+    """The gradients by part of the table, as cells: always, or if that takes fewer bytes."""
     explicit = [piece.occurrences.explicit() for piece in pieces]
     gradients = [tf.reshape(piece.gradient, [-1, table.dim]) for piece in pieces]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]
@@ -260,13 +254,12 @@ def _by_cells(table: TablePlan, pieces: Sequence[Sent], *, always: bool) -> list
 
 
 def placement_of(table: TablePlan) -> TablePlacement:
-    """Returns the placement of a table on parameter servers."""
     assert table.placement is not None
     return table.placement
 
 
 def parts_on(tables: Sequence[TablePlan], server: int) -> list[PartOfTable]:
-    """Returns the parts of tables that a server holds, in the order of the tables."""
+    """The parts of tables that a server holds, in the order of the tables."""
     return [
         PartOfTable(table, placement_of(table).servers.index(server))
         for table in tables

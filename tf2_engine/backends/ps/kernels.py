@@ -1,11 +1,11 @@
-"""A step of tables on parameter servers: rows come to the cores, gradients go to the servers.
+"""A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
-Per step, core and server there are two messages each way: ids of distinct rows and their
-parameters; then gradients, in one of the forms of `messages`. Slots never leave their server: the
-rule is applied beside them, once a row, to the sum over all cores in their order. The numbers are
-those of `HostDriver` on TensorFlow's ops, to the bit; but for powers (FTRL, AdagradMomentum), which
-TensorFlow computes by another function for the last elements of a vector, and for gradients that
-are sent summed.
+Per step, a core and a server exchange two messages each way: ids of distinct rows and their
+parameters, then gradients in one of the forms of `messages`. Slots never leave their server: the
+rule is applied beside them, once per row, to the sum over all cores in their order. The numbers
+equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL,
+AdagradMomentum), which TensorFlow computes with another function for the last elements of a vector,
+and gradients that are sent summed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops are each where the rows, or the core, are.
+    """A step whose ops run where the rows are, or where the core is.
 
     Args:
         wire: the form of gradients.
-        native: the devices of cores and servers that have the native ops. Cores are on these if all
-            have them, and each server by itself; the others are on TensorFlow's.
+        native: the devices of cores and servers with native ops. Cores use them only if all cores
+            have them; each server decides for itself.
     """
 
     name = "TensorFlow's ops"
@@ -52,7 +52,7 @@ class ServerKernels(KernelSet):
         native: Set[str] = frozenset(),
     ) -> None:
         self._plan, self._tables, self._cores = plan, tables, cores
-        self._reads: list[Op] = []  # of the lookup that was made last
+        self._reads: list[Op] = []  # Of the latest lookup.
         self._before_update: Sequence[Op] = ()
         ops = loading.load().ops if native else None
         servers = cores.servers.devices
@@ -101,7 +101,7 @@ class ServerKernels(KernelSet):
 
     @contextlib.contextmanager
     def after(self, ops: Sequence[Op]) -> Iterator[None]:
-        # Rows are read and written on one task: no other one has to wait, nor hears of it.
+        # A task reads and writes its own rows, so no task has to wait for another.
         before, self._before_update = self._before_update, ops
         try:
             yield
@@ -112,13 +112,13 @@ class ServerKernels(KernelSet):
         return self.apply(self.messages(pieces), rates)
 
     def servers_in_use(self) -> list[int]:
-        """Returns the numbers of the servers that hold rows of tables that have features."""
+        """The numbers of the servers that hold rows of tables with features."""
         tables = self._tables_with_features()
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
 
     def messages(self, pieces: Sequence[Sent]) -> list[Messages]:
-        """Returns the gradients of each core that has pieces, as it sends them to the servers."""
+        """The gradients of each core that has pieces, packed for the servers."""
         messages = []
         for core in sorted({piece.core for piece in pieces}):
             with self.on_core(core):
@@ -126,7 +126,7 @@ class ServerKernels(KernelSet):
         return messages
 
     def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
-        """Updates the tables that have features by what all cores sent; returns the ops."""
+        """Updates all tables with features by what the cores sent."""
         tables = self._tables_with_features()
         ops: list[Op] = []
         for server, device in enumerate(self._cores.servers.devices):
@@ -158,7 +158,6 @@ class ServerKernels(KernelSet):
         messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:
-        """Updates the parts of a server by what all cores sent; returns the ops."""
         return self._servers[server].update(here, messages, rates)
 
     def _tables_with_features(self) -> list[TablePlan]:
@@ -166,16 +165,16 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels of functions of several workers, whose updates of a server do not mix.
+    """Kernels for functions of several workers, which may update a server at the same time.
 
-    An update reads rows and slots, and writes them. Between two of one row that run at the same
-    time one would be lost, or parameters would be of one and slots of the other. So each holds a
-    lock of the server.
+    An update reads rows and slots and then writes them. If two updates of one row ran at the same
+    time, one would be lost, or the parameters would come from one and the slots from the other. So
+    each update holds a lock of its server.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         super().__init__(plan, tables, cores)
-        # Tasks keep what has a name until they end: another engine must not find it.
+        # A task keeps named resources until it ends, and another engine must not find this one.
         name = f"tf2_engine/{uuid.uuid4().hex}"
         self._mutexes = []
         for device in cores.servers.devices:
@@ -189,14 +188,14 @@ class LockedKernels(ServerKernels):
         messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:
-        # Whatever comes from the worker is here before the lock is taken: if the worker dies, or is
-        # slow, nobody waits for it.
+        # Wait for everything from the worker before taking the lock, so that a slow or dead worker
+        # does not block the others.
         received = [(tf.identity(ids), tf.identity(gradients)) for ids, gradients in messages]
         rates = [tf.identity(rate) for rate in rates]
         with run_after([*tf.nest.flatten(received), *rates]):
             lock = tf.raw_ops.MutexLock(mutex=self._mutexes[server])
             with run_after([lock]):
                 ops = super()._update_on(server, here, received, rates)
-            # The lock is held for as long as somebody is to consume it.
+            # The lock is held until an op consumes it.
             with run_after(ops):
                 return [tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)]

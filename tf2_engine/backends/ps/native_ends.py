@@ -1,7 +1,7 @@
-"""Both ends of what cores and servers exchange, on native ops: one for all tables, not some twenty.
+"""Both ends of a step with parameter servers on native ops: one op instead of some twenty.
 
-They read and write the messages of TensorFlow's ops, so that each task may have its own kind; the
-numbers are the same. See native/host/part_ops.h.
+The messages and numbers are those of TensorFlow's ops, so each task may use either kind. See
+native/host/part_ops.h.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""The bits of a position that are the row in an answer; those above are the server."""
+"""The low bits of a position are the row in an answer; the bits above are the server."""
 
 
 class NativeCoreEnd(CoreEnd):
@@ -132,7 +132,7 @@ class _NativeAsked(Asked):
         return activations
 
     def _rows(self, table: TablePlan, answers: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-        """Returns the parameters at positions, [number of them, dim]."""
+        """Gathers the parameters at `positions`, [number of positions, dim]."""
         rows = []
         for server, parts in self._here.items():
             names = [each.table.name for each in parts]
@@ -150,7 +150,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
+    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's.
 
     Args:
         ops: from `native.loading`.
@@ -209,7 +209,7 @@ class NativeServerEnd(ServerEnd):
 
 
 def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:
-    """Returns the arguments that say which of the servers holds which rows."""
+    """The arguments that say which server holds which rows."""
     placements = [placement_of(table) for table in tables]
     return {
         "rows": [table.rows for table in tables],
@@ -223,7 +223,7 @@ def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Ob
 
 
 def _parts(here: Sequence[PartOfTable]) -> dict[str, Object]:
-    """Returns the arguments that say which rows the parts of a server have."""
+    """The arguments that say which rows the parts of a server have."""
     ranges = [each.placement.ranges_of(each.part) for each in here]
     starts = [itertools.accumulate((r.rows for r in of_part[:-1]), initial=0) for of_part in ranges]
     return {

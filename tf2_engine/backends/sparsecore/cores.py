@@ -9,9 +9,9 @@ from tf2_engine.types import Nest
 
 
 class SparseCoreCores(TpuCores):
-    """The cores of a TPUStrategy, each of which reads its ids itself.
+    """The cores of a TPUStrategy, each of which reads its own ids.
 
-    Between the ids and the lookup there are tensors and no queue, so that both are inside of
+    The ids reach the lookup as tensors, not through a queue, so both calls belong inside
     `strategy.run`.
     """
 

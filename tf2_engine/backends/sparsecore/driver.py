@@ -28,26 +28,26 @@ from tf2_engine.types import Object, Op, Strategy, Tensor
 _Value = TypeVar("_Value")
 
 DEFAULT_SPARSE_CORES = 4
-"""Of a core that does not say how many it has; stock takes it for a v5p, too."""
+"""For a core that does not say how many it has. Stock assumes a v5p then, too."""
 
 
 @dataclasses.dataclass
 class _Batches:
-    """The batches of one core in a computation that is traced, by name."""
+    """The batches of one core in the computation that is traced, by name."""
 
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 
 
 class SparseCoreDriver(ReplicaDriver):
-    """SparseCores do everything; a batch on its way is tensors of the computation.
+    """SparseCores do everything; a waiting batch is tensors of the computation.
 
-    All of a step is inside of `strategy.run`. Ids outside of their table train rows of padding, or
-    of another table, on the hardware; on the software TPU they are an error.
+    The whole step is inside `strategy.run`. On the hardware, ids outside their table train rows of
+    padding or of another table; on the software TPU they are an error.
 
     Args:
-        limits: the sizes of the buffers, `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig;
-            by default those of stock.
+        limits: the sizes of the buffers, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig.
+            None means stock's defaults.
 
     Raises OutOfOrder if the current strategy is no TPUStrategy, and WrongType for other limits.
     """
@@ -74,10 +74,10 @@ class SparseCoreDriver(ReplicaDriver):
         return SparseCoreCores(self._topology, count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        """Gets ready to run `plan`: makes the variables on the cores.
+        """Prepares to run `plan`: makes the variables on the cores.
 
-        Raises InvalidSpec for a setting that SparseCores cannot honour, and in a `tf.Graph`;
-        OutOfOrder inside of `strategy.run`.
+        Raises InvalidSpec for a setting that SparseCores cannot honour and in a `tf.Graph`, and
+        OutOfOrder inside `strategy.run`.
         """
         checks.check_eager()
         checks.check_not_in_run(self._strategy)
@@ -96,7 +96,7 @@ class SparseCoreDriver(ReplicaDriver):
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
         if not self._ready().training:
-            return to_run(None)  # lookups change no row
+            return to_run(None)  # Lookups change no row.
         return to_run([op for of_stack in self._tables for op in of_stack.retrieve(tables)])
 
     def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
@@ -137,12 +137,12 @@ class SparseCoreDriver(ReplicaDriver):
                 _rate(stack.tables[0], rates),
                 {key: variable.read_value() for key, variable in variables.items()},
             )
-            for key in reversed(list(new)):  # slots first, as stock has it
+            for key in reversed(list(new)):  # Slots first, as in stock.
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
 
     def reset_batches(self) -> Op:
-        # A batch is tensors of its computation, and ends with it.
+        # A batch is tensors of its computation and ends with it.
         return to_run(None)
 
     def _of_core(self) -> _Batches:

@@ -19,10 +19,10 @@ from tf2_engine.types import Nest
 
 
 class TpuCores(EngineCores):
-    """The cores of a TPUStrategy; raises InvalidSpec if the TPU has other numbers than asked for.
+    """The cores of a TPUStrategy. Raises InvalidSpec if the TPU has other numbers than asked for.
 
-    A call inside `strategy.run` is traced once and runs on every core: it is the call of the core
-    it runs on, and calls are not merged. The device brings the cores of a step together.
+    A call inside `strategy.run` is traced once and runs on every core. Each core calls for itself;
+    calls are not merged, and the device synchronizes the cores of a step.
     """
 
     tables_on_device = True

@@ -8,66 +8,39 @@ does not ask which backend it has.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from tf2_engine import errors
+from tf2_engine.batch import Batch
 from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
-from tf2_engine.types import Ids, Nest, Op, Strategy, Tensor
+from tf2_engine.types import Nest, Op, Strategy, Tensor
 
 Value = TypeVar("Value")
 """The values of a call for one core or replica."""
 
-PerCore = Sequence[Sequence[Tensor]]
-"""Activations or their gradients per core and feature, each [*output_shape, dim] float32."""
+Activations: TypeAlias = Sequence[Sequence[Tensor]]
+"""The activations of a step per core and feature, each [*output_shape, dim] float32."""
 
-Rates = Sequence[Tensor]
+Gradients: TypeAlias = Sequence[Sequence[Tensor]]
+"""The gradients of `Activations`, of the same shapes."""
+
+Rates: TypeAlias = Sequence[Tensor]
 """The dynamic learning rates of a step by tag, scalar float32."""
 
-Update = Callable[[PerCore, Rates], Op]
+Update: TypeAlias = Callable[[Gradients, Rates], Op]
 """Takes gradients and rates as `Driver.send_gradients` does, and updates the tables."""
 
 
-class FeatureInput(NamedTuple):
-    """The ids of one feature and their weights, if any, as the user passed them."""
+ReadCore: TypeAlias = Callable[[Mapping[str, Nest]], Value]
+"""Reads the arguments of a call for one core or replica."""
 
-    ids: Ids
-    weights: Ids | None
-
-
-@dataclasses.dataclass(frozen=True)
-class StepInputs:
-    """The part of a step that one call enqueues, by position of the replica or core.
-
-    Inputs are in the order of the features. If `of_replicas`, each part belongs to a replica, which
-    may have several cores. Otherwise there is one part, for a single core that the user named by
-    its device.
-    """
-
-    parts: Mapping[int, Sequence[FeatureInput]]
-    of_replicas: bool = True
-
-
-@dataclasses.dataclass(frozen=True)
-class EngineCall(Generic[Value]):
-    """A call of the engine's method `name`, which messages quote.
-
-    `values` are the nests that were passed as arguments: for all cores, or inside `strategy.run`
-    for this replica. `read` converts the values of one core or replica, and `function` takes what
-    `read` returned for each of them, by position. It returns an op, or a list with one result for
-    each. With `from_host`, the call can be made outside `strategy.run` on any backend.
-    """
-
-    name: str
-    values: Mapping[str, Nest]
-    read: Callable[[Mapping[str, Nest]], Value]
-    function: Callable[[Mapping[int, Value]], Op | list[Nest]]
-    from_host: bool = False
+OnCores: TypeAlias = Callable[[Mapping[int, Value]], Op | list[Nest]]
+"""Takes the values of all cores by position; returns an op, or a result for each core."""
 
 
 class EngineCores(abc.ABC):
@@ -92,8 +65,23 @@ class EngineCores(abc.ABC):
     servers: Servers | None = None
 
     @abc.abstractmethod
-    def call(self, call: EngineCall[Value]) -> Nest:
-        """Calls a function with the values of the cores for which the engine is called.
+    def call(
+        self,
+        name: str,
+        values: Mapping[str, Nest],
+        read: ReadCore[Value],
+        function: OnCores[Value],
+        *,
+        from_host: bool = False,
+    ) -> Nest:
+        """Calls a function with the values of all cores for which an engine's method is called.
+
+        Args:
+            name: of the method, for messages.
+            values: the arguments of the method: for all cores, or inside `strategy.run` for this
+                replica. None is None for each core.
+            read: converts the values of one core or replica for `function`.
+            from_host: whether the method can be called outside `strategy.run` on any backend.
 
         Returns the op; or, inside `strategy.run`, the result of this replica; or the result of the
         only core, or a list with the results of all. Raises ControlFlow where a replica cannot
@@ -108,7 +96,7 @@ class EngineCores(abc.ABC):
         Raises InvalidInput if it names none of the cores' devices, or inside `strategy.run`.
         """
 
-    def check(self, plan: Plan, inputs: StepInputs) -> None:
+    def check(self, plan: Plan, batch: Batch) -> None:
         """Refuses inputs that the backend cannot take from where they are, by feature."""
         return
 
@@ -186,7 +174,7 @@ class Driver(abc.ABC):
         """Brings the variables up to date, for instance before a checkpoint is written."""
 
     @abc.abstractmethod
-    def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         """Enqueues a batch, or a part of one.
 
         `training` says whether gradients will follow: a bool or a scalar bool tensor. `name` tags
@@ -194,21 +182,21 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         """Looks up the oldest batch that waits for it, and returns its activations.
 
         Raises OutOfOrder if nothing is enqueued.
         """
 
     @abc.abstractmethod
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         """Updates the tables with the gradients of the oldest training batch looked up.
 
         Raises OutOfOrder if no batch waits for gradients.
         """
 
     def collect_gradients(
-        self, core: Tensor | int, gradients: PerCore, name: str | None = None
+        self, core: Tensor | int, gradients: Gradients, name: str | None = None
     ) -> Op:
         """Sends the gradients of one core of a synchronous step; see `synchronous_cores`.
 
@@ -229,8 +217,8 @@ class Driver(abc.ABC):
         raise NotImplementedError
 
     def look_up(
-        self, inputs: StepInputs, training: bool | None, name: str | None = None
-    ) -> tuple[PerCore, Update]:
+        self, batch: Batch, training: bool | None, name: str | None = None
+    ) -> tuple[Activations, Update]:
         """Looks one batch up at once, before it is known whether gradients will follow.
 
         Returns the activations, and a function that sends their gradients. `training` is False if
@@ -240,7 +228,7 @@ class Driver(abc.ABC):
         sends gradients. The software TPU has no such rewrite: there a batch is for inference only
         if `training` is False.
         """
-        self.enqueue(inputs, training is not False, name)
+        self.enqueue(batch, training is not False, name)
         return self.dequeue(name), functools.partial(self.send_gradients, name=name)
 
 

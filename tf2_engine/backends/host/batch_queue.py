@@ -25,11 +25,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import PerCore, Rates
+from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.interface import Gradients, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if
-from tf2_engine.plan import Plan
+from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
@@ -49,25 +49,22 @@ _GRADIENTS_MISSING = (
     "those that overlap have a `name` of their own each."
 )
 
-Part = tuple[Occurrences, ...]
-"""The occurrences of one core, per feature."""
-
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
-    """One global batch: its occurrences per core and feature, and whether gradients will follow.
+class Step:
+    """The occurrences of a global batch per core and feature, and whether gradients will follow.
 
-    In a graph, the update of the batch waits for the ops in `after`, because its gradients need not
-    depend on the lookup.
+    In a graph, the update waits for the ops in `after`, because the gradients need not depend on
+    the lookup.
     """
 
-    occurrences: tuple[Part, ...]
+    occurrences: PerCore
     training: Tensor | bool
     after: tuple[Op, ...] = ()
 
 
-Apply = Callable[[Batch, PerCore, Rates], Op]
-"""Updates the tables with a batch, its gradients and the learning rates."""
+Apply = Callable[[Step, Gradients, Rates], Op]
+"""Updates the tables with a step, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
@@ -79,23 +76,23 @@ class GraphBatchQueue:
             Graph, dict[Hashable, collections.deque[Object]]
         ] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
+    def enqueue(self, core: int, occurrences: Sequence[Occurrences], training: Tensor | bool) -> Op:
         self._queue(core).append((occurrences, training))
 
-    def take_enqueued(self) -> Batch:
+    def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
         parts = [queue.popleft() for queue in queues]
-        return Batch(tuple(part[0] for part in parts), parts[0][1])
+        return Step([part[0] for part in parts], parts[0][1])
 
-    def keep(self, batch: Batch) -> Op:
+    def keep(self, step: Step) -> Op:
         # If only the run tells whether a batch trains, it waits, and its update is conditional.
-        if batch.training is not False:
-            self._queue("looked up").append(batch)
+        if step.training is not False:
+            self._queue("looked up").append(step)
 
-    def take_looked_up(self) -> Batch:
+    def take_looked_up(self) -> Step:
         """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
@@ -122,13 +119,13 @@ class ResourceBatchQueue:
         self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up", device)
         self._traces: weakref.WeakKeyDictionary[Graph, _Trace] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
-        op = self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
+    def enqueue(self, core: int, occurrences: Sequence[Occurrences], training: Tensor | bool) -> Op:
+        op = self._enqueued[core].put(self._layout.pack(Step([occurrences], training)))
         if core == 0:
             self._trace().enqueued.append(training is not False)
         return op
 
-    def take_enqueued(self) -> Batch:
+    def take_enqueued(self) -> Step:
         """Removes the oldest batch that was not looked up.
 
         Raises OutOfOrder if there is none, or if it trains and an earlier batch never got its
@@ -153,25 +150,25 @@ class ResourceBatchQueue:
         # What follows waits until it is certain that the batch can be kept for its gradients.
         with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
             training = tf.identity(training)
-        return Batch(tuple(part.occurrences[0] for part in parts), training)
+        return Step([part.occurrences[0] for part in parts], training)
 
-    def keep(self, batch: Batch) -> Op:
-        return run_if(batch.training, lambda: self._looked_up.put(self._layout.pack(batch)))
+    def keep(self, step: Step) -> Op:
+        return run_if(step.training, lambda: self._looked_up.put(self._layout.pack(step)))
 
     def reset(self) -> Op:
         return [fifo.clear() for fifo in (*self._enqueued, self._looked_up)]
 
-    def take_looked_up(self) -> Batch:
+    def take_looked_up(self) -> Step:
         self._trace().send_gradients()
         # In a function, reading the sizes orders this call after the enqueueing. A batch that was
         # enqueued before then waits, even if there is nothing to take here.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
-        batch = self._layout.unpack(packed, len(self._enqueued))
+        step = self._layout.unpack(packed, len(self._enqueued))
         # Nothing may happen before it is certain that there is a batch. It trains, because only
         # training batches are kept.
-        return dataclasses.replace(batch, after=(batch.training,), training=True)
+        return dataclasses.replace(step, after=(step.training,), training=True)
 
     def _trace(self) -> _Trace:
         """The calls in the current trace. Eagerly each call stands alone."""
@@ -250,7 +247,7 @@ class PendingUpdate:
             with kernels.on_core(cores[0]):
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
-    def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
+    def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
         """Applies the pending update, and makes this one pending."""
         # At most one update is pending, even when batches overlap. It is pending in all places, or
         # in none if a gradient cannot be computed.
@@ -259,7 +256,7 @@ class PendingUpdate:
             puts = []
             for cores, fifo in zip(self._groups, self._fifos, strict=True):
                 with self._kernels.on_core(cores[0]):
-                    part = Batch(tuple(batch.occurrences[core] for core in cores), batch.training)
+                    part = Step([step.occurrences[core] for core in cores], step.training)
                     flat = [gradient for core in cores for gradient in gradients[core]]
                     puts.append(fifo.put([*self._layout.pack(part), *flat, *rates]))
         return puts[0] if len(puts) == 1 else tf.group(*puts)
@@ -285,20 +282,19 @@ class PendingUpdate:
 
     def _apply_pending(self) -> Op:
         plan, width = self._plan, len(self._plan.features)
-        occurrences: list[Part] = []
+        occurrences: list[Sequence[Occurrences]] = []
         gradients: list[list[Tensor]] = []
         rates: list[Tensor] = []
         for cores, tensors in zip(self._groups, self._take(), strict=True):
             size = len(self._layout.dtypes(len(cores)))
-            batch = self._layout.unpack(tensors[:size], len(cores))
             end = size + width * len(cores)
-            occurrences += batch.occurrences
+            occurrences += self._layout.unpack(tensors[:size], len(cores)).occurrences
             gradients += [tensors[start : start + width] for start in range(size, end, width)]
             rates = rates or tensors[end:]
         for core in gradients:
             for gradient, feature in zip(core, plan.features, strict=True):
                 gradient.set_shape([*feature.output_shape, feature.table.dim])
-        return self._apply(Batch(tuple(occurrences), True), gradients, rates)
+        return self._apply(Step(occurrences, True), gradients, rates)
 
 
 class Fifo:
@@ -350,35 +346,30 @@ class _Layout:
         of_feature = [tf.int64, tf.int64, tf.float32, tf.int64]
         return of_feature * (len(self.plan.features) * num_cores) + [tf.bool]
 
-    def pack(self, batch: Batch) -> list[Tensor]:
+    def pack(self, step: Step) -> list[Tensor]:
         flat: list[Tensor] = []
-        for core in batch.occurrences:
-            for feature, occurrences in zip(self.plan.features, core, strict=True):
-                one = self.kernels.as_tensors(feature, occurrences)
-                flat += [one.ids, one.cell, one.gain, one.num_cells]
-        return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
+        for core in step.occurrences:
+            for occurrences in core:
+                flat += self.kernels.as_tensors(occurrences)
+        return [*flat, tf.convert_to_tensor(step.training, tf.bool)]
 
-    def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Batch:
+    def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Step:
         """Inverts `pack`, and restores the static shapes that a queue forgets."""
-        pieces = iter(flat)
-        cores = tuple(
-            tuple(
-                _next_occurrences(pieces, self.kernels.keeps_splits(feature))
-                for feature in self.plan.features
-            )
+        tensors = iter(flat)
+        cores = [
+            [self._next_occurrences(feature, tensors) for feature in self.plan.features]
             for _ in range(num_cores)
-        )
-        training = next(pieces)
+        ]
+        training = next(tensors)
         training.set_shape([])
-        return Batch(cores, training)
+        return Step(cores, training)
 
-
-def _next_occurrences(pieces: Iterator[Tensor], keeps_splits: bool) -> Occurrences:
-    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-    for tensor in (ids, gain) if keeps_splits else (ids, cell, gain):
-        tensor.set_shape([None])
-    num_cells.set_shape([])
-    return Occurrences(ids, cell, gain, num_cells)
+    def _next_occurrences(self, feature: FeaturePlan, tensors: Iterator[Tensor]) -> Occurrences:
+        ids, cell, gain, num_cells = (next(tensors) for _ in range(4))
+        for tensor in (ids, gain) if self.kernels.keeps_splits(feature) else (ids, cell, gain):
+            tensor.set_shape([None])
+        num_cells.set_shape([])
+        return Occurrences(feature, ids, cell, gain, num_cells)
 
 
 def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.host.one_process import check_one_process
-from tf2_engine.backends.interface import EngineCall, EngineCores, Value, device_inside_run
+from tf2_engine.backends.interface import EngineCores, OnCores, ReadCore, Value, device_inside_run
 from tf2_engine.packed import PackedBatch
 from tf2_engine.types import Nest, Strategy
 
@@ -35,16 +35,24 @@ class HostCores(EngineCores):
                 "out."
             )
 
-    def call(self, call: EngineCall[Value]) -> Nest:
+    def call(
+        self,
+        name: str,
+        values: Mapping[str, Nest],
+        read: ReadCore[Value],
+        function: OnCores[Value],
+        *,
+        from_host: bool = False,
+    ) -> Nest:
         # The engine may have been made outside the scope of the strategy that is current now.
-        self._check_strategy(tf.distribute.get_strategy(), f"`{call.name}`")
+        self._check_strategy(tf.distribute.get_strategy(), f"`{name}`")
         if _in_replica_context():
-            return _merge_call(call)
+            return _merge_call(name, read(values), function)
         parts = {}
-        for core, part in enumerate(self._split(call.values)):
+        for core, part in enumerate(self._split(values)):
             with self.on_core(core):
-                parts[core] = call.read(part)
-        results = call.function(parts)
+                parts[core] = read(part)
+        results = function(parts)
         return results[0] if isinstance(results, list) and len(results) == 1 else results
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
@@ -92,23 +100,23 @@ def _in_replica_context() -> bool:
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
-def _merge_call(call: EngineCall[Value]) -> Nest:
-    """Calls the function once for all replicas; returns this replica's result."""
+def _merge_call(name: str, value: Value, function: OnCores[Value]) -> Nest:
+    """Calls the function once with the values of all replicas; returns this replica's result."""
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:
-        results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
+        results = function(dict(enumerate(_by_replica(strategy, values[0]))))
         if not isinstance(results, list):
             return None
         return tf.nest.map_structure(lambda *parts: tf_compat.per_replica(parts), *results)
 
     context = tf.distribute.get_replica_context()
     try:
-        return context.merge_call(merged, args=(call.read(call.values),))
+        return context.merge_call(merged, args=(value,))
     except RuntimeError as error:
         if "merge_call" not in str(error):
             raise
         raise errors.ControlFlow(
-            f"`{call.name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
+            f"`{name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
             "where the replicas cannot meet. Call it outside of the control flow."
         ) from error
 

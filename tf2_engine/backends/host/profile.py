@@ -16,13 +16,12 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import log, sharding
-from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.backends.host.kernels import KernelSet, PerCore
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
@@ -81,7 +80,7 @@ class Profiler:
             if counts is not None:
                 _log.info("%s", report(table, counts))
 
-    def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Op]:
+    def count(self, per_core: PerCore) -> list[Op]:
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
@@ -107,10 +106,9 @@ class Profiler:
                 ops.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
         return tf.group(*ops)
 
-    def _seen(self, table: TablePlan, batch: Occurrences, passed: Tensor) -> Tensor:
-        explicit = batch.explicit()
-        cells = tf.cast(explicit.num_cells, tf.int64)
-        ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))
+    def _seen(self, table: TablePlan, occurrences: Occurrences, passed: Tensor) -> Tensor:
+        ids, cell, _, cells = occurrences.explicit()
+        ids = tf.boolean_mask(ids, tf.equal((cell + passed) % EVERY, 0))
         hosts, strategy = self._plan.num_hosts, self._plan.partition_strategy
         shard = sharding.shard_of(ids, table.rows, hosts, strategy, maximum=tf.maximum)
         per_shard = tf.math.bincount(

@@ -20,7 +20,7 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 
-class Contribution(NamedTuple):
+class RowGradients(NamedTuple):
     """Gradients of the rows of ids.
 
     Attributes:
@@ -33,18 +33,18 @@ class Contribution(NamedTuple):
     gradients: Tensor
     gradient_of: Tensor | None = None
 
-    def of_each_id(self) -> Contribution:
+    def of_each_id(self) -> RowGradients:
         if self.gradient_of is None:
             return self
-        return Contribution(self.ids, tf.gather(self.gradients, self.gradient_of))
+        return RowGradients(self.ids, tf.gather(self.gradients, self.gradient_of))
 
 
 Sums = tuple[Tensor, Tensor]
 """Distinct ids [count] int64, and the sum of the gradients of each, [count, dim] float32."""
 
 
-def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Tensor) -> list[Op]:
-    """Applies one step to a table, given the contributions of its features per core.
+def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
+    """Applies one step to a table, given the gradients of its features per core.
 
     With accumulation, every row of the global batch is updated once, with the sum over cores and
     features. Without it, the sum of each core is applied by itself: first the core that owns the
@@ -76,28 +76,28 @@ def new_rows(
     return {PARAMETERS: w, **slots}
 
 
-def sum_by_id(contributions: Sequence[Contribution]) -> Sums:
+def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
     """Sums the gradients of each distinct id. Ids are in order of first occurrence."""
-    ids, gradients, gradient_of = _joined(contributions)
+    ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)
     return distinct, add_rows(gradients, gradient_of, position, count, each_has_terms=True)
 
 
-def _joined(contributions: Sequence[Contribution]) -> Contribution:
-    if len(contributions) == 1:
-        return contributions[0]
-    ids, gradients, gradient_of = zip(*contributions, strict=True)
+def _joined(parts: Sequence[RowGradients]) -> RowGradients:
+    if len(parts) == 1:
+        return parts[0]
+    ids, gradients, gradient_of = zip(*parts, strict=True)
     all_ids, all_gradients = tf.concat(ids, 0), tf.concat(gradients, 0)
     if not any(indices is not None for indices in gradient_of):
-        return Contribution(all_ids, all_gradients)
+        return RowGradients(all_ids, all_gradients)
     counts = [tf.shape(each, out_type=tf.int64)[0] for each in gradients]
     starts = tf.cumsum(counts, exclusive=True)
     indices = [
         starts[i] + (tf.range(count) if of_each is None else of_each)
         for i, (count, of_each) in enumerate(zip(counts, gradient_of, strict=True))
     ]
-    return Contribution(all_ids, all_gradients, tf.concat(indices, 0))
+    return RowGradients(all_ids, all_gradients, tf.concat(indices, 0))
 
 
 def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:

@@ -17,13 +17,13 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent, tables_of
-from tf2_engine.backends.interface import PerCore, Rates
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, tables_of
+from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on
 from tf2_engine.backends.ps.messages import Message, Messages, Wire
 from tf2_engine.backends.ps.native_ends import NativeCoreEnd, NativeServerEnd
-from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.batch import Columns, Occurrences
 from tf2_engine.graph_mode import run_after
 from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -77,26 +77,24 @@ class ServerKernels(KernelSet):
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
         return [[core] for core in range(num_cores)]
 
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        return self._core.occurrences(pieces)
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
+        return self._core.occurrences(features)
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        return self._core.as_tensors(feature, occurrences)
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
+        return self._core.as_tensors(occurrences)
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return self._core.keeps_splits(feature)
 
-    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+    def look_up(self, per_core: PerCore) -> Activations:
         self._reads = []
         activations = []
-        for core in range(self._plan.num_cores):
-            of_core = [piece for piece in pieces if piece.core == core]
-            if of_core:
-                with self.on_core(core):
-                    activations += self._look_up_on_core(of_core)
+        for core, occurrences in enumerate(per_core):
+            with self.on_core(core):
+                activations.append(self._look_up_on_core(occurrences))
         return activations
 
-    def reads(self, activations: PerCore) -> Sequence[Op]:
+    def reads(self, activations: Activations) -> Sequence[Op]:
         return tuple(self._reads)
 
     @contextlib.contextmanager
@@ -108,8 +106,8 @@ class ServerKernels(KernelSet):
         finally:
             self._before_update = before
 
-    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        return self.apply(self.messages(pieces), rates)
+    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+        return self.apply(self.messages(per_core, gradients), rates)
 
     def servers_in_use(self) -> list[int]:
         """The numbers of the servers that hold rows of tables with features."""
@@ -117,12 +115,12 @@ class ServerKernels(KernelSet):
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
 
-    def messages(self, pieces: Sequence[Sent]) -> list[Messages]:
-        """The gradients of each core that has pieces, packed for the servers."""
+    def messages(self, per_core: PerCore, gradients: Gradients) -> list[Messages]:
+        """The gradients of each core, packed for the servers."""
         messages = []
-        for core in sorted({piece.core for piece in pieces}):
+        for core, of_core in enumerate(zip(per_core, gradients, strict=True)):
             with self.on_core(core):
-                messages.append(self._core.send([each for each in pieces if each.core == core]))
+                messages.append(self._core.send(*of_core))
         return messages
 
     def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
@@ -141,9 +139,9 @@ class ServerKernels(KernelSet):
                 ops += self._update_on(server, here, of_server, rates)
         return ops
 
-    def _look_up_on_core(self, pieces: Sequence[Read]) -> list[Tensor]:
-        asked = self._core.ask(pieces)
-        tables = tables_of(self._plan, [piece.feature for piece in pieces])
+    def _look_up_on_core(self, occurrences: Sequence[Occurrences]) -> list[Tensor]:
+        asked = self._core.ask(occurrences)
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
         answers = {}
         for server, request in asked.requests.items():
             with tf.device(self._cores.servers.devices[server]):

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.update import Contribution
+from tf2_engine.backends.host.update import RowGradients
 from tf2_engine.types import Tensor
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
@@ -97,7 +97,7 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
-) -> list[Contribution]:
+) -> list[RowGradients]:
     """Recovers the ids of each table, and a gradient for each id.
 
     If it is known statically that there are no cells, rows are not copied.
@@ -110,7 +110,7 @@ def unpack_gradients(
     rows = (num_cells + counts * (1 - has_cells)) * tf.constant(list(dims), tf.int64)
     parts = tf.split(numbers[2 * len(dims) :], _flat(counts, gains), num=2 * len(dims))
     of_floats = tf.split(floats, _flat(gains, rows), num=2 * len(dims))
-    contributions = []
+    of_tables = []
     for table, dim in enumerate(dims):
         ids, of_rows = parts[2 * table], tf.reshape(of_floats[2 * table + 1], [-1, dim])
         if may_have_cells:
@@ -119,8 +119,8 @@ def unpack_gradients(
             cell = tf.concat([cells, tf.range(gains[table], counts[table])], 0)
             ones = tf.ones([counts[table] - gains[table]], tf.float32)
             of_rows = tf.concat([gain, ones], 0)[:, None] * tf.gather(of_rows, cell)
-        contributions.append(Contribution(ids, of_rows))
-    return contributions
+        of_tables.append(RowGradients(ids, of_rows))
+    return of_tables
 
 
 def _flat(one: Tensor, other: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.batch_queue import BatchQueues, GraphBatchQueue
-from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
+from tf2_engine.backends.host.driver import HostDriver, check_rules
 from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
+from tf2_engine.backends.interface import Activations, Gradients, Rates, Update
 from tf2_engine.backends.ps.cores import StrategyCores
 from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
 from tf2_engine.backends.ps.messages import Messages
+from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
 from tf2_engine.plan import Plan
@@ -103,26 +104,26 @@ class StrategyPsDriver(HostDriver):
         return op
 
     def look_up(
-        self, inputs: StepInputs, training: bool | None, name: str | None = None
-    ) -> tuple[PerCore, Update]:
-        activations, update = super().look_up(inputs, training, name)
+        self, batch: Batch, training: bool | None, name: str | None = None
+    ) -> tuple[Activations, Update]:
+        activations, update = super().look_up(batch, training, name)
         return activations, _refuse_update if self._synchronous else update
 
     def collect_gradients(
-        self, core: Tensor | int, gradients: PerCore, name: str | None = None
+        self, core: Tensor | int, gradients: Gradients, name: str | None = None
     ) -> Op:
         configured = self._ready()
         check_rules(configured.plan)
         assert self._lanes is not None
         lanes, kernels = self._lanes, self._kernels
         with tf.name_scope(name or "collect_gradients"):
-            batch = configured.queues.named(name).take_looked_up()
+            step = configured.queues.named(name).take_looked_up()
 
             def put() -> Op:
-                (messages,) = kernels.messages(sent_pieces(configured.plan, batch, gradients))
+                (messages,) = kernels.messages(step.occurrences, gradients)
                 return lanes.put(core, messages)
 
-            return to_run(run_if(batch.training, put))
+            return to_run(run_if(step.training, put))
 
     def apply_collected(self, rates: Rates) -> Op:
         assert self._lanes is not None
@@ -200,7 +201,7 @@ class _TracedQueues(BatchQueues):
         return [queue.reset() for queue in self._of_names.values()]
 
 
-def _refuse_update(gradients: PerCore, rates: Rates) -> Op:
+def _refuse_update(gradients: Gradients, rates: Rates) -> Op:
     raise errors.OutOfOrder(
         "Gradients of `differentiable_lookup` cannot say which core of a synchronous step they are "
         "of. Use `enqueue`, `dequeue` and `apply_gradients(gradients, core=...)`."

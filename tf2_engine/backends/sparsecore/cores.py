@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import EngineCall, Value
+from tf2_engine import errors
 from tf2_engine.backends.tpu.cores import TpuCores
-from tf2_engine.types import Nest
 
 
 class SparseCoreCores(TpuCores):
@@ -15,14 +13,11 @@ class SparseCoreCores(TpuCores):
     `strategy.run`.
     """
 
-    def call(self, call: EngineCall[Value]) -> Nest:
-        if tf_compat.tpu_computation_graph() is None:
-            raise errors.OutOfOrder(
-                f"`{call.name}` is called outside of `strategy.run`. SparseCores have no queue of "
-                "batches: call `enqueue`, `dequeue` and `apply_gradients` inside the function that "
-                "`strategy.run` runs, with its arguments."
-            )
-        return super().call(call)
+    _queues_batches = False
+    _inside = (
+        "SparseCores have no queue of batches: call `enqueue`, `dequeue` and `apply_gradients` "
+        "inside the function that `strategy.run` runs, with its arguments."
+    )
 
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(

@@ -11,13 +11,14 @@ from typing import ClassVar, TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
+from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
 from tf2_engine.backends.sparsecore import checks, inputs, lookup, update
 from tf2_engine.backends.sparsecore.cores import SparseCoreCores
 from tf2_engine.backends.sparsecore.stacks import stacks_of
 from tf2_engine.backends.sparsecore.transfer import DeviceTable
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.checks import check_control_flow
+from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores
@@ -99,17 +100,17 @@ class SparseCoreDriver(ReplicaDriver):
             return to_run(None)  # Lookups change no row.
         return to_run([op for of_stack in self._tables for op in of_stack.retrieve(tables)])
 
-    def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         self._ready()
         check_control_flow(tf_compat.tpu_computation_graph())
-        (part,) = inputs_.parts.values()
+        (part,) = batch.parts.values()
         stacks = [table.stack for table in self._tables]
-        batch = tf.compat.v1.tpu.outside_compilation(inputs.read, stacks, self._limits, part)
+        on_host = tf.compat.v1.tpu.outside_compilation(inputs.read, stacks, self._limits, part)
         batches = self._of_core()
-        batches.enqueued.setdefault(name, collections.deque()).append(batch)
+        batches.enqueued.setdefault(name, collections.deque()).append(on_host)
         return to_run(None)
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         plan, batches = self._ready(), self._of_core()
         on_host = _next(batches.enqueued, name, "Nothing is enqueued; `enqueue` comes first.")
         ids = tf.compat.v1.tpu.outside_compilation(inputs.copy_to_device, on_host)
@@ -121,7 +122,7 @@ class SparseCoreDriver(ReplicaDriver):
             activations |= lookup.of_features(table.stack, looked_up)
         return [[activations[position] for position in range(len(plan.features))]]
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         self._ready()
         message = "No batch waits for gradients; `dequeue` comes first."
         ids = _next(self._of_core().looked_up, name, message)

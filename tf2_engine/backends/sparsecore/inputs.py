@@ -8,9 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import soft_sparsecore
-from tf2_engine.backends.interface import FeatureInput
 from tf2_engine.backends.sparsecore.stacks import FeatureInStack, Stack
-from tf2_engine.batch import RawIds, by_cell, check_layout, read_unchecked
+from tf2_engine.batch import FeatureBatch, FlatBatch, by_cell, check_layout, read_unchecked
 from tf2_engine.plan import FeaturePlan
 from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Tensor
@@ -45,7 +44,7 @@ _Triples = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 
 
 def read(
-    stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureInput]
+    stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureBatch]
 ) -> dict[str, OnHost]:
     """Reads the ids of one core into the inputs of the device, by stack."""
     features = {
@@ -78,7 +77,7 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
     return on_device
 
 
-def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
+def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
     """Computes rows, columns and gains of a feature's ids, for each SparseCore of the core."""
     raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
@@ -101,7 +100,7 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
     return tuple(outputs)
 
 
-def _by_activation(feature: FeaturePlan, raw: RawIds) -> RawIds:
+def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
     """Gives ids one row per activation, as the op needs; this changes sequences.
 
     Raises InvalidInput if the batch does not fit the output shape.

@@ -8,11 +8,12 @@ from typing import ClassVar, TypeAlias
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
+from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
 from tf2_engine.backends.tpu import checks, transfer
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.cores import TpuCores
 from tf2_engine.backends.tpu.topology import Topology
+from tf2_engine.batch import Batch
 from tf2_engine.config_proto import config_proto
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan
@@ -94,21 +95,21 @@ class TpuDriver(ReplicaDriver):
             return to_run(None)  # Lookups change no row.
         return self._transfer(transfer.retrieve, tables)
 
-    def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)
         if computation is not None:
-            self._check_entries(len(inputs.parts), 1)
-            (read,) = transfer.readers(plan, inputs, None).values()
+            self._check_entries(len(batch.parts), 1)
+            (read,) = transfer.readers(plan, batch, None).values()
 
             def enqueue() -> Op:
                 # A rewrite of the graph finds out the core.
                 return transfer.enqueue(plan, read, -1, transfer.mode_of(training, True), name)
 
             return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))
-        by_core = transfer.readers(plan, inputs, self._topology.cores_per_replica)
-        if inputs.of_replicas:
+        by_core = transfer.readers(plan, batch, self._topology.cores_per_replica)
+        if batch.of_replicas:
             self._check_entries(len(by_core), len(self._topology.cores))
         ops = []
         for position, read in by_core.items():
@@ -118,7 +119,7 @@ class TpuDriver(ReplicaDriver):
                 ops.append(transfer.enqueue(plan, read, core.ordinal, mode, name))
         return to_run(ops)
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         plan = self._ready()
         activations = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(plan.features), config=self._config
@@ -126,7 +127,7 @@ class TpuDriver(ReplicaDriver):
         transfer.set_name(activations[0], name)
         return [list(activations)]
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         plan = self._ready()
         self._check_entries(len(gradients), 1)
         op = tf.raw_ops.SendTPUEmbeddingGradients(

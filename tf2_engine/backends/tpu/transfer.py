@@ -9,30 +9,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import tf_compat
-from tf2_engine.backends.interface import FeatureInput, StepInputs
 from tf2_engine.backends.tpu import topology
-from tf2_engine.batch import RawIds, read_unchecked, wrong_rank
+from tf2_engine.batch import Batch, FeatureBatch, FlatBatch, read_unchecked, wrong_rank
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan, shard_shapes
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
-Reader = Callable[[], Sequence[RawIds]]
+Reader = Callable[[], Sequence[FlatBatch]]
 """Reads the ids of one core. It is called where that core's host does its work."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 """Takes the plan, the tables, the device of each host and the serialized configuration."""
 
 
-def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> dict[int, Reader]:
+def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
     """Makes a function for each core, by position, that reads the core's ids.
 
     The part of a replica is split over its cores. `cores_per_replica` is None for no split, which
     is right inside `strategy.run`, where the device's rewrite gives each core its part.
     """
-    split = cores_per_replica if inputs.of_replicas else None
+    split = cores_per_replica if batch.of_replicas else None
     return {
         position * (split or 1) + number: functools.partial(_read, plan, part, number, split)
-        for position, part in inputs.parts.items()
+        for position, part in batch.parts.items()
         for number in range(split or 1)
     }
 
@@ -78,7 +77,9 @@ def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     return "train" if training else "inference"
 
 
-def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | None) -> list[RawIds]:
+def _read(
+    plan: Plan, part: Sequence[FeatureBatch], number: int, count: int | None
+) -> list[FlatBatch]:
     return [
         read_unchecked(
             topology.part(feature.where, ids, number, count),
@@ -88,7 +89,7 @@ def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | No
     ]
 
 
-def _index(feature: FeaturePlan, raw: RawIds) -> Tensor:
+def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
     """Row splits, or coordinates with one column more than the activation has axes."""
     assert raw.index is not None
     index: Tensor = tf.cast(raw.index, tf.int32)

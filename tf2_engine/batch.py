@@ -1,4 +1,4 @@
-"""Converts the tensors that a user enqueues to ids, cells and gains. Has no side effects.
+"""A batch, from the tensors that a user enqueues to occurrences. Has no side effects.
 
 A *cell* is one position of a feature's activation, with the batch and sequence dimensions
 flattened. An *occurrence* is one id that contributes to one cell with some *gain*.
@@ -7,8 +7,8 @@ flattened. An *occurrence* is one id that contributes to one cell with some *gai
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -21,9 +21,29 @@ from tf2_engine.specs import FeatureSpec
 from tf2_engine.types import Ids, Object, Op, Tensor
 
 
+class FeatureBatch(NamedTuple):
+    """The ids of one feature on one core and their weights, if any, as the user passed them."""
+
+    ids: Ids
+    weights: Ids | None
+
+
 @dataclasses.dataclass(frozen=True)
-class RawIds:
-    """The ids of one feature on one core, in the form of the enqueue ops.
+class Batch:
+    """The part of a step that one call enqueues, by position of the replica or core.
+
+    A part has its features in the order of the plan. If `of_replicas`, each part belongs to a
+    replica, which may have several cores. Otherwise there is one part, for a single core that the
+    user named by its device.
+    """
+
+    parts: Mapping[int, Sequence[FeatureBatch]]
+    of_replicas: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class FlatBatch:
+    """A `FeatureBatch` in the form of the enqueue ops.
 
     Attributes:
         kind: "dense", "sparse" or "ragged".
@@ -42,7 +62,7 @@ class RawIds:
 
 @dataclasses.dataclass(frozen=True)
 class Occurrences:
-    """The occurrences in one feature's batch on one core, as three tensors of [num_ids].
+    """The occurrences of one feature on one core, as three tensors of [num_ids].
 
     Ids and cells are int64. Cells are None if occurrence i belongs to cell i. Gains are float32, or
     None for ones. `num_cells` is an int or a scalar int64 tensor.
@@ -52,6 +72,7 @@ class Occurrences:
     + 1], gains are [rows] float32, and cells from `rows` on have no ids.
     """
 
+    feature: FeaturePlan
     ids: Tensor
     cell: Tensor | None
     gain: Tensor | None
@@ -70,8 +91,8 @@ class Occurrences:
             rows = tf.math.unsorted_segment_sum(rows, self.cell, self.num_cells)
         return rows
 
-    def explicit(self) -> OccurrenceTensors:
-        """Writes `cell` and `gain` out as tensors with one value per id."""
+    def explicit(self) -> Columns:
+        """Writes cells and gains out, with one value per id."""
         if self.splits is not None:
             return self._by_cells(self.splits).explicit()
         size = tf.size(self.ids, out_type=tf.int64)
@@ -79,7 +100,7 @@ class Occurrences:
             lambda: tf.range(size, dtype=tf.int64), lambda: tf.ones([size], tf.float32)
         )
 
-    def compact(self) -> OccurrenceTensors:
+    def compact(self) -> Columns:
         """Converts to what native ops take.
 
         Empty tensors replace None. Splits take the place of cells; their rank tells them apart.
@@ -94,12 +115,10 @@ class Occurrences:
         cell = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), lengths)
         cell = tf.ensure_shape(cell, [None])  # In graphs, repeating loses the rank.
         gain = None if self.gain is None else tf.gather(self.gain, cell)
-        return Occurrences(self.ids, cell, gain, self.num_cells)
+        return Occurrences(self.feature, self.ids, cell, gain, self.num_cells)
 
-    def _as_tensors(
-        self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]
-    ) -> OccurrenceTensors:
-        return OccurrenceTensors(
+    def _as_tensors(self, cell: Callable[[], Tensor], gain: Callable[[], Tensor]) -> Columns:
+        return (
             self.ids,
             cell() if self.cell is None else self.cell,
             gain() if self.gain is None else self.gain,
@@ -107,13 +126,8 @@ class Occurrences:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class OccurrenceTensors(Occurrences):
-    """Occurrences in which every field but `splits` is a tensor."""
-
-    cell: Tensor
-    gain: Tensor
-    num_cells: Tensor
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Ids, cells, gains and the number of cells of occurrences, all as tensors."""
 
 
 class _Cells(NamedTuple):
@@ -159,17 +173,17 @@ def output_shape(name: str, max_sequence_length: int, value: Ids) -> tuple[int |
     return (first, *rest[:-1])
 
 
-def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> RawIds:
+def read_ids(feature: FeaturePlan, value: Ids, weight: Ids | None) -> FlatBatch:
     """Checks one core's ids and weights, and converts them to the form of the enqueue ops."""
     check_ids(feature, value, weight)
     return read_unchecked(value, weight)
 
 
-def read_unchecked(value: Ids, weight: Ids | None) -> RawIds:
+def read_unchecked(value: Ids, weight: Ids | None) -> FlatBatch:
     """Converts one core's ids and weights to the form of the enqueue ops."""
     kind, index, num_samples = _layout(value)
     flat_weight = None if weight is None else tf.cast(_flat(weight), tf.float32)
-    return RawIds(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
+    return FlatBatch(kind, index, tf.cast(_flat(value), tf.int64), flat_weight, num_samples)
 
 
 def check_ids(feature: FeaturePlan | FeatureSpec, value: Ids, weight: Ids | None) -> None:
@@ -221,7 +235,7 @@ def check_kind(where: str, value: Object) -> None:
         )
 
 
-def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") -> Occurrences:
+def occurrences(feature: FeaturePlan, raw: FlatBatch, out_of_range: str = "error") -> Occurrences:
     """Checks the layout of a batch, and returns the row, cell and gain of each occurrence.
 
     The gain of an occurrence is its weight times the scale of the combiner. The scale is 1 for
@@ -241,7 +255,7 @@ def occurrences(feature: FeaturePlan, raw: RawIds, out_of_range: str = "error") 
 
 
 def occurrences_in(
-    feature: FeaturePlan, raw: RawIds, per_row: int | None, out_of_range: str
+    feature: FeaturePlan, raw: FlatBatch, per_row: int | None, out_of_range: str
 ) -> Occurrences:
     """Does the work of `occurrences`, given the result of `check_layout` as `per_row`."""
     cell, num_cells, keep, weight = _CELLS[raw.kind](feature, raw, per_row)
@@ -256,28 +270,25 @@ def occurrences_in(
     if out_of_range == "error":
         ids = _after([_assert_in_range(feature, ids)], ids)
     gain = weight if cell is None else _gain(feature.table.combiner, weight, cell, num_cells)
-    return Occurrences(ids, cell, gain, num_cells)
+    return Occurrences(feature, ids, cell, gain, num_cells)
 
 
-def after_range_checks(
-    features: Sequence[FeaturePlan], of_features: Sequence[Occurrences]
-) -> list[Occurrences]:
+def after_range_checks(of_features: Sequence[Occurrences]) -> list[Occurrences]:
     """Makes occurrences available once the ids of all features have been checked.
 
     An id outside its feature's table fails the step as in `occurrences`. All features share one
     check, for devices on which each check makes the host wait.
     """
-    pairs = list(zip(features, of_features, strict=True))
-    inside = tf.stack([_all_in_range(feature, each.ids) for feature, each in pairs])
+    inside = tf.stack([_all_in_range(each.feature, each.ids) for each in of_features])
     check = run_if(
         tf.logical_not(tf.reduce_all(inside)),
-        lambda: tf.group(*[_assert_in_range(feature, each.ids) for feature, each in pairs]),
+        lambda: tf.group(*[_assert_in_range(each.feature, each.ids) for each in of_features]),
     )
     with run_after([check]):
         return [dataclasses.replace(each, ids=tf.identity(each.ids)) for each in of_features]
 
 
-def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
+def by_cell(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
     """Converts sparse or ragged ids to sparse ids of rank 2 with one row per activation.
 
     Ids beyond the length of a sequence are dropped; the order of ids stays. A coordinate outside
@@ -293,10 +304,10 @@ def by_cell(feature: FeaturePlan, raw: RawIds) -> RawIds:
         ids, cell = tf.boolean_mask(ids, keep), tf.boolean_mask(cell, keep)
         weight = None if weight is None else tf.boolean_mask(weight, keep)
     index = tf.stack([cell, tf.zeros_like(cell)], 1)
-    return RawIds("sparse", index, ids, weight, num_cells)
+    return FlatBatch("sparse", index, ids, weight, num_cells)
 
 
-def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
+def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     """Checks the layout of a batch as far as its static shape allows; see `occurrences`.
 
     Returns:
@@ -307,7 +318,7 @@ def check_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
     return _LAYOUTS[raw.kind](feature, raw)
 
 
-def checks_samples(feature: FeaturePlan, raw: RawIds) -> bool:
+def checks_samples(feature: FeaturePlan, raw: FlatBatch) -> bool:
     """Whether the size of a batch can only be checked at run time."""
     return feature.cells is not None and tf.get_static_value(raw.num_samples) is None
 
@@ -326,7 +337,7 @@ def _flat(value: Ids) -> Tensor:
     return tf.reshape(value, [-1])
 
 
-def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Op]:
+def _size_checks(feature: FeaturePlan, raw: FlatBatch) -> list[Op]:
     """Checks at run time that there is one weight per id, and that the size is as planned."""
     checks = []
     if raw.weight is not None and not raw.weight.shape.is_fully_defined():
@@ -347,11 +358,11 @@ def _size_checks(feature: FeaturePlan, raw: RawIds) -> list[Op]:
     return [*checks, tf.debugging.Assert(fits, [message, actual])]
 
 
-def _num_cells(feature: FeaturePlan, raw: RawIds) -> Tensor | int:
+def _num_cells(feature: FeaturePlan, raw: FlatBatch) -> Tensor | int:
     return feature.cells or raw.num_samples * feature.cells_per_sample
 
 
-def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
+def _dense_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     actual, expected = raw.ids.shape.as_list()[0], feature.cells
     if None not in (actual, expected) and actual != expected:
         raise errors.InvalidInput(
@@ -361,7 +372,7 @@ def _dense_layout(feature: FeaturePlan, raw: RawIds) -> int:
     return 1
 
 
-def _sparse_layout(feature: FeaturePlan, raw: RawIds) -> int:
+def _sparse_layout(feature: FeaturePlan, raw: FlatBatch) -> int:
     assert raw.index is not None
     rank, axes = raw.index.shape.as_list()[-1], len(feature.output_shape)
     # A sequence has one id per (sample, position), or several, which the third column counts.
@@ -378,7 +389,7 @@ def wrong_rank(feature: FeaturePlan, rank: int) -> errors.InvalidInput:
     )
 
 
-def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
+def _ragged_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
     # If there are as many rows as activations, each row is combined. Otherwise it is a sequence.
     assert raw.index is not None
     splits = raw.index.shape.as_list()[0]
@@ -393,19 +404,19 @@ def _ragged_layout(feature: FeaturePlan, raw: RawIds) -> int | None:
     return feature.cells // rows
 
 
-_LAYOUTS: dict[str, Callable[[FeaturePlan, RawIds], int | None]] = {
+_LAYOUTS: dict[str, Callable[[FeaturePlan, FlatBatch], int | None]] = {
     "dense": _dense_layout,
     "sparse": _sparse_layout,
     "ragged": _ragged_layout,
 }
 
 
-def _dense_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
+def _dense_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> _Cells:
     size = tf.size(raw.ids, out_type=tf.int64) if feature.cells is None else feature.cells
     return _Cells(None, size, None, raw.weight)
 
 
-def _sparse_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
+def _sparse_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> _Cells:
     assert raw.index is not None
     sizes = feature.output_shape
     checks, keep = [], None
@@ -426,7 +437,7 @@ def _sparse_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Ce
     return _Cells(_after(checks, cell), _num_cells(feature, raw), keep, raw.weight)
 
 
-def _ragged_cells(feature: FeaturePlan, raw: RawIds, per_row: int | None) -> _Cells:
+def _ragged_cells(feature: FeaturePlan, raw: FlatBatch, per_row: int | None) -> _Cells:
     assert raw.index is not None
     numbers = tf.range(tf.size(raw.ids, out_type=tf.int64))
     # All int64, because TensorFlow keeps int32 on the host even for ops on a GPU.
@@ -458,7 +469,7 @@ def _ragged_misfit(feature: FeaturePlan, rows: Tensor | int) -> tuple[str, Tenso
     )
 
 
-_CELLS: dict[str, Callable[[FeaturePlan, RawIds, int | None], _Cells]] = {
+_CELLS: dict[str, Callable[[FeaturePlan, FlatBatch, int | None], _Cells]] = {
     "dense": _dense_cells,
     "sparse": _sparse_cells,
     "ragged": _ragged_cells,

@@ -12,16 +12,8 @@ import tensorflow as tf
 from tf2_engine import config_proto, errors, forks, gradients, shapes, specs, structure, tf_compat
 from tf2_engine.arguments import typed
 from tf2_engine.backends import make_driver
-from tf2_engine.backends.interface import (
-    Driver,
-    EngineCall,
-    FeatureInput,
-    PerCore,
-    Rates,
-    StepInputs,
-    Update,
-)
-from tf2_engine.batch import check_ids
+from tf2_engine.backends.interface import Driver, Gradients, Rates, Update
+from tf2_engine.batch import Batch, FeatureBatch, check_ids
 from tf2_engine.checkpoint import RetrieveOnce, exported_variables, table_tensors
 from tf2_engine.graph_mode import building_graph, do_not_convert, run_after
 from tf2_engine.packed import PackedBatch, flattened, pack, unpacked
@@ -30,7 +22,7 @@ from tf2_engine.serving import cpu_embedding_lookup
 from tf2_engine.tables import PARAMETERS, Table, VariableFactory, create_tables, whole
 from tf2_engine.types import Message, Nest, Object, Op, Tensor, Variable
 
-StepObserver = Callable[[Plan, Sequence[Sequence[FeatureInput]], PerCore], None]
+StepObserver = Callable[[Plan, Sequence[Sequence[FeatureBatch]], Gradients], None]
 """Sees the inputs and gradients of each core, by feature, while a training step is traced."""
 
 
@@ -307,15 +299,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         values = {"features": features, "weights": weights}
 
         def enqueue(by_core: Mapping[int, Mapping[str, Nest]], of_replicas: bool = True) -> Op:
-            inputs = self._inputs(by_core, of_replicas=of_replicas, fixed=True)
-            return self._driver.enqueue(inputs, training, name)
+            batch = self._batch(by_core, of_replicas=of_replicas, fixed=True)
+            return self._driver.enqueue(batch, training, name)
 
         if device is not None:
             part = self._as_nests(values)
             return enqueue({self._cores.core_of(device): part}, of_replicas=False)
-        return self._cores.call(
-            EngineCall("enqueue", values, self._as_nests, enqueue, from_host=True)
-        )
+        return self._cores.call("enqueue", values, self._as_nests, enqueue, from_host=True)
 
     @do_not_convert
     def dequeue(self, name: str | None = None) -> Nest:
@@ -339,7 +329,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         def dequeue(_: Mapping[int, object]) -> list[Nest]:
             return [structure.pack(plan.structure, core) for core in self._driver.dequeue(name)]
 
-        return self._cores.call(EngineCall("dequeue", {}, dict, dequeue))
+        return self._cores.call("dequeue", {}, dict, dequeue)
 
     @do_not_convert
     def apply_gradients(
@@ -367,7 +357,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         """
         _check_core(core, self._synchronous)
 
-        def send(per_core: PerCore, rates: Rates) -> Op:
+        def send(per_core: Gradients, rates: Rates) -> Op:
             if core is None:
                 return self._driver.send_gradients(per_core, rates, name)
             return self._driver.collect_gradients(core, per_core, name)
@@ -477,23 +467,21 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         # When the calls of replicas are merged, the function of one of them is called for all. It
         # is the same one here and when gradients come.
         updates: list[Update] = []
-        seen: list[StepInputs] = []
+        batches: list[Batch] = []
 
         def look_up(by_core: Mapping[int, Mapping[str, Nest]]) -> list[Nest]:
-            inputs = self._inputs(by_core, fixed=self._cores.tables_on_device)
-            activations, update = self._driver.look_up(inputs, training, name)
+            batch = self._batch(by_core, fixed=self._cores.tables_on_device)
+            activations, update = self._driver.look_up(batch, training, name)
             updates.append(update)
-            seen.append(inputs)
+            batches.append(batch)
             return [structure.pack(self.plan.structure, core) for core in activations]
 
         values = {"features": features, "weights": weights}
-        activations = self._cores.call(
-            EngineCall("differentiable_lookup", values, self._as_nests, look_up)
-        )
+        activations = self._cores.call("differentiable_lookup", values, self._as_nests, look_up)
 
-        def send(per_core: PerCore, rates: Rates) -> Op:
+        def send(per_core: Gradients, rates: Rates) -> Op:
             if self._observer is not None:
-                self._observer(self.plan, list(seen[0].parts.values()), per_core)
+                self._observer(self.plan, list(batches[0].parts.values()), per_core)
             return updates[0](per_core, rates)
 
         return activations, lambda gradients: self._send(gradients, send)
@@ -540,17 +528,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
     __call__ = embedding_lookup
 
-    def _inputs(
+    def _batch(
         self, by_core: Mapping[int, Mapping[str, Nest]], *, fixed: bool, of_replicas: bool = True
-    ) -> StepInputs:
-        """Reads the inputs of a step by replica or core. The first batch builds the engine.
+    ) -> Batch:
+        """Checks the batch of a step, by replica or core. The first batch builds the engine.
 
         If `fixed`, a first batch also fixes the size of later ones.
         """
         if tf.inside_function():
             forks.check()
         parts = {core: self._read(**values) for core, values in by_core.items()}
-        inputs = StepInputs(parts, of_replicas)
+        batch = Batch(parts, of_replicas)
         per_replica = self._cores.per_replica if of_replicas else 1
         output_shapes = [self._output_shapes(part, per_replica) for part in parts.values()]
         # Shapes are only taken from a batch that can be enqueued.
@@ -559,23 +547,23 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             built_for = [feature.output_shape for feature in plan.features]
             for shape in output_shapes:
                 shapes.check(self._spec, built_for, shape)
-        self._cores.check(plan, inputs)
+        self._cores.check(plan, batch)
         for part in parts.values():
             for feature, values in zip(plan.features, part, strict=True):
                 check_ids(feature, values.ids, values.weights)
         self._build_once(lambda: plan)
-        return inputs
+        return batch
 
     def _as_nests(self, values: Mapping[str, Nest]) -> dict[str, Nest]:
         """Unpacks the batch of a call for one core."""
         features, weights = unpacked(self._spec, values["features"], values["weights"])
         return {"features": features, "weights": weights}
 
-    def _read(self, features: Nest, weights: Nest) -> list[FeatureInput]:
+    def _read(self, features: Nest, weights: Nest) -> list[FeatureBatch]:
         ids, of_ids = flattened(self._spec, features, weights)
-        return [FeatureInput(*pair) for pair in zip(ids, of_ids, strict=True)]
+        return [FeatureBatch(*pair) for pair in zip(ids, of_ids, strict=True)]
 
-    def _output_shapes(self, part: Sequence[FeatureInput], cores: int) -> list[Shape]:
+    def _output_shapes(self, part: Sequence[FeatureBatch], cores: int) -> list[Shape]:
         """The activation shapes of a part that is split over `cores`."""
         return shapes.from_values(self._spec, [values.ids for values in part], cores)
 
@@ -631,9 +619,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         def send_all(by_core: Mapping[int, list[Tensor]]) -> Op:
             return send(list(by_core.values()), _rates(plan))
 
-        return self._cores.call(
-            EngineCall("apply_gradients", {"gradients": nest}, read_part, send_all)
-        )
+        return self._cores.call("apply_gradients", {"gradients": nest}, read_part, send_all)
 
     def _check_drops_batches(self, call: str) -> None:
         if not self._driver.drops_batches:

@@ -226,7 +226,7 @@ def _combine(
     return tf.reshape(_activations(feature, raw), [*sizes, feature.table.dim])
 
 
-def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
+def _activations(feature: _Feature, raw: batch.FlatBatch) -> Tensor:
     """Computes [cells, dim] float32 in the order of the device: gains first, and then the sum.
 
     Like the gain of "mean", the gain of "sqrtn" is a quotient: a weight divided by the square root
@@ -238,7 +238,7 @@ def _activations(feature: _Feature, raw: batch.RawIds) -> Tensor:
     return occurrences.combine(feature.table.activation(rows))
 
 
-def _pruned(raw: batch.RawIds, combiner: str) -> batch.RawIds:
+def _pruned(raw: batch.FlatBatch, combiner: str) -> batch.FlatBatch:
     keep = raw.ids >= 0
     if raw.weight is not None and combiner != "sum":
         keep &= raw.weight > 0

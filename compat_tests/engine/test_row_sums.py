@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf2_engine.backends.host import update
-from tf2_engine.backends.host.update import Contribution
+from tf2_engine.backends.host.update import RowGradients
 from tf2_engine.row_sums import add_rows
 
 ROWS, DIM, COUNT = 50, 5, 7
@@ -51,7 +51,7 @@ def test_gradients_of_several_features_are_summed_by_id(indexed: str) -> None:
         has_index = indexed == "all" or position == {"first": 0, "last": 2}.get(indexed)
         num_gradients = 4 if has_index else num_ids
         contributions.append(
-            Contribution(
+            RowGradients(
                 tf.constant(rng.integers(COUNT, size=num_ids), tf.int64),
                 tf.constant(rng.normal(size=(num_gradients, DIM)), tf.float32),
                 tf.constant(rng.integers(4, size=num_ids), tf.int64) if has_index else None,

@@ -18,7 +18,7 @@ from tf2_engine import (
     TPUEmbedding,
     errors,
 )
-from tf2_engine.backends.interface import FeatureInput
+from tf2_engine.batch import FeatureBatch
 from tf2_engine.plan import make_plan
 from tf2_engine.summaries import statistics
 from tf2_engine.summaries.statistics_recorder import StatisticsRecorder
@@ -70,9 +70,9 @@ def a_batch(random: np.random.Generator) -> tuple[list[Any], list[Any], list[Any
         other = tf.zeros([SAMPLES], tf.int64)
         parts.append(
             [
-                FeatureInput(ids, weights),
-                FeatureInput(tf.constant(one, tf.int64), None),
-                FeatureInput(other, None),
+                FeatureBatch(ids, weights),
+                FeatureBatch(tf.constant(one, tf.int64), None),
+                FeatureBatch(other, None),
             ]
         )
         gradients.append([random.normal(size=(SAMPLES, d)).astype("f4") for d in (DIM, DIM, 1)])

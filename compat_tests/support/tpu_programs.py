@@ -10,9 +10,9 @@ import tensorflow as tf
 
 import tf2_engine
 from compat_tests.support import fake_tpu
-from tf2_engine.backends.interface import FeatureInput, StepInputs
 from tf2_engine.backends.tpu.driver import TpuDriver
 from tf2_engine.backends.tpu.topology import Topology, read_topology
+from tf2_engine.batch import Batch, FeatureBatch
 from tf2_engine.plan import Plan, make_plan
 
 CONFIG = tf.tpu.experimental.embedding
@@ -215,10 +215,10 @@ class Ours:
         self._embedding.retrieve()
 
 
-def step_inputs(*parts: Sequence[Any]) -> StepInputs:
+def step_inputs(*parts: Sequence[Any]) -> Batch:
     """Returns the inputs of a step without weights: for each replica the ids of its features."""
-    return StepInputs(
-        {replica: [FeatureInput(ids, None) for ids in part] for replica, part in enumerate(parts)}
+    return Batch(
+        {replica: [FeatureBatch(ids, None) for ids in part] for replica, part in enumerate(parts)}
     )
 
 

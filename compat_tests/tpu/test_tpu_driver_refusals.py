@@ -30,10 +30,10 @@ from compat_tests.support.tpu_programs import (
     topology,
 )
 from tf2_engine import errors
-from tf2_engine.backends.interface import StepInputs
 from tf2_engine.backends.tpu import checks
 from tf2_engine.backends.tpu import topology as tpu_topology
 from tf2_engine.backends.tpu.driver import TpuDriver
+from tf2_engine.batch import Batch
 from tf2_engine.plan import make_plan
 
 # What is refused. Where stock refuses too, it does so with the same type of exception.
@@ -90,7 +90,7 @@ def test_each_of_two_checks_is_enough(verb: str) -> None:
         part = step_inputs([ids["dense"], ids["sparse"]])
         calls = {
             "enqueue": lambda: engine.driver.enqueue(part, True),
-            "check": lambda: engine.cores.check(engine.plan, StepInputs({})),
+            "check": lambda: engine.cores.check(engine.plan, Batch({})),
         }
 
         def call() -> Any:

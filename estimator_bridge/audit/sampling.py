@@ -92,8 +92,8 @@ def lookups_of_batches(
 def _tensors(feature: FeaturePlan, part: CoreInput) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the number of cells of a feature, and cell and id of each occurrence."""
     raw = batch.read_ids(feature, part.ids[feature.name], part.weights[feature.name])
-    read = batch.occurrences(feature, raw, out_of_range="keep").explicit()
-    return read.num_cells, read.cell, read.ids
+    ids, cell, _, num_cells = batch.occurrences(feature, raw, out_of_range="keep").explicit()
+    return num_cells, cell, ids
 
 
 def _samples(inputs: Iterable[CoreInput]) -> int | None:

@@ -15,17 +15,17 @@ DRIVERS: dict[str, type[Driver]] = {
     "sparsecore": SparseCoreDriver,
     "tpu": TpuDriver,
 }
-"""Every driver by name, but `PsDriver`, which has to know its tasks: those of a strategy are known.
+"""The drivers by name. The first is used under strategies that no other driver claims.
 
-The first is used under strategies that no driver claims.
+`PsDriver` is not here, because it needs the devices of its tasks as arguments.
 """
 
 
 def make_driver(name: str | None, *, initialize: bool) -> Driver:
-    """Returns a driver for an engine that is made in the current scope.
+    """Makes the driver of an engine that is created in the current scope.
 
-    Without a name it is the one that claims the current strategy. Raises InvalidSpec if there is no
-    driver of this name, and OutOfOrder if it needs another strategy.
+    Without a name, the current strategy chooses. Raises InvalidSpec for an unknown name, and
+    OutOfOrder if the driver needs another strategy.
     """
     if name is None:
         strategy = tf_compat.strategy_in_scope()

@@ -1,4 +1,4 @@
-"""Engines with the arithmetic of SparseCores: on a TPU that has them, and on a host."""
+"""Engines with the arithmetic of SparseCores, on a TPU that has them or on a host."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from tf2_engine.specs import EngineSpec, TableSpec
 from tf2_engine.types import Object
 
 NAME: Final = "sparsecore"
-"""The name of the arithmetic."""
 
 
 def make_driver(limits: Object = None) -> Driver:
-    """Returns a driver with the arithmetic of SparseCores, for an engine in the current scope.
+    """Makes a driver with the arithmetic of SparseCores, for an engine in the current scope.
 
-    It is that of the TPU under a TPUStrategy, and else that of the host, which has no limits.
+    Under a TPUStrategy the TPU does the work. Otherwise the host does, which has no limits.
 
     Args:
         limits: of ids; see `SparseCoreDriver`.
@@ -44,7 +43,7 @@ def make_driver(limits: Object = None) -> Driver:
 
 
 def check_limits(arithmetic: str | None, limits: Object) -> None:
-    """Raises InvalidSpec for limits of SparseCores beside another arithmetic than theirs."""
+    """Raises InvalidSpec if limits of SparseCores are given with another arithmetic."""
     if limits is not None and arithmetic != NAME:
         raise errors.InvalidSpec(
             f"`sparse_core_limits` are given, but the arithmetic is {arithmetic!r}, which has no "
@@ -53,7 +52,7 @@ def check_limits(arithmetic: str | None, limits: Object) -> None:
 
 
 def accumulating(spec: EngineSpec) -> EngineSpec:
-    """Returns tables that accumulate gradients, as SparseCores do; warns of those that did not."""
+    """Makes tables accumulate gradients, as SparseCores do, and warns about those that did not."""
     return dataclasses.replace(spec, tables=tuple(map(_accumulating, spec.tables)))
 
 

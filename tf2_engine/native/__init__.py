@@ -1,9 +1,9 @@
 """Kernels in C++, prebuilt or compiled where they run.
 
 A library fits one version of TensorFlow and one kind of processor. A wheel holds the sources, and
-libraries for the versions of TensorFlow and the processors that are most common; where none of them
-fits one is made at first use, or by `estimator-bridge build-native`. See `build` for where it is
-kept, `prebuilt` for what fits, and `loading` for when it is used.
+libraries for the most common versions and processors. If none of these fits, one is compiled at
+first use, or by `estimator-bridge build-native`. `build` says where it is kept, `prebuilt` what
+fits, and `loading` when it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pathlib
 import re
 
 SOURCES = pathlib.Path(__file__).parent
-"""The folder of the sources."""
 
 RULES = frozenset(
     re.findall(
@@ -26,7 +25,7 @@ RULES = frozenset(
 
 
 def source_digest() -> str:
-    """Returns a digest of the sources: processes that exchange messages must have the same ones."""
+    """A digest of the sources, which must be equal in processes that exchange messages."""
     digest = hashlib.sha256()
     for path in sorted(path for kind in ("*.h", "*.cc") for path in SOURCES.rglob(kind)):
         digest.update(path.read_bytes())

@@ -1,12 +1,11 @@
-"""Finds a library of ops: in the user's cache, in the wheel, or compiled into the cache.
+"""Finds a library of ops in the user's cache or the wheel, or compiles it into the cache.
 
-One that was compiled on this machine goes before that of the wheel, which is for every processor of
-a kind; see `prebuilt`. Where flags or sanitizers are asked for, that of the wheel is not used. The
-cache is $ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else
-~/.cache/estimator-bridge. The name of a library holds a digest of all that it depends on, and it
-appears under that name complete: processes may start at the same time, one of them compiles and
-the others wait for it. What is damaged is compiled again, and what others could have written is
-refused; see `cache`.
+A library compiled on this machine takes precedence over the wheel's, which suits every processor of
+a kind; see `prebuilt`. The wheel's is not used if flags or sanitizers are asked for. The cache is
+$ESTIMATOR_BRIDGE_CACHE, else $XDG_CACHE_HOME/estimator-bridge, else ~/.cache/estimator-bridge. The
+name of a library contains a digest of everything it depends on, and the file gets its name only
+when it is complete. If several processes start at the same time, one compiles and the others wait.
+Damaged files are compiled again, and files that others could have written are refused; see `cache`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from tf2_engine.native import SOURCES, cache, prebuilt
 from tf2_engine.types import Object
 
 CannotBuild = cache.CannotBuild
-"""Raised where a library could not be made, or is not to be trusted; the message says why."""
+"""Raised if a library cannot be made or trusted. The message says why."""
 
 SANITIZE = "ESTIMATOR_BRIDGE_SANITIZE"
 """The environment variable with the value of -fsanitize, for tests; see `make sanitize`."""
@@ -39,11 +38,11 @@ _PROCESSOR = "-march=native"
 
 FLAGS = (
     *("-shared", "-fPIC", "-O3", _PROCESSOR),
-    # Nothing here has 16-bit floats, and Eigen's code for them does not compile in TensorFlow 2.21.
+    # No 16-bit floats are used, and Eigen's code for them does not compile in TensorFlow 2.21.
     "-U__AVX512FP16__",
-    # Every operation rounds by itself, as in TensorFlow's ops.
+    # Every operation rounds separately, as in TensorFlow's ops.
     "-ffp-contract=off",
-    # These two change no value, and let loops vectorise.
+    # These two change no value and allow loops to be vectorised.
     *("-fno-math-errno", "-fno-trapping-math"),
 )
 
@@ -51,7 +50,7 @@ _log = log.PlainLogger(__name__)
 
 
 def flags() -> tuple[str, ...]:
-    """Returns the compiler's flags besides TensorFlow's own."""
+    """The compiler's flags besides TensorFlow's own."""
     chosen = (*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", "")))
     sanitizers = os.environ.get(SANITIZE)
     debugging = ("-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
@@ -59,7 +58,7 @@ def flags() -> tuple[str, ...]:
 
 
 def compiler() -> tuple[str, ...]:
-    """Returns the command of the C++ compiler, $CXX or g++, with the arguments that $CXX has.
+    """The command of the C++ compiler: $CXX with its arguments, or g++.
 
     Raises CannotBuild if there is no such program.
     """
@@ -71,22 +70,22 @@ def compiler() -> tuple[str, ...]:
 
 
 def library_path(source: str) -> pathlib.Path:
-    """Returns the path in the cache of the library of a source file; it need not exist."""
+    """The path of a source's library in the cache. The file need not exist."""
     machine = _version(compiler()), _processor()
     return cache.folder() / _name(source, [*machine, *flags()])
 
 
 def prebuilt_path(source: str) -> pathlib.Path | None:
-    """Returns the wheel's library of a source file; None if it has none that fits."""
+    """The wheel's library of a source file; None if no library fits."""
     asked = os.environ.get("CXXFLAGS", "") or os.environ.get(SANITIZE)
     return None if asked else prebuilt.find(_name(source, _prebuilt_flags()))
 
 
 def library(source: str, *, again: bool = False) -> pathlib.Path:
-    """Returns the library of a source file of this folder, compiled if there is none, or `again`.
+    """The library of a source file of this folder. Compiles it if there is none, or `again`.
 
-    Raises CannotBuild if there is none that is prebuilt, and no compiler, or it fails, or the cache
-    cannot be written; and if another user could have written to the cache.
+    Raises CannotBuild if it has to be compiled and there is no compiler, the compiler fails or the
+    cache cannot be written; and if another user could have written to the cache.
     """
     if not again:
         path = existing(source)
@@ -96,13 +95,13 @@ def library(source: str, *, again: bool = False) -> pathlib.Path:
 
 
 def existing(source: str) -> pathlib.Path | None:
-    """Returns the library that `library` takes without compiling; None if there is none.
+    """The library that `library` would take without compiling; None if there is none.
 
     Raises CannotBuild if another user could have written to the cache.
     """
     try:
         path = library_path(source)
-    except CannotBuild:  # there is no compiler, or no cache
+    except CannotBuild:  # No compiler or no cache.
         return prebuilt_path(source)
     try:
         return path if cache.has(path) else prebuilt_path(source)
@@ -113,8 +112,8 @@ def existing(source: str) -> pathlib.Path | None:
 def load(source: str) -> tuple[Object, pathlib.Path]:
     """Loads the library of a source file; returns the module of its ops, and its path.
 
-    One of the wheel may want a newer C++ library than this system has: then it is compiled. Raises
-    CannotBuild as `library` does, and what TensorFlow raises for a library that cannot be loaded.
+    The wheel's library may need a newer C++ library than this system has; then it is compiled here.
+    Raises CannotBuild as `library` does, and TensorFlow's errors if a library cannot be loaded.
     """
     path = library(source)
     try:
@@ -134,7 +133,7 @@ def prebuild(folder: pathlib.Path) -> list[pathlib.Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     include = tf.sysconfig.get_include()
-    # Messages of errors hold the names of files.
+    # Error messages contain file names.
     places = (f"-ffile-prefix-map={SOURCES}=native", f"-ffile-prefix-map={include}=tensorflow")
     libraries = []
     for source in sorted(SOURCES.rglob("*.cc")):
@@ -153,7 +152,7 @@ def _prebuilt_flags() -> tuple[str, ...]:
 
 
 def _name(source: str, more: Sequence[str]) -> str:
-    """Returns the name of a library: with a digest of TensorFlow, the sources, and what is more."""
+    """The name of a library, with a digest of TensorFlow, the sources and `more`."""
     parts = [tf.version.VERSION, tf.version.GIT_VERSION, *more]
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     for path in sorted([SOURCES / source, *SOURCES.rglob("*.h")]):
@@ -163,11 +162,11 @@ def _name(source: str, more: Sequence[str]) -> str:
 
 
 def _compiled(source: str, again: bool) -> pathlib.Path:
-    """Returns the library in the cache, compiled if it is not there, or `again`."""
+    """The library in the cache. Compiles it if it is missing, or `again`."""
     path = library_path(source)
     try:
         with cache.locked(path):
-            if again or not cache.has(path):  # another process may have compiled it meanwhile
+            if again or not cache.has(path):  # Another process may have compiled it meanwhile.
                 _compile(SOURCES / source, path)
     except OSError as error:
         raise CannotBuild(f"the cache cannot be written: {error}") from error
@@ -191,7 +190,7 @@ def _compile(source: pathlib.Path, path: pathlib.Path) -> None:
 def _run_compiler(source: pathlib.Path, path: pathlib.Path, chosen: Sequence[str]) -> None:
     command = [*compiler(), str(source), f"-I{SOURCES}", *tf.sysconfig.get_compile_flags()]
     command += [*chosen, "-o", str(path), *tf.sysconfig.get_link_flags()]
-    # A library that is preloaded into this process, a sanitizer say, is not for compilers.
+    # A library that is preloaded into this process, such as a sanitizer, is not for compilers.
     environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     compilation = subprocess.run(
         command, capture_output=True, text=True, errors="replace", env=environment

@@ -1,8 +1,8 @@
-"""The folder of compiled libraries: whose it is, and whether a library in it is what was written.
+"""The folder of compiled libraries: who owns it, and whether a library in it is intact.
 
-A library is code that this process will execute. So the folder and the library have to belong to
-this user, or to root, and nobody else may write to them; and a file with the digest of the library
-lies beside it, since a truncated or damaged library would crash the process that loads it.
+A library is code that this process will execute. So the folder and the library must belong to this
+user or to root, and nobody else may write to them. A file with the library's digest lies beside it,
+because a truncated or damaged library would crash the process that loads it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _log = log.PlainLogger(__name__)
 
 
 class CannotBuild(errors.EngineError, RuntimeError):
-    """A library could not be made, or is not to be trusted; the message says why."""
+    """A library cannot be made or trusted. The message says why."""
 
 
 def folder() -> pathlib.Path:
-    """Returns the folder of the libraries, which need not exist.
+    """The folder of the libraries, which need not exist.
 
-    Raises CannotBuild if it would be in the home folder, and the user has none.
+    Raises CannotBuild if it would be in the home folder and the user has none.
     """
     named = os.environ.get(VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -55,12 +55,14 @@ def locked(path: pathlib.Path) -> Iterator[None]:
     path.parent.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     _check(path.parent)
     with open(path.with_suffix(".lock"), "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # goes with the file, also if the process is killed
+        fcntl.flock(
+            file, fcntl.LOCK_EX
+        )  # The lock ends with the file, even if the process is killed.
         yield
 
 
 def has(path: pathlib.Path) -> bool:
-    """Returns whether a library is there and whole; says so if it is damaged.
+    """Whether a library is there and intact. Logs if it is damaged.
 
     Raises CannotBuild if the library or its folder is another user's, or others may write to it.
     """
@@ -79,11 +81,11 @@ def has(path: pathlib.Path) -> bool:
 
 
 def publish(written: pathlib.Path, path: pathlib.Path) -> None:
-    """Gives a complete library its name, and its digest a file beside it."""
+    """Gives a complete library its name, and writes its digest beside it."""
     written.chmod(stat.S_IRWXU)
     digest = written.with_suffix(_DIGEST)
     digest.write_text(f"{_digest(written)}\n", encoding="ascii")
-    # A process that reads between the two finds no match, and waits for the lock.
+    # A process that reads between the two finds no match and waits for the lock.
     os.replace(digest, _beside(path))
     os.replace(written, path)
 

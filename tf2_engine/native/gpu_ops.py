@@ -1,7 +1,7 @@
-"""Loads the fused ops for tables on GPUs of NVIDIA, with the kernels of the rules that tables need.
+"""Loads the fused ops for tables on NVIDIA GPUs, with the kernels of the rules that tables need.
 
-The ops are a library as those for CPUs are; their kernels are compiled by NVRTC, one piece of
-machine code for each rule and architecture, and kept beside it in the cache.
+The ops are a library like those for CPUs. NVRTC compiles their kernels, one piece of machine code
+per rule and architecture, and the cache keeps them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SOURCE = "gpu/gpu_ops.cc"
 _log = log.PlainLogger(__name__)
 _LOCK = threading.Lock()
 _ADDED: set[tuple[int, str]] = set()
-"""The GPUs, by number, and the rules whose kernels they have."""
+"""GPUs by number, with the rules whose kernels they have."""
 
 
 def load(rules: Collection[str]) -> loading.Loaded:
-    """Loads the ops, and the kernels of some of `native.RULES` on every GPU that is visible."""
+    """Loads the ops, and the kernels of some of `native.RULES` on every visible GPU."""
     ops, reason = loading.load()
     if ops is None:
         return loading.Loaded(None, reason)
@@ -45,12 +45,12 @@ def load(rules: Collection[str]) -> loading.Loaded:
 
 
 def where_ids_are() -> AbstractContextManager[None]:
-    """Puts ops on ids on the host, where the ops for GPUs read them, once these are used."""
+    """Places ops on ids on the host, where the ops for GPUs read them, once those are in use."""
     return tf.device("CPU:0") if _ADDED and loading.on_gpu() else contextlib.nullcontext()
 
 
 def architecture(gpu: Object) -> str:
-    """Returns the architecture of a physical GPU as compilers name it, "sm_90" for instance."""
+    """The architecture of a physical GPU as compilers name it, for instance "sm_90"."""
     details = tf.config.experimental.get_device_details(gpu)
     major, minor = details.get("compute_capability") or (0, 0)
     if major < 7:
@@ -61,7 +61,7 @@ def architecture(gpu: Object) -> str:
 
 
 def _add(rules: Collection[str]) -> str:
-    """Loads what is not there yet; returns the path of the library."""
+    """Loads what is missing; returns the path of the library."""
     _, path = build.load(SOURCE)
     add = ctypes.CDLL(str(path)).Tf2EngineAddKernels
     add.restype = ctypes.c_char_p
@@ -79,7 +79,7 @@ def _add(rules: Collection[str]) -> str:
 
 
 def _code(arch: str, rule: str) -> bytes:
-    """Returns the machine code of a rule's kernels, from the cache or compiled into it."""
+    """The machine code of a rule's kernels, from the cache or compiled into it."""
     parts = [nvrtc.version(), *nvrtc.FLAGS, arch, rule]
     parts += [path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.h"))]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

@@ -2,9 +2,9 @@
 
 $ESTIMATOR_BRIDGE_NATIVE decides for drivers that do not decide themselves:
 
-    auto (the default)  used where they can be; otherwise a line in the log says why not
+    auto (the default)  used if possible; otherwise a line in the log says why not
     0                   not used
-    1                   used; an error if they cannot be
+    1                   used; an error if impossible
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCE = "host/host_ops.cc"
 
 _NAMES = (
     *("Occurrences", "Lookup", "Update"),
-    *("Route", "Serve", "Combine", "Send", "Receive"),  # of tables on parameter servers
+    *("Route", "Serve", "Combine", "Send", "Receive"),  # For tables on parameter servers.
 )
 _OPS = frozenset(f"Tf2Engine{name}" for name in _NAMES)
 
@@ -38,17 +38,17 @@ _LOCK = threading.Lock()
 
 
 class Loaded(NamedTuple):
-    """The module of the ops with the path of their library; or None with the reason."""
+    """The module of the ops and the path of their library; or None and the reason."""
 
     ops: Object
     reason: str
 
 
 def host_ops(native: bool | None = None) -> Object:
-    """Returns the module of the fused host ops, or None where TensorFlow's ops are to be used.
+    """The module of the fused host ops, or None if TensorFlow's ops are to be used.
 
     None for `native` leaves it to the environment. Raises InvalidSpec if the ops are required and
-    cannot be used, or if the setting has another value.
+    cannot be used, or if the environment's setting has another value.
     """
 
     def load_for_cpus() -> Loaded:
@@ -60,7 +60,7 @@ def host_ops(native: bool | None = None) -> Object:
 
 
 def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
-    """Returns what `load` loads, or None where TensorFlow's ops are to be used; see `host_ops`."""
+    """What `load` loads, or None if TensorFlow's ops are to be used; see `host_ops`."""
     wanted = _wanted(native)
     if wanted is False:
         return None
@@ -76,15 +76,15 @@ def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
 
 
 def load() -> Loaded:
-    """Loads the ops, once per process; compiles them if neither cache nor wheel has them."""
+    """Loads the ops, once per process. Compiles them if neither cache nor wheel has them."""
     with _LOCK:
         return _load()
 
 
 def load_if_built() -> None:
-    """Loads the ops unless they would have to be compiled first, or are not to be used.
+    """Loads the ops unless they are disabled or would have to be compiled first.
 
-    Graphs of earlier processes that contain the ops can be imported then.
+    This allows importing graphs of earlier processes that contain the ops.
     """
     with contextlib.suppress(build.CannotBuild):
         if _wanted(None) is not False and build.existing(SOURCE) is not None:
@@ -92,14 +92,13 @@ def load_if_built() -> None:
 
 
 def is_host_op(op: str) -> bool:
-    """Returns whether an op type is that of a native host op."""
     return op in _OPS
 
 
 def on_gpu() -> bool:
-    """Returns whether tables that are made here are on a GPU; see `gpu_ops` for its native ops.
+    """Whether tables that are made here are on a GPU; `gpu_ops` has the native ops for them.
 
-    They are if there is a GPU, and the device in scope is no CPU.
+    They are if there is a GPU and the device in scope is no CPU.
     """
     if not tf.config.get_visible_devices("GPU"):
         return False
@@ -107,7 +106,7 @@ def on_gpu() -> bool:
 
 
 def setting() -> str:
-    """Returns the environment variable: auto, 1 or 0; raises InvalidSpec for another value."""
+    """The environment variable: auto, 1 or 0. Raises InvalidSpec for another value."""
     value = os.environ.get(SETTING, "").strip().lower() or "auto"
     if value not in _VALUES:
         raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")
@@ -126,7 +125,7 @@ def _load() -> Loaded:
         return Loaded(None, str(error))
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         return Loaded(None, f"they cannot be loaded (`estimator-bridge build-native`): {error}")
-    # Gradients end at activations, as they do on a TPU.
+    # Gradients end at activations, as on a TPU.
     for op in _OPS:
         tf.no_gradient(op)
     return Loaded(ops, str(path))

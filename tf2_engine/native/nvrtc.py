@@ -1,7 +1,7 @@
 """Compiles the kernels for GPUs with NVRTC, which `tensorflow[and-cuda]` installs.
 
-NVRTC needs neither a GPU nor a toolkit, and brings no headers: the few of the standard library that
-the rules of optimizers include are given to it as texts, with what they use of them.
+NVRTC needs neither a GPU nor a toolkit, and has no headers of the standard library. The few that
+the rules of optimizers include are passed to it as texts, reduced to what the rules use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tf2_engine.types import Object
 FLAGS = (
     "--std=c++17",
     "--device-as-default-execution-space",
-    # Every operation rounds by itself, as on the CPU.
+    # Every operation rounds separately, as on the CPU.
     *("--fmad=false", "--prec-div=true", "--prec-sqrt=true"),
 )
 
@@ -55,16 +55,16 @@ namespace std {
 template <class T, class U> T exchange(T& at, U next) { T old = at; at = next; return old; }
 }""",
 }
-"""The headers of the C++ library that kernels include, as far as they use them."""
+"""The headers of the C++ library, as far as kernels use them."""
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so")
 
 
 def compile_kernels(arch: str, rule: str) -> bytes:
-    """Returns the kernels of a rule as machine code for an architecture, "sm_90" for instance.
+    """Compiles the kernels of a rule to machine code for an architecture such as "sm_90".
 
-    The rule is one of `native.RULES`; kernels of lookups and sorts are beside it. Raises
-    CannotBuild if there is no NVRTC, or it fails: it may be older than the GPU.
+    `rule` is one of `native.RULES`; the kernels of lookups and sorts come along. Raises CannotBuild
+    if there is no NVRTC or it fails, for instance because it is older than the GPU.
     """
     nvrtc = library()
     headers = dict(_STANDARD)
@@ -90,7 +90,7 @@ def compile_kernels(arch: str, rule: str) -> bytes:
 
 
 def rule_name(rule: str) -> str:
-    """Returns the name that one of `native.RULES` has in C++, from which kernels have theirs."""
+    """The C++ name of one of `native.RULES`, from which kernels take their names."""
     text = (SOURCES / "rules" / "optimizers" / f"{rule}.h").read_text(encoding="utf-8")
     found = re.search(r"^TF2_ENGINE_RULE\((\w+)\)", text, re.MULTILINE)
     assert found is not None, rule
@@ -99,7 +99,7 @@ def rule_name(rule: str) -> str:
 
 @functools.cache
 def library() -> Object:
-    """Returns NVRTC's library; raises CannotBuild if there is none."""
+    """Loads NVRTC; raises CannotBuild if there is none."""
     for path in (*_in_packages(), *_NAMES):
         try:
             return ctypes.CDLL(path)
@@ -112,14 +112,14 @@ def library() -> Object:
 
 
 def version() -> str:
-    """Returns the version of NVRTC; raises CannotBuild if there is none."""
+    """The version of NVRTC; raises CannotBuild if there is none."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"{major.value}.{minor.value}"
 
 
 def _in_packages() -> list[str]:
-    """Returns NVRTC's libraries in NVIDIA's packages, the newest first."""
+    """NVRTC's libraries in NVIDIA's packages, the newest first."""
     spec = importlib.util.find_spec("nvidia")
     places = [] if spec is None else (spec.submodule_search_locations or [])
     found = [path for place in places for path in pathlib.Path(place).glob("*/lib/libnvrtc.so.*")]

@@ -9,8 +9,8 @@ so the `.meta` file beside its checkpoints, has ops of this project (`Tf2Engineâ
         saver = tf.compat.v1.train.import_meta_graph("model_dir/model.ckpt-100.meta")
         saver.restore(session, "model_dir/model.ckpt-100")
 
-The ops come from the cache or from the wheel, or they are compiled; see `estimator-bridge
-build-native`. Raises CannotBuild if none of that is possible.
+The ops come from the cache or the wheel, or are compiled; see `estimator-bridge build-native`.
+Raises CannotBuild if that is impossible.
 """
 
 from tf2_engine.native import build, loading

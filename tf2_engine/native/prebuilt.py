@@ -1,9 +1,9 @@
-"""The libraries that a wheel brings along: whether one of them fits this process and processor.
+"""The libraries in a wheel: whether one of them fits this process and processor.
 
-The name of a library holds a digest of TensorFlow's version and ABI, of the flags and of the
-sources that it was made of; see `build`. So one under the right name fits this TensorFlow and these
-sources, whatever else is in the folder. What a name does not say is whether this processor has the
-instructions, and whether the file is what was written: a digest of it lies beside it.
+The name of a library contains a digest of TensorFlow's version and ABI, of the flags and of the
+sources; see `build`. So a library with the right name fits this TensorFlow and these sources. The
+name does not say whether this processor has the instructions, nor whether the file is intact: a
+digest of the file lies beside it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tf2_engine import log
 from tf2_engine.native import SOURCES
 
 FOLDER = SOURCES / "libraries"
-"""The folder of the libraries; a tree of sources has none."""
+"""The folder of the libraries. A source tree has none."""
 
 LEVELS = {"x86_64": "x86-64-v3", "aarch64": "armv8-a"}
 """The instruction set of the libraries by machine, as compilers name it.
 
-That of x86 is what processors have since about 2014, that of ARM what all of 64 bits have.
+x86 processors have it since about 2014, and all 64-bit ARM processors have theirs.
 """
 
 _INSTRUCTIONS = {
@@ -42,9 +42,9 @@ _log = log.PlainLogger(__name__)
 
 
 def find(name: str) -> pathlib.Path | None:
-    """Returns the library of a name; None if there is none that this processor can execute whole.
+    """Finds an intact library by name. None if this processor cannot execute it, or it is missing.
 
-    A line in the log says so if it is damaged.
+    Logs if it is damaged.
     """
     path = FOLDER / name
     if not path.exists() or not runs_here():
@@ -58,13 +58,13 @@ def find(name: str) -> pathlib.Path | None:
 
 
 def runs_here() -> bool:
-    """Returns whether this processor has the instructions of the libraries for its machine."""
+    """Whether this processor has the instructions of the libraries for its machine."""
     needed = _INSTRUCTIONS.get(platform.machine())
     return needed is not None and processor_flags() >= needed
 
 
 def processor_flags() -> frozenset[str]:
-    """Returns the flags of this processor, as Linux lists them; an empty set if it does not."""
+    """The flags of this processor as Linux lists them; empty if it does not."""
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             key, _, value = line.partition(":")

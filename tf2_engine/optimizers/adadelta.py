@@ -20,7 +20,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class Adadelta(Optimizer):
-    """Adadelta, by the CPU kernel to which the TPU's proto refers.
+    """Adadelta, as in the CPU kernel to which the TPU's proto refers.
 
         a <- rho * a + (1 - rho) * g^2
         u  = g * sqrt(d + epsilon) / sqrt(a + epsilon)      with the old d

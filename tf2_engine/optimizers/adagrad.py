@@ -46,7 +46,7 @@ class Adagrad(Optimizer):
     def update_rows(
         self, w: Variable, slots: Mapping[str, Variable], rows: Tensor, g: Tensor, lr: Tensor
     ) -> list[Op]:
-        # It computes w - lr * g / (sqrt(a) + epsilon), and to add 0 to a root changes nothing.
+        # The op computes w - lr * g / (sqrt(a) + epsilon), and adding 0 to a root changes nothing.
         update = tf.raw_ops.ResourceSparseApplyAdagradV2(
             var=w.handle,
             accum=slots["accumulators"].handle,

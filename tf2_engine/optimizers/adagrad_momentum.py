@@ -33,8 +33,8 @@ class AdagradMomentum(Optimizer):
         accumulators: a, starts at 0.
         momenta: m, starts at 0.
 
-    The comment of the proto multiplies by g outside of the momentum; TensorFlow's own tests and
-    the SparseCore's kernel, which are followed here, do it inside.
+    The proto's comment multiplies by g outside the momentum. TensorFlow's own tests and the
+    SparseCore's kernel do it inside, and so does this class.
 
     Reference: AdagradMomentumParameters in optimization_parameters.proto; the reference in
     TensorFlow's tpu_embedding_base_test.py.

@@ -21,7 +21,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class CenteredRMSProp(Optimizer):
-    """RMSProp that divides by the variance, by the CPU kernel to which the TPU's proto refers.
+    """RMSProp that divides by the variance, as in the CPU kernel to which the TPU's proto refers.
 
         ms  <- rho * ms + (1 - rho) * g^2
         mg  <- rho * mg + (1 - rho) * g

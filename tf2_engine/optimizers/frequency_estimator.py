@@ -21,7 +21,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class FrequencyEstimator(Optimizer):
-    """Estimates the number of steps between two hits of a row; 1 / D is the frequency of the row.
+    """Estimates the number of steps D between two hits of a row; its frequency is 1 / D.
 
         delta = step - last_hit_step
         c     = min(delta, max_delta)
@@ -29,22 +29,22 @@ class FrequencyEstimator(Optimizer):
         D    <- D * (1 - tau) + c * tau           otherwise
         last_hit_step <- step
 
-    The learning rate is the step: a callable that returns the global step, which is taken as
-    float32 (exact up to 2^24). The gradient is not used: put the activation through
-    tf.stop_gradient, and every row of a training batch is hit. Tables have a `dim` of 1, and rows
-    start at `max_delta` unless the table has an initializer.
+    The learning rate is the step: a callable that returns the global step, converted to float32
+    (exact up to 2^24). The gradient is not used: put the activation through tf.stop_gradient, and
+    every row of a training batch counts as hit. Tables have a `dim` of 1, and rows start at
+    `max_delta` unless the table has an initializer.
 
     Slots:
         last_hit_step: starts at 0.
 
     Attributes:
         tau: how much of D a hit replaces.
-        max_delta: limit of D, in steps.
-        outlier_threshold: how many times D an interval must be to replace D altogether.
+        max_delta: upper bound of D, in steps.
+        outlier_threshold: an interval of at least this many times D replaces D altogether.
         weight_exponent: see `weighted`.
-        weighted: False, a lookup returns D; True, (D / max_delta)^weight_exponent. The proto says
-            that the exponent turns D into a weight, but not that the device does it, so this is a
-            switch of this engine; a device is not told.
+        weighted: if False, a lookup returns D, and if True (D / max_delta)^weight_exponent. The
+            proto says that the exponent turns D into a weight, but not that the device does so.
+            This switch belongs to this engine; a device is not told.
 
     Reference: FrequencyEstimatorParameters in optimization_parameters.proto.
     """

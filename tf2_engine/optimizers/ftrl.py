@@ -16,7 +16,7 @@ from tf2_engine.types import Tensor, TensorLike
 class FTRL(Optimizer):
     """Follow the regularized leader, as the TPU applies it.
 
-    With p = -learning_rate_power, a' = a + g^2, and clip(z) = z held within -l1 .. l1:
+    With p = -learning_rate_power, a' = a + g^2, and clip(z) = z limited to -l1 .. l1:
 
         z <- z + g - (a'^p - a^p) * w / lr
         w <- (clip(z) - z) / ((a'^p + beta) / lr + 2 * l2)
@@ -29,17 +29,17 @@ class FTRL(Optimizer):
         w <- (clip(z) - z) / (a'^p + beta + 2 * lr * l2)      clip at -lr * l1 .. lr * l1
         a <- a'
 
-    A row whose divisor is 0 becomes 0: an accumulator of 0 has seen no gradient but zeros, and
-    the leader of nothing, with z of 0, is 0.
+    A row whose divisor is 0 becomes 0: its accumulator is 0, so all its gradients were 0, and so is
+    z.
 
     Slots:
         accumulators: a, starts at `initial_accumulator_value`, which may be 0.
         linears: z, starts at 0.
 
     Attributes:
-        allow_zero_accumulator: is sent to the device, which ignores it: zero is always allowed.
+        allow_zero_accumulator: sent to the device, which ignores it: zero is always allowed.
 
-    Unlike tf.keras, beta is not divided by 2 * lr, but the accumulator's root is increased by it.
+    Unlike in tf.keras, beta is not divided by 2 * lr; it is added to the accumulator's root.
 
     Reference: McMahan et al., 2013, algorithm 1; FtrlParameters in optimization_parameters.proto;
     the reference in TensorFlow's tpu_embedding_base_test.py.

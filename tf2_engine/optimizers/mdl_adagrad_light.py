@@ -13,19 +13,19 @@ from tf2_engine.optimizers.ranges import FACTOR, POSITIVE, setting
 
 @dataclass(frozen=True)
 class MDLAdagradLight(Optimizer):
-    """The settings and slots of MDL Adagrad light; there is no public formula to train by.
+    """The settings and slots of MDL Adagrad light. No formula to train by is public.
 
-    Tables are configured, loaded, looked up and retrieved; `apply_gradients` refuses them by name.
-    The settings are those of the proto, whose comments do not say what they mean; `l2` to
-    `mdl_hard_limit` are numbers, the last two flags. There is no weight decay.
+    Tables can be configured, loaded, looked up and retrieved; `apply_gradients` refuses them by
+    name. The settings are those of the proto, whose comments do not explain them: `l2` to
+    `mdl_hard_limit` are numbers, the last two are flags. There is no weight decay.
 
     Slots:
         accumulators: starts at `initial_accumulator_value`, which must be positive.
         weights: starts at 0.
         benefits: starts at 0.
 
-    Reference: MdlAdagradLightParameters in optimization_parameters.proto, "variant of algorithm
-    in" Shamir, 2015.
+    Reference: MdlAdagradLightParameters in optimization_parameters.proto, "variant of algorithm in"
+    Shamir, 2015.
     """
 
     initial_accumulator_value: float = setting(0.1, POSITIVE, slot="accumulators")

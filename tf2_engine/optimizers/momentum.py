@@ -13,7 +13,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class Momentum(Optimizer):
-    """Gradient descent with momentum, by the CPU kernel to which the TPU's proto refers.
+    """Gradient descent with momentum, as in the CPU kernel to which the TPU's proto refers.
 
         m <- momentum * m + g
         w <- w - lr * m
@@ -22,7 +22,8 @@ class Momentum(Optimizer):
     Slots:
         momenta: m, starts at 0.
 
-    Unlike tf.keras the rate is not inside m: a change of the rate acts on past gradients too.
+    Unlike in tf.keras the rate is not part of m, so a change of the rate also acts on past
+    gradients.
 
     Reference: Sutskever et al., 2013; MomentumParameters in optimization_parameters.proto.
     """

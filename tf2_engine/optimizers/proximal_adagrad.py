@@ -19,7 +19,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class ProximalAdagrad(Optimizer):
-    """Adagrad with proximal L1 and L2 terms, by the CPU kernel to which the TPU's proto refers.
+    """Adagrad with proximal L1 and L2 terms, as in the CPU kernel to which the TPU's proto refers.
 
         a   <- a + g^2
         eta  = lr / sqrt(a)

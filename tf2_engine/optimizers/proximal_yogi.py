@@ -16,7 +16,7 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class ProximalYogi(Optimizer):
-    """Yogi with proximal L1 and L2 terms; the TPU's own formula is not public.
+    """Yogi with proximal L1 and L2 terms. The TPU's own formula is not public.
 
         m   <- beta_1 * m + (1 - beta_1) * g
         v   <- v - (1 - beta_2) * sign(v - g^2) * g^2
@@ -24,11 +24,11 @@ class ProximalYogi(Optimizer):
         w   <- w - eta * m
         w   <- sign(w) * max(|w| - eta * l1, 0) / (1 + eta * l2)
 
-    This is inferred from the paper and the names of the settings, and not confirmed on a device:
-    the first one that is made warns of it.
+    This is inferred from the paper and the names of the settings, and was not confirmed on a
+    device. A warning says so once per process.
 
-    There is no bias correction: fold sqrt(1 - beta_2^t) / (1 - beta_1^t) into a dynamic rate.
-    Only the rows of the batch move.
+    There is no bias correction: fold sqrt(1 - beta_2^t) / (1 - beta_1^t) into a dynamic rate. Only
+    rows in the batch change.
 
     Slots:
         v: starts at `initial_accumulator_value`.
@@ -64,7 +64,6 @@ class ProximalYogi(Optimizer):
 
 @functools.cache
 def warn_inferred() -> None:
-    """Warns, once per process, that the rule is inferred."""
     warnings.warn(
         "`ProximalYogi`: the update rule is inferred from the paper (Zaheer et al., 2018), not "
         "confirmed on a device: a TPU may train to other numbers.",

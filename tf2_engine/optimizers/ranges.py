@@ -11,14 +11,14 @@ from tf2_engine.types import Object
 
 
 class Range(NamedTuple):
-    """A test of a setting's values, none of which is NaN, and its words in messages."""
+    """A test of a setting's values, which excludes NaN, and its words in messages."""
 
     contains: Callable[[Object], bool]
     rule: str
 
 
 def _is_number(value: Object, test: Callable[[float], bool] = lambda x: not math.isnan(x)) -> bool:
-    if isinstance(value, (str, bytes)):  # which float() would read
+    if isinstance(value, (str, bytes)):  # float() would parse these.
         return False
     try:
         return test(float(value))
@@ -42,22 +42,22 @@ INSIDE_UNIT = Range(lambda x: 0.0 < x < 1.0, "must be in (0, 1)")
 RATE = Range(lambda x: callable(x) or _is_finite(x), "must be a finite number")
 FACTOR = Range(lambda x: x is None or _is_finite(x), "must be a finite number")
 LIMIT = Range(lambda x: x is None or _is_number(x), "must be a number or None")
-# Stock takes a bool; 0 and 1, the values of the proto's enum, are equal to one.
+# Stock takes a bool. 0 and 1, the values of the proto's enum, are equal to one.
 FLAG = Range(lambda x: x in (False, True), "must be a bool")
 FUNCTION = Range(lambda x: x is None or callable(x), "must be callable")
 
 
 REQUIRED = dataclasses.MISSING
-"""The default of a setting that has none."""
+"""The default of a setting without a default."""
 
 
 def setting(
     default: Object, allowed: Range | None, proto: str | None = None, *, slot: str | None = None
 ) -> Object:
-    """Returns a field of an optimizer's class; one that is `REQUIRED` is passed by name.
+    """Declares a field of an optimizer's class. One that is `REQUIRED` is passed by name.
 
-    Its range may be None, which is any. `proto` is the field of the optimizer's proto message that
-    carries it, and `slot` the slot that starts with it, if any.
+    `allowed` is None for any value. `proto` is the field of the optimizer's proto message that
+    carries it, and `slot` the slot that starts with this value, if any.
     """
     metadata = {"range": allowed, "proto": proto, "slot": slot}
     return dataclasses.field(default=default, kw_only=default is REQUIRED, metadata=metadata)

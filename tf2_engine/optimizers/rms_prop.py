@@ -20,16 +20,16 @@ from tf2_engine.types import Tensor
 
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """RMSProp with momentum, by the CPU kernel to which the TPU's proto refers.
+    """RMSProp with momentum, as in the CPU kernel to which the TPU's proto refers.
 
         ms  <- rho * ms + (1 - rho) * g^2
         mom <- momentum * mom + lr * g / sqrt(ms + epsilon)
         w   <- w - mom
 
-    With an epsilon of 0 a zero gradient on a row that has seen no other gives NaN.
+    If epsilon is 0, a zero gradient on a row that has only seen zero gradients gives NaN.
 
     Slots:
-        ms: the running mean of squares, starts at 0, as in TPUEstimator; unlike
+        ms: the running mean of squares. It starts at 0 as in TPUEstimator, unlike in
             tf.compat.v1.train.RMSPropOptimizer, where it starts at 1.
         mom: starts at 0.
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host.kernels import row_gradients
-from tf2_engine.backends.interface import FeatureInput, PerCore
+from tf2_engine.backends.interface import Gradients
+from tf2_engine.batch import FeatureBatch
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Tensor, TensorLike
@@ -30,8 +31,8 @@ MOST_ROWS = 1 << 14
 def of_step(
     plan: Plan,
     table: TablePlan,
-    parts: Sequence[Sequence[FeatureInput]],
-    gradients: PerCore,
+    parts: Sequence[Sequence[FeatureBatch]],
+    gradients: Gradients,
 ) -> Tensor:
     """Computes the statistics `OF_STEP` of one training step of a table, [6] float32.
 
@@ -54,7 +55,7 @@ def of_step(
             raw = batch.read_unchecked(*part[position])
             inside = batch.occurrences(feature, raw, "drop")
             ids.append(inside.ids)
-            rows.append(row_gradients(feature, inside, of_core[position]))
+            rows.append(row_gradients(inside, of_core[position]))
             samples.append(tf.cast(raw.num_samples, tf.float32))
             num_ids.append(raw.ids)
     touched, position = tf.unique(tf.concat(ids, 0))

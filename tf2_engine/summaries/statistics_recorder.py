@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tf2_engine import tf_compat
-from tf2_engine.backends.interface import FeatureInput, PerCore
+from tf2_engine.backends.interface import Gradients
+from tf2_engine.batch import FeatureBatch
 from tf2_engine.embedding import TPUEmbedding
 from tf2_engine.graph_mode import run_if
 from tf2_engine.plan import Plan
@@ -62,7 +63,7 @@ class StatisticsRecorder:
         return values
 
     def _observe(
-        self, plan: Plan, parts: Sequence[Sequence[FeatureInput]], gradients: PerCore
+        self, plan: Plan, parts: Sequence[Sequence[FeatureBatch]], gradients: Gradients
     ) -> None:
         self._steps.assign_add(tf.ones([], tf.int64))
         due = tf.equal(tf.convert_to_tensor(self._steps) % self._every, 1 % self._every)

@@ -1,7 +1,7 @@
 """The seam: every private or version-dependent name of TensorFlow that the project uses.
 
-Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or keras internals. The
-modules are by subject, and the rest of the project takes the names from here.
+Nothing else in the project imports `tensorflow.python`, `tensorflow.core` or Keras internals. There
+is one module per subject, and the rest of the project takes the names from here.
 """
 
 from __future__ import annotations

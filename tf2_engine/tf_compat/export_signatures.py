@@ -1,4 +1,4 @@
-"""Exports of graphs: whether one is being made, its outputs and its signatures."""
+"""Exports of graphs: whether one is in progress, its outputs and its signatures."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tf2_engine.types import Message, Nest, Object
 
 
 def in_saved_model_export() -> bool:
-    """Returns whether a function is traced for a SavedModel, which holds no queues or drivers."""
+    """Whether a function is being traced for a SavedModel, which holds no queues or drivers."""
     return not tf.executing_eagerly() and bool(_save_context.in_save_context())
 
 
 def saved_model_export() -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which functions are traced for a SavedModel."""
+    """Marks a context in which functions are traced for a SavedModel."""
     context: contextlib.AbstractContextManager[None] = _save_context.save_context(
         tf.saved_model.SaveOptions()
     )
@@ -27,20 +27,20 @@ def saved_model_export() -> contextlib.AbstractContextManager[None]:
 
 
 export_outputs: Callable[[Object, Nest], dict[str, Object]] = _export_utils.get_export_outputs
-"""Returns a model's export outputs, checked, with a default one made of its predictions."""
+"""Checks a model's export outputs, and makes a default one from its predictions."""
 
 
 def export_output_classes() -> dict[str, type]:
-    """Returns the classes that `export_outputs` takes, by name; they have no public one."""
+    """The classes that `export_outputs` accepts, by name. They have no public name."""
     names = ("ExportOutput", "ClassificationOutput", "RegressionOutput", "PredictOutput")
     return {name: getattr(_export_output, name) for name in (*names, "EvalOutput")}
 
 
 def signature_defs(mode: str, spec: Object, receiver: Object) -> dict[str, Message]:
-    """Returns the signatures of an exported graph, by name, as stock's estimators make them.
+    """Makes the signatures of an exported graph, by name, as stock's estimators do.
 
-    The mode is "train", "eval" or "infer", the spec the EstimatorSpec of the graph, and the
-    receiver has `receiver_tensors`, and `receiver_tensors_alternatives` if it likes.
+    `mode` is "train", "eval" or "infer", and `spec` the EstimatorSpec of the graph. `receiver` has
+    `receiver_tensors`, and optionally `receiver_tensors_alternatives`.
     """
     outputs = _export_utils.export_outputs_for_mode(
         mode=mode,

@@ -1,4 +1,4 @@
-"""Feature columns: those of TPUs, and those of canned estimators of either generation."""
+"""Feature columns: those for TPUs, and both generations of those for canned estimators."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tf2_engine.types import Graph, Object, Tensor
 
 sequence_length_key: Callable[[str], str]
 sequence_length_key = _columns.get_sequence_length_feature_key_name_from_feature_key_name
-"""Returns the key under which columns look for the lengths of a sequence feature."""
+"""The key under which columns look for the lengths of a sequence feature."""
 
 pad_ids: Callable[..., tuple[Tensor, Tensor]] = _columns_v2.pad_sparse_embedding_lookup_indices
-"""Returns sparse ids, as tensor-core columns take them: padded to a length, and a mask of them."""
+"""Pads sparse ids to a length and makes their mask, for tensor-core columns."""
 
 
 def mask_key(feature_key: str) -> str:
-    """Returns the key under which tensor-core columns look for the mask of their ids."""
+    """The key under which tensor-core columns look for the mask of their ids."""
     return feature_key + str(_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX)
 
 
 def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Returns the records of TPU columns in use: variable name to (scope, name).
+    """Reads and clears, as stock does, the record of TPU columns in use.
 
-    Clears the record, as stock does.
+    Maps the name of a variable to (scope, name).
     """
     key = _columns._TPU_FC_TO_SCOPE
     recorded = graph.get_collection(key)
@@ -38,15 +38,15 @@ def column_scopes(graph: Graph) -> dict[str, tuple[str, str]]:
 
 
 is_new_column: Callable[[Sequence[Object]], bool] = _feature_column_v2.is_feature_column_v2
-"""Returns whether columns are of `tf.feature_column`, not of TensorFlow 1's private classes."""
+"""Whether columns belong to `tf.feature_column`, not to TensorFlow 1's private classes."""
 
 sorted_columns: Callable[[Sequence[Object]], list[Object]]
 sorted_columns = _feature_column_v2._normalize_feature_columns
-"""Returns feature columns checked and in the order of their names."""
+"""Checks feature columns and sorts them by name."""
 
 column_scope_name: Callable[[str], str]
 column_scope_name = _feature_column_v2._sanitize_column_name_for_variable_scope
-"""Returns the name of a feature column as a variable scope can have it."""
+"""The name of a feature column in the form that a variable scope allows."""
 
 check_batch_sizes: Callable[[Sequence[Tensor], Sequence[Object]], None]
 check_batch_sizes = _feature_column_v2._verify_static_batch_size_equality
@@ -62,17 +62,17 @@ DenseColumn = tf.__internal__.feature_column.DenseColumn
 CategoricalColumn = _feature_column_v2.CategoricalColumn
 
 V1InputLayer = _feature_column.InputLayer
-"""The layer of `tf.compat.v1.feature_column.input_layer`."""
+"""The layer behind `tf.compat.v1.feature_column.input_layer`."""
 
 V1LinearModel = _feature_column._LinearModel
-"""The Keras model of `tf.compat.v1.feature_column.linear_model`."""
+"""The Keras model behind `tf.compat.v1.feature_column.linear_model`."""
 
 with_context: Callable[[Tensor, Tensor], Tensor] = _sequence_column.concatenate_context_input
-"""Returns sequences with the values of their context added to every step."""
+"""Adds the values of the context to every step of sequences."""
 
 
 def weighted_sum(**arguments: object) -> Tensor:
-    """Returns the sum of a column's weights over the values of each example, [batch, units].
+    """Sums a column's weights over the values of each example, [batch, units].
 
     Takes `column`, `transformation_cache`, `state_manager`, `sparse_combiner` and `weight_var`.
     """
@@ -80,7 +80,7 @@ def weighted_sum(**arguments: object) -> Tensor:
 
 
 def is_dense_column(column: object, *, numeric: bool = False) -> bool:
-    """Returns whether an object is a dense feature column, or a numeric one, of either kind."""
+    """Whether an object is a dense (or numeric) feature column of either generation."""
     if numeric:
         kinds = (_feature_column_v2.NumericColumn, _feature_column._NumericColumn)
     else:
@@ -89,5 +89,5 @@ def is_dense_column(column: object, *, numeric: bool = False) -> bool:
 
 
 def dense_values(column: Object, features: Mapping[str, object]) -> Tensor:
-    """Returns the values of a dense feature column of either kind, eagerly or in a graph."""
+    """The values of a dense feature column of either generation, eagerly or in a graph."""
     return column._get_dense_tensor(_feature_column._LazyBuilder(features))

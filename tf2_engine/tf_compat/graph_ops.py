@@ -1,4 +1,4 @@
-"""Ops that exist already: their edges, attributes, kernels and scopes."""
+"""Existing ops: their edges, attributes, kernels and scopes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tf2_engine.types import Message, Object, Op, Tensor
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Has ops run at once, also where a graph is the default one; it is a decorator, too."""
+    """Runs ops at once even if a graph is the default. Also a decorator."""
     with _eager_context.eager_mode():
         yield
 
 
 def restart_random_ops() -> None:
-    """Makes ops that run eagerly and have a seed begin with it again, as new ops of a graph do."""
+    """Resets ops that run eagerly with a seed, so that they draw as new ops of a graph do."""
     _eager_context.context().clear_kernel_cache()
 
 
 def rewire(stand_in: Tensor, source: Tensor) -> None:
     """Makes `source` the input of the Identity op that made `stand_in`, before any session runs.
 
-    So a model can be traced with tensors that are only known after it has been traced.
+    This allows tracing a model with tensors that are only known afterwards.
     """
     stand_in.op._update_input(0, source)
 
 
 def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
-    """Makes ops that read a tensor read another one, before any session runs."""
+    """Replaces a tensor among the inputs of ops, before any session runs."""
     for op in ops:
         for position, tensor in enumerate(op.inputs):
             if tensor.name == old.name:
@@ -46,19 +46,19 @@ def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
 
 
 def run_after(op: Op, before: Op) -> None:
-    """Makes an op wait for another one of its graph."""
+    """Makes an op wait for another op of its graph."""
     op._add_control_input(before)
 
 
 LAYER_ATTRIBUTE = "_tpu_embedding_layer"
-"""The attribute of an op by which graph rewrites pair enqueue, receive and send ops."""
+"""The attribute by which graph rewrites pair enqueue, receive and send ops."""
 
 ARGUMENT_ATTRIBUTE = "_tpu_input_identity"
 """The attribute by which stock marks the ops that bring the arguments of a TPU computation."""
 
 
 def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
-    """Puts attributes on an op that its definition does not know; kernels can read them."""
+    """Sets attributes that the op's definition does not know; kernels can read them."""
     fields = {bool: "b", int: "i", str: "s"}
     for name, value in attributes.items():
         stored = value.encode() if isinstance(value, str) else value
@@ -66,22 +66,22 @@ def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
 
 
 def num_kernels(op_name: str) -> int:
-    """Returns how many kernels an op has in this process, for any kind of device."""
+    """How many kernels an op has in this process, over all kinds of devices."""
     return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
 
 
 class HostArguments(NamedTuple):
-    """For each input and output of an op on a GPU: whether it is in the memory of the host."""
+    """Whether each input and output of an op on a GPU is in host memory."""
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
 
 
 def host_arguments(op: Op) -> HostArguments | None:
-    """Returns where an op on a GPU has its tensors, None if there is no kernel for it."""
+    """Where an op on a GPU has its tensors. None if there is no kernel for it."""
     definition = op.op_def
     kernels = _kernels.get_registered_kernels_for_op(op.type).kernel
-    # Those for any device are used where there is none for the kind.
+    # Kernels for any device are used if the kind has none.
     for kind, kernel in itertools.product(("GPU", "DEFAULT"), kernels):
         if kernel.device_type == kind and _takes(kernel, op):
             names = set(kernel.host_memory_arg)
@@ -93,7 +93,7 @@ def host_arguments(op: Op) -> HostArguments | None:
 
 
 def _takes(kernel: Message, op: Op) -> bool:
-    """Returns whether a kernel is for the types of an op."""
+    """Whether a kernel supports the types of an op."""
     for constraint in kernel.constraint:
         value = op.get_attr(constraint.name)
         types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
@@ -115,12 +115,12 @@ def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[
 
 
 def has_ops(names: Collection[str]) -> bool:
-    """Returns whether TensorFlow has all these ops; most have no kernel on a CPU."""
+    """Whether TensorFlow has all these ops. Most have no kernel on a CPU."""
     return all(hasattr(tf.raw_ops, name) for name in names)
 
 
 def is_in_control_flow(op: Op) -> bool:
-    """Returns whether an op of a graph is within a branch or a loop of TensorFlow 1."""
+    """Whether an op is inside a branch or loop of TensorFlow 1."""
     return op._get_control_flow_context() is not None
 
 
@@ -128,17 +128,17 @@ _OPS_IN_PYTHON = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
 
 
 def is_in_python(op_type: str) -> bool:
-    """Returns whether ops of a type call Python functions, which one process alone has."""
+    """Whether ops of a type call Python functions, which exist in one process only."""
     return op_type in _OPS_IN_PYTHON
 
 
 def ops_in_python(ops: Sequence[Op]) -> list[str]:
-    """Returns the names of those ops of a graph that call Python, or functions that do."""
+    """The names of the ops that call Python directly or through their functions."""
     return [op.name for op in ops if is_in_python(op.type) or _calls_python(op)]
 
 
 def _calls_python(op: Op) -> bool:
-    """Returns whether a function that an op has as an attribute calls Python, at any depth."""
+    """Whether a function among the op's attributes calls Python, at any depth."""
     pending = [
         attribute
         for described in op.op_def.attr
@@ -157,7 +157,7 @@ def _calls_python(op: Op) -> bool:
                 return True
             for value in node.attr.values():
                 names += [each.name for each in (value.func, *value.list.func) if each.name]
-            # Ops of functions that were called have their names.
+            # A call to a function has the function's name as its op.
             names.append(node.op)
     return False
 
@@ -167,24 +167,24 @@ def _as_list(value: Object) -> list[Object]:
 
 
 def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
-    """Puts those ops of a graph that are on one device on another."""
+    """Moves those ops of a graph that are on `device` to `other`."""
     for op in ops:
         if op.device == device:
             op._set_device(other)
 
 
 def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
-    """Opens a variable scope without the name scope that belongs to it."""
+    """Opens a variable scope without its name scope."""
     return _variable_scope._pure_variable_scope(name)
 
 
 def name_scope_now() -> str:
-    """Returns the name scope that is open, without a slash at its end."""
+    """The name scope that is open, without a trailing slash."""
     return str(tf.__internal__.get_name_scope())
 
 
 could_record: Callable[[], bool] = _record.could_possibly_record
-"""Returns whether a `tf.GradientTape` is open in this thread, which could ask for gradients."""
+"""Whether a `tf.GradientTape` is open in this thread and could ask for gradients."""
 
 
 class Cancellation:
@@ -194,9 +194,9 @@ class Cancellation:
         self._manager = _cancellation.CancellationManager()
 
     def possible(self) -> contextlib.AbstractContextManager[None]:
-        """Lets calls of tf.functions be ended, in the context."""
+        """Allows calls of tf.functions in the context to be ended."""
         return _cancellation.CancellationManagerContext(self._manager)
 
     def cancel(self) -> None:
-        """Has the call that runs, and later ones, raise a CancelledError."""
+        """Makes the running call and later ones raise a CancelledError."""
         self._manager.start_cancel()

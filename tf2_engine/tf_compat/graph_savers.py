@@ -26,16 +26,13 @@ def save_as(variable: Variable, name: str) -> None:
 
 
 def checkpoint_key(variable: Variable) -> str:
-    """Returns the name under which a Saver stores a variable, or that of which it is a part."""
+    """The key under which a Saver stores a variable, or the variable that it is a part of."""
     part = variable._get_save_slice_info()
     return str(part.full_name if part else variable.op.name)
 
 
 def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
-    """Returns the shape of the tensor that a Saver stores under `checkpoint_key`, with all parts.
-
-    None if it is unknown.
-    """
+    """The shape of the whole tensor under `checkpoint_key`; None if unknown."""
     part = variable._get_save_slice_info()
     if part:
         return tuple(part.full_shape)
@@ -43,9 +40,9 @@ def checkpoint_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def part_of(variable: Variable) -> tuple[int, int] | None:
-    """Returns where a variable begins in the tensor of which it is a part: the axis, and the index.
+    """Where a part begins in its whole tensor: the axis and the index.
 
-    None if it is the whole tensor. A partitioned variable is split along one axis.
+    None if the variable is the whole tensor. A partitioned variable is split along one axis.
     """
     part = variable._get_save_slice_info()
     sizes = () if part is None else enumerate(zip(part.var_shape, part.full_shape, strict=True))
@@ -54,12 +51,11 @@ def part_of(variable: Variable) -> tuple[int, int] | None:
 
 
 class RowRanges(tf.Variable.SaveSliceInfo):
-    """The rows of a stored tensor that a variable holds, where they are not one block.
+    """The rows of a stored tensor that a variable holds, if they are several blocks.
 
     Args:
         full_name, full_shape: of the stored tensor.
-        ranges: the first of some consecutive rows, and their number; they are in the order in which
-            the variable holds them.
+        ranges: first row and number of rows of each block, in the order of the variable's rows.
     """
 
     def __init__(
@@ -71,7 +67,7 @@ class RowRanges(tf.Variable.SaveSliceInfo):
 
     @property
     def spec(self) -> str:
-        """Not to be had: a Saver of TensorFlow stores a variable as one block of rows."""
+        """Not available: TensorFlow's Savers store a variable as one block of rows."""
         raise errors.InvalidInput(
             f"{self.full_name!r}: parameter servers hold its rows in octaves, which only the "
             "Saver of the estimator stores, and only a restored checkpoint fills. Leave out the "
@@ -85,9 +81,9 @@ def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
 
 
 def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
-    """Returns the rows of a stored tensor that a variable holds: the first, and their number.
+    """The rows of a stored tensor that a variable holds: first row and number of each block.
 
-    None if it is no resource variable of numbers whose shape is known, or no blocks of rows.
+    None unless it is a resource variable of numbers with a known shape that holds blocks of rows.
     """
     if not isinstance(variable, _resource_variable_ops.BaseResourceVariable):
         return None
@@ -106,20 +102,20 @@ def row_ranges(variable: Object) -> tuple[tuple[int, int], ...] | None:
 class VariableInSlices(_saveable_object.SaveableObject):
     """A resource variable that a Saver stores as several slices of rows of one tensor.
 
-    Needs `SaverBuilderOfSlices`, which restores slice after slice into the variable: what that
-    takes beside the variable is the size of a slice, and not of the variable.
+    It needs `SaverBuilderOfSlices`, which restores into the variable slice by slice, so that the
+    memory it takes besides the variable is that of one slice.
 
     Args:
         variable: a variable with `row_ranges`.
-        slices: the first row of each in the stored tensor, and their number. They are in the order
-            in which the variable holds them. A slice is stored without a copy where the bytes of
-            the rows before it, and its own, are multiples of 64.
+        slices: first row in the stored tensor and number of rows of each, in the order of the
+            variable's rows. A slice is stored without a copy if its bytes, and those of the rows
+            before it, are multiples of 64.
     """
 
     def __init__(self, variable: Variable, slices: Sequence[tuple[int, int]]) -> None:
         self._variable = variable
         key, shape = checkpoint_key(variable), checkpoint_shape(variable)
-        assert shape is not None  # as of all that have ranges of rows
+        assert shape is not None  # Known for all variables with ranges of rows.
         offsets, rows = [0] * (len(shape) - 1), list(shape[1:])
         self._edges = list(itertools.accumulate((count for _, count in slices), initial=0))
         specs = [
@@ -136,8 +132,8 @@ class VariableInSlices(_saveable_object.SaveableObject):
 
     @functools.cached_property
     def _value(self) -> Tensor:
-        # A variable whose rows were looked up is copied when it is read, unless this op runs first.
-        # (That of `read_value_no_copy` is no part of a step in a graph.)
+        # Reading would copy a variable whose rows were looked up, unless this op runs first. (The
+        # op of `read_value_no_copy` is not part of a step in a graph.)
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=handle)]):
             return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
@@ -149,12 +145,12 @@ class VariableInSlices(_saveable_object.SaveableObject):
             return tf.slice(self._value, [begin, *[0] * rest], [end - begin, *[-1] * rest])
 
     def restore(self, restored_tensors: Sequence[Object], restored_shapes: object) -> Op:
-        """Returns the op that restores the last slice, after all others."""
+        """Restores all slices; returns the op of the last one."""
         order: _OneByOne = restored_tensors[0]
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.device(self._variable.device):
             with tf.control_dependencies(order.before):
-                # A value that is restored over is dropped before another one fills memory.
+                # Drops the old value before the new one fills memory.
                 empty = tf.raw_ops.Empty(shape=self._variable.shape.as_list(), dtype=dtype)
                 order.before = [tf.raw_ops.AssignVariableOp(resource=handle, value=empty)]
             edges = tf.constant(self._edges, tf.int64)
@@ -178,7 +174,8 @@ class VariableInSlices(_saveable_object.SaveableObject):
                     return number + 1
 
             with tf.control_dependencies(order.before):
-                # A loop: ops for each slice of a large table would fill the memory of the chief.
+                # A loop, because separate ops for the slices of a large table would fill the
+                # chief's memory.
                 done = tf.while_loop(
                     lambda number: number < len(self.specs),
                     restore_slice,
@@ -198,7 +195,7 @@ class _OneByOne:
 
 
 class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
-    """Builds a Saver that restores a `VariableInSlices` slice after slice, one on a device."""
+    """Builds a Saver that restores a `VariableInSlices` one slice at a time per device."""
 
     def bulk_restore(
         self,
@@ -207,7 +204,7 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
         preferred_shard: int,
         restore_sequentially: bool,
     ) -> list[Object]:
-        """Returns an entry for each spec: a tensor, or the order in which slices are restored."""
+        """One entry per spec: a tensor, or the order in which slices are restored."""
         others = [each for each in saveables if not isinstance(each, VariableInSlices)]
         arguments = filename_tensor, others, preferred_shard, restore_sequentially
         tensors = iter(super().bulk_restore(*arguments) if others else ())
@@ -220,9 +217,9 @@ class SaverBuilderOfSlices(_saver.BulkSaverBuilder):
 
 
 def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
-    """Returns the object by which a Saver saves an iterator; the public one takes iterators only.
+    """Makes the object by which a Saver saves an iterator. The public one takes only iterators.
 
-    The resource is an element of the collection "iterators", and the policy "fail", "warn" or
+    `resource` is an element of the collection "iterators"; the policy is "fail", "warn" or
     "ignore".
     """
     policy = tf.data.experimental.ExternalStatePolicy[external_state_policy.upper()]
@@ -230,9 +227,9 @@ def iterator_saveable(resource: Tensor, external_state_policy: str) -> Object:
 
 
 def saver_of_graph(saver: Object) -> Object:
-    """Returns a Saver in place of a `tf.train.Checkpoint`, which SavedModel builders do not take.
+    """Replaces a `tf.train.Checkpoint` by a Saver with its keys, for SavedModel builders.
 
-    It has the Checkpoint's keys; anything else is returned as it is.
+    Returns anything else unchanged.
     """
     if not isinstance(saver, (tf.train.Checkpoint, tf.compat.v1.train.Checkpoint)):
         return saver
@@ -241,9 +238,9 @@ def saver_of_graph(saver: Object) -> Object:
 
 
 def saver_by_object(root: Object) -> Object:
-    """Returns a Saver whose checkpoints have the keys that `tf.train.Checkpoint` has for an object.
+    """Makes a Saver with the keys that `tf.train.Checkpoint` has for an object.
 
-    It restores checkpoints with the names of variables too.
+    It also restores checkpoints with the names of variables.
     """
     objects = _graph_view.ObjectGraphView(root).frozen_saveable_objects()
     saver = tf.compat.v1.train.Saver(objects, sharded=True)

@@ -12,7 +12,7 @@ from tf2_engine.types import Graph, Object, Op, Tensor, TensorLike
 
 
 def keras2() -> Object:
-    """Returns the module of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later."""
+    """Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later."""
     if tf.__version__.startswith("2.15."):
         return tf.keras
     import tf_keras
@@ -21,7 +21,7 @@ def keras2() -> Object:
 
 
 def keras2_v1() -> Object:
-    """Returns Keras 2 as `tf.compat.v1.keras` has it, whatever `tf.keras` is."""
+    """Keras 2 in the form of `tf.compat.v1.keras`, whatever `tf.keras` is."""
     if tf.__version__.startswith("2.15."):
         return tf.compat.v1.keras
     from tf_keras.api._v1 import keras
@@ -30,35 +30,35 @@ def keras2_v1() -> Object:
 
 
 def v1_layers() -> Object:
-    """Returns the module with the layers of `tf.compat.v1.layers`, which Keras 3 refuses."""
+    """The layers of `tf.compat.v1.layers`, which Keras 3 refuses."""
     return keras2_v1().__internal__.legacy.layers
 
 
 broadcast_weights: Callable[[TensorLike, Tensor], Tensor] = tf.__internal__.ops.broadcast_weights
-"""Returns weights in the shape of the values that they belong to."""
+"""Broadcasts weights to the shape of their values."""
 
 
 def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | None]]:
-    """Returns functions that compute regularization losses, by variable.
+    """The functions that compute regularization losses, by variable.
 
     Args:
-        module: has a method that `tf.compat.v1.keras.utils.track_tf1_style_variables` decorates;
-            its documentation names the attribute.
+        module: has a method decorated with `tf.compat.v1.keras.utils.track_tf1_style_variables`,
+            whose documentation names the attribute.
     """
     store = getattr(module, "_tf1_style_var_store", None)
     return {} if store is None else dict(store._regularizers)
 
 
 def in_keras_construction() -> bool:
-    """Returns whether Keras calls a layer with placeholders, to learn the shapes it returns."""
+    """Whether Keras is calling a layer with placeholders, to learn the shapes it returns."""
     graph = tf.compat.v1.get_default_graph()
     return not tf.executing_eagerly() and "scratch_graph" in str(getattr(graph, "name", ""))
 
 
 def keras_learning_rate(optimizer: Object) -> Object:
-    """Returns the learning rate that a Keras optimizer was made with: a schedule, or a value.
+    """The learning rate that a Keras optimizer was made with: a schedule or a value.
 
-    With a schedule, `learning_rate` of Keras 2's newer optimizers is the rate of the step before.
+    With a schedule, `learning_rate` of Keras 2's newer optimizers is the rate of the previous step.
     """
     rate = getattr(optimizer, "_learning_rate", None)
     return rate if callable(rate) else optimizer.learning_rate
@@ -67,10 +67,10 @@ def keras_learning_rate(optimizer: Object) -> Object:
 def start_keras_optimizer(
     optimizer: Object, start: Callable[..., None], learning_rate: object, name: str
 ) -> None:
-    """Calls the constructor that an optimizer has of its Keras.
+    """Calls the constructor that an optimizer inherits from its Keras.
 
     Args:
-        start: that constructor.
+        start: the constructor.
         learning_rate: a number or a schedule.
     """
     if hasattr(optimizer, "_build_learning_rate"):  # Keras 2
@@ -81,20 +81,20 @@ def start_keras_optimizer(
 
 
 def keras_variable_index(optimizer: Object, variable: object) -> int:
-    """Returns which of the variables that a Keras optimizer was built for a variable is."""
+    """The position of a variable among those that a Keras optimizer was built for."""
     if hasattr(optimizer, "_get_variable_index"):
         return int(optimizer._get_variable_index(variable))
     return int(optimizer._index_dict[optimizer._var_key(variable)])  # Keras 2
 
 
 def remember_keras_names(graph: Graph) -> Callable[[], None]:
-    """Returns a function that sets the counters in the names of Keras layers back to those of now.
+    """Makes a function that resets the counters in the names of Keras layers to their state now.
 
     A model that is traced once per core in one graph must get the same names each time.
     """
 
     def counters() -> dict[str, dict[str, int]]:
-        """Returns those of the unnamed layers of the graph, by the module of a Keras."""
+        """The counters for unnamed layers of the graph, by the module of a Keras."""
         per_graph = {
             name: getattr(sys.modules.get(name), "PER_GRAPH_OBJECT_NAME_UIDS", {})
             for name in ("keras.src.backend", "tf_keras.src.backend")
@@ -112,17 +112,17 @@ def remember_keras_names(graph: Graph) -> Callable[[], None]:
 
 
 def flat_layers(model: Object) -> list[Object]:
-    """Returns the layers of a Keras model or layer, those in layers and itself included."""
+    """The layers of a Keras model or layer, nested ones and itself included."""
     return list(model._flatten_layers())
 
 
 def is_graph_network(model: Object) -> bool:
-    """Returns whether a Keras model is a graph of layers: not a program's own subclass."""
+    """Whether a Keras model is a graph of layers, not a program's own subclass."""
     return bool(model._is_graph_network)
 
 
 def has_keras_weights(model: Object) -> bool:
-    """Returns whether the weights of a Keras model have values; in a TF 1 graph they may not."""
+    """Whether the weights of a Keras model have values; in a TF 1 graph they may not."""
     if tf.compat.v1.executing_eagerly_outside_functions():
         return True
     weights = itertools.chain.from_iterable(layer.weights for layer in model.layers)
@@ -130,7 +130,7 @@ def has_keras_weights(model: Object) -> bool:
 
 
 def weigh_losses(model: Object, weights: Sequence[Tensor | None]) -> None:
-    """Gives a compiled Keras model of a graph the weights of its examples, one for each output."""
+    """Sets the weights of examples in a compiled Keras model of a graph, one tensor per output."""
     model._compile_weights_loss_and_weighted_metrics(weights)
 
 
@@ -144,7 +144,7 @@ def keras_train_op(model: Object, is_training: bool) -> Op | None:
 
 
 def compiled_metrics(model: Object) -> list[Object] | None:
-    """Returns the metrics that a Keras model was compiled with; None without any."""
+    """The metrics that a Keras model was compiled with; None without any."""
     if not getattr(model, "_compile_metrics", None):
         return None
     return list(model._compile_metric_functions)
@@ -158,5 +158,5 @@ def restore_reset_model(model: Object, clone: Object) -> None:
 
 
 def track(model: Object, name: str, value: object) -> None:
-    """Makes a value a part of the checkpoints of a Keras model."""
+    """Adds a value to the checkpoints of a Keras model."""
     model._track_trackable(value, name)

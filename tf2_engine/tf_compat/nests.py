@@ -9,8 +9,8 @@ from tensorflow.python.util import nest as _nest
 from tf2_engine.types import Nest, Object
 
 nest = _nest
-"""TensorFlow's functions for nested structures, more than `tf.nest` has."""
+"""TensorFlow's functions for nested structures; `tf.nest` has fewer."""
 
 flatten_with_paths: Callable[[Nest], list[tuple[tuple[str | int, ...], Object]]]
 flatten_with_paths = _nest.flatten_with_tuple_paths
-"""Returns the leaves of a nest, each with the keys and positions that lead to it."""
+"""Lists the leaves of a nest, each with the keys and positions that lead to it."""

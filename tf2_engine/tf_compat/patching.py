@@ -11,7 +11,6 @@ PATCH_LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def patched(module: object, name: str, value: object) -> Iterator[None]:
-    """Sets `name` of a module to another value, in the context."""
     with PATCH_LOCK:
         stock = getattr(module, name)
         setattr(module, name, value)

@@ -1,4 +1,4 @@
-"""Protos without a public name: of the TPU configuration, and of the files of checkpoints."""
+"""Protos without a public name, for the TPU configuration and for checkpoint files."""
 
 from __future__ import annotations
 

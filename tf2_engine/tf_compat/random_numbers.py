@@ -18,19 +18,19 @@ from tf2_engine.tf_compat.tpu_tracing import core_now
 from tf2_engine.types import Array, Object, Tensor, Variable
 
 SEEDS_PER_CORE = 1 << 16
-"""The distance between the seeds of random ops of one core and those of the next."""
+"""The distance between the seeds of one core's random ops and the next core's."""
 
 
 @contextlib.contextmanager
 def numbered_seeds(first: int = 0) -> Iterator[None]:
-    """Numbers the random ops that are given no seed, in the context, from `first` on.
+    """Numbers random ops without a seed from `first` on, in the context.
 
-    TensorFlow would take the number of ops that the graph has so far. Initial values have numbers
-    of their own: a function that makes variables is traced once more without making them.
+    TensorFlow would use the number of ops in the graph so far. Initial values are numbered
+    separately, because a function that makes variables is traced a second time without making them.
 
-    What an op of a graph draws depends on its seed and on how often it has run, and on nothing
-    else: a kernel in the body of a function begins anew in each executor, which a session makes
-    whenever it fetches something else.
+    What an op of a graph draws depends only on its seed and on how often it has run. A kernel's own
+    state would not do: in the body of a function it starts anew in each executor, and a session
+    makes one whenever it fetches something else.
     """
     stock = _random_seed.get_seed
     of_variables = itertools.count(first)
@@ -59,7 +59,7 @@ def numbered_seeds(first: int = 0) -> Iterator[None]:
 
 
 class _Runs:
-    """The number of runs of an op since random numbers began anew."""
+    """How often an op has run since random numbers began anew."""
 
     beginnings = 0
 
@@ -67,7 +67,7 @@ class _Runs:
         self._number, self._beginning = 0, _Runs.beginnings
 
     def next(self) -> int:
-        """Returns the number of runs before this one."""
+        """Counts a run; returns the number of runs before it."""
         if self._beginning != _Runs.beginnings:
             self._number, self._beginning = 0, _Runs.beginnings
         self._number += 1
@@ -75,7 +75,7 @@ class _Runs:
 
 
 def begin_random_numbers_anew() -> None:
-    """Lets the random ops made in `numbered_seeds` draw as if none of them had run."""
+    """Makes the random ops of `numbered_seeds` draw as if none of them had run."""
     _Runs.beginnings += 1
 
 
@@ -91,11 +91,11 @@ _STATELESS = {
     ),
     "truncated_normal": (_gen_stateless_random_ops.stateless_truncated_normal, ("shape", "dtype")),
 }
-"""Random ops that keep a state: for each that which is given one, and what both take first."""
+"""Stateful random ops: the stateless op with a given state, and the arguments common to both."""
 
 
 def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
-    """Returns a random op whose state is how often it has run, where `is_on`."""
+    """Wraps a random op: where `is_on`, its state is how often it has run."""
     stateful = getattr(_gen_random_ops, name)
     stateless, names = _STATELESS[name]
 

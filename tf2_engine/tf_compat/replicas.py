@@ -14,21 +14,21 @@ from tensorflow.python.framework import ops as _ops
 from tf2_engine.types import Graph, Nest, Object, Strategy
 
 per_replica: Callable[[tuple[Object, ...]], Object] = _distribute_values.PerReplica
-"""Returns one value per replica as the distributed value that strategies pass around."""
+"""Joins one value per replica into the distributed value that strategies pass around."""
 
 select_replica: Callable[[int, Nest], Nest] = _distribute_utils.select_replica
-"""Returns a nest with the values of one replica."""
+"""Selects the values of one replica from a nest."""
 
 regroup: Callable[[tuple[Nest, ...]], Nest] = _distribute_utils.regroup
-"""Returns one nest of distributed values for a nest per replica."""
+"""Turns one nest per replica into one nest of distributed values."""
 
 
 def strategy_in_scope() -> Strategy:
-    """Returns the same as `tf.distribute.get_strategy`, and starts no thread.
+    """Like `tf.distribute.get_strategy`, but starts no thread.
 
-    TensorFlow makes its default graph to look there for a strategy, and a thread with that. Where
-    there is no graph yet, no scope of a strategy is open. A thread that starts while the process
-    forks would leave a lock in the fork, on which all threads of the fork would wait.
+    TensorFlow would make its default graph to look for a strategy there, and with it a thread.
+    Without a graph no strategy can be in scope. A thread that starts while the process forks would
+    leave a lock in the fork, on which all threads of the fork would wait.
     """
     graphs = _ops._default_graph_stack
     if graphs.stack or graphs._global_default_graph is not None:
@@ -39,8 +39,8 @@ def strategy_in_scope() -> Strategy:
 def call_for_each_replica(
     strategy: Strategy, function: Callable[..., Nest], arguments: Sequence[tuple[Object, ...]]
 ) -> Nest:
-    """Calls a function in the context of each replica, with the arguments of that replica."""
-    # OneDeviceStrategy hands the arguments on as they are.
+    """Calls a function in the context of each replica, with that replica's arguments."""
+    # OneDeviceStrategy passes arguments on unchanged.
     alone = strategy.num_replicas_in_sync == 1
     return strategy.extended.call_for_each_replica(
         tf.autograph.experimental.do_not_convert(function),
@@ -56,5 +56,5 @@ def estimator_scope(strategy: Strategy) -> Iterator[None]:
 
 
 def is_loss_scaled(graph: Graph) -> bool:
-    """Returns whether an optimizer divided the loss of each replica by their number."""
+    """Whether an optimizer divided the loss of each replica by the number of replicas."""
     return bool(getattr(graph, "_is_loss_scaled_by_optimizer", False))

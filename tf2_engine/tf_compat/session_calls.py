@@ -1,7 +1,7 @@
-"""Calls of a session that fetch the same again: what to fetch is worked out in the first of them.
+"""Calls of a session that fetch the same again: only the first works out how to fetch.
 
-`Session.run` walks the fetches in Python in every call, and a call with hooks carries options and
-metadata there and back besides: about as long as all ops of a small model take.
+`Session.run` walks the fetches in Python in every call, and with hooks it also passes options and
+metadata. That takes about as long as all ops of a small model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tensorflow.python.ops import resource_variable_ops as _resource_variable_op
 from tf2_engine.types import Array, Graph, Message, Nest, Object, Session, Tensor
 
 _MAX_PLANS = 64
-"""Kept for a session; fetches that differ from call to call must not fill the memory."""
+"""For each session. Fetches that differ from call to call must not fill the memory."""
 
 _RUN = tf.compat.v1.Session.run
 _LEAVES = (tf.Tensor, tf.Operation)
@@ -25,22 +25,22 @@ _DICTS = (dict, collections.OrderedDict)
 
 
 def remember_fetches(session: Session) -> None:
-    """Makes `session.run` quick where fetches that it has seen come again.
+    """Makes `session.run` quick for fetches that it has seen before.
 
-    Results and errors are those of TensorFlow's `run`, which makes every call that this does not
-    know: with feeds or options, of other things than tensors, ops and plain variables in lists,
-    tuples and dicts, or where the method of the class has been replaced, as profilers do.
+    Results and errors are those of TensorFlow's `run`. TensorFlow's own method makes every other
+    call: with feeds or options, with fetches other than tensors, ops and plain variables in lists,
+    tuples and dicts, and if the method of the class has been replaced, as profilers do.
     """
-    # A cost model is handed back in the metadata of every call.
+    # With a cost model, every call returns metadata.
     if not session._config or not session._config.graph_options.build_cost_model:
         session.run = _RememberedFetches(session).run
 
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The handles in C of the tensors and ops of a call, and where each leaf's value is.
+    """The C handles of the tensors and ops of a call, and where each leaf's value is.
 
-    A leaf that is an op has no value. Leaves are kept, since they are known by their `id`.
+    A leaf that is an op has no value. Leaves are kept alive because they are known by their `id`.
     """
 
     leaves: Sequence[Object]
@@ -52,8 +52,8 @@ class _Plan:
 class _RememberedFetches:
     """The `run` of one session.
 
-    A session that has ended holds its variables until it is freed, and so nothing here refers
-    to it: neither strongly, nor by way of hooks, which are the keys of what a session fetches.
+    An ended session holds its variables until it is freed. So nothing here refers to the session
+    strongly, nor through hooks, which are keys of what a session fetches.
     """
 
     def __init__(self, session: Session) -> None:
@@ -67,9 +67,9 @@ class _RememberedFetches:
         options: Message | None = None,
         run_metadata: Message | None = None,
     ) -> Nest:
-        """Runs a step, as `tf.compat.v1.Session.run`."""
+        """Runs a step, as `tf.compat.v1.Session.run` does."""
         session = self._session()
-        assert session is not None  # Who calls its method holds it.
+        assert session is not None  # The caller of the method holds it.
         leaves: list[Object] = []
         kind: Object = type(session)
         plain = kind.run
@@ -84,7 +84,7 @@ class _RememberedFetches:
         key = tuple(map(id, leaves))
         plan = self._plans.get(key)
         if plan is None:
-            # TensorFlow's checks the fetches, and tells C what the graph has gained.
+            # TensorFlow's method checks the fetches and extends the graph in C.
             result = plain(session, fetches, feed_dict, options, run_metadata)
             self._remember(key, session.graph, leaves)
             return result
@@ -106,7 +106,7 @@ class _RememberedFetches:
 
 
 def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
-    """Returns how to fetch leaves, None if TensorFlow has to each time."""
+    """How to fetch leaves; None if TensorFlow has to do it each time."""
     outputs: dict[int, int] = {}
     targets: list[Object] = []
     tensors: list[Tensor] = []
@@ -117,7 +117,7 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
             targets.append(element._c_op)
             positions.append(None)
             continue
-        if element.op.type.startswith("GetSessionHandle"):  # A handle is an object of Python.
+        if element.op.type.startswith("GetSessionHandle"):  # A handle is a Python object.
             return None
         position = outputs.setdefault(id(element), len(outputs))
         if position == len(tensors):
@@ -127,7 +127,7 @@ def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
 
 
 def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
-    """Appends the leaves of fetches; returns whether all are of kinds that are known."""
+    """Appends the leaves of fetches; returns whether all are of known kinds."""
     kind = type(fetches)
     if kind in _DICTS:
         return all(_flatten(value, leaves) for value in fetches.values())
@@ -138,7 +138,7 @@ def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
 
 
 def _pack(fetches: Nest, positions: Iterator[int | None], values: Sequence[Array]) -> Nest:
-    """Returns values, or None for ops, in the structure of the fetches."""
+    """Packs values, or None for ops, into the structure of the fetches."""
     kind = type(fetches)
     if kind in _DICTS:
         return kind((key, _pack(value, positions, values)) for key, value in fetches.items())

@@ -20,39 +20,39 @@ def set_global_step_read(value: Tensor) -> None:
 
 
 def read_global_step(graph: Graph) -> Tensor:
-    """Returns the read of the global step that TensorFlow's hooks share; makes it if need be."""
+    """The tensor by which TensorFlow's hooks read the global step; makes it if needed."""
     key = _training_util.GLOBAL_STEP_READ_KEY
     if tf.distribute.has_strategy() and not graph.get_collection(key):
-        # By itself TensorFlow does not know how to read a mirrored one.
+        # TensorFlow does not know how to read a mirrored one.
         step = tf.compat.v1.train.get_global_step()
         graph.add_to_collection(key, tf.distribute.get_strategy().extended.read_var(step))
     return _training_util._get_or_create_global_step_read(graph)
 
 
 def count_evaluation_step() -> Op:
-    """Returns the op that counts the steps of an evaluation, where hooks look for them."""
+    """The op that counts the steps of an evaluation, in the place where hooks look for them."""
     step = _evaluation._get_or_create_eval_step()
     return tf.compat.v1.assign_add(step, 1, use_locking=True)
 
 
 def add_saving_listener(hook: Object, listener: object) -> None:
-    """Adds a listener to a CheckpointSaverHook that someone else made."""
+    """Adds a listener to an existing CheckpointSaverHook."""
     if listener not in hook._listeners:
         hook._listeners.append(listener)
 
 
 def path_of_saver(hook: Object) -> str:
-    """Returns where a CheckpointSaverHook saves, without the step."""
+    """The path of a CheckpointSaverHook, without the step."""
     path: str = hook._save_path
     return path
 
 
 def publish_checkpoint(path: str) -> None:
-    """Makes a checkpoint the latest one of its directory, in the file that says which is."""
+    """Records a checkpoint as the latest one of its directory."""
     directory = os.path.dirname(path)
     state = tf.train.get_checkpoint_state(directory)
     paths = [*(state.all_model_checkpoint_paths if state is not None else ()), path]
-    # Of a relative directory only bare names are relative to the file.
+    # In a relative directory, only bare names are relative to the file.
     names = [os.path.basename(p) if os.path.dirname(p) == directory else p for p in paths]
     older = [name for name in names[:-1] if name != names[-1]]
     _checkpoint_management.update_checkpoint_state_internal(
@@ -61,7 +61,7 @@ def publish_checkpoint(path: str) -> None:
 
 
 summary_ops = _summary_ops
-"""Summaries whose step is the global one, as `tf.contrib.summary` had them."""
+"""Summaries whose step is the global step, as in `tf.contrib.summary`."""
 
 summary_writer_initializers: Callable[[], list[Op]] = _summary_ops.summary_writer_initializer_op
-"""Returns the ops that create the summary writers of the default graph."""
+"""The ops that create the summary writers of the default graph."""

@@ -1,4 +1,4 @@
-"""Names that programs of TensorFlow 1 look for in private modules."""
+"""Names that TensorFlow 1 programs look for in private modules."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _MOVED: tuple[tuple[ModuleType, str, Object], ...] = (
     (_control_flow_ops, "while_loop", tf.compat.v1.while_loop),
     (_variable_scope, "variable", tf.compat.v1.Variable),
 )
-"""The names in private modules that the last tf_slim, and programs of its age, look for."""
+"""Names in private modules that the last tf_slim, and programs of its age, look for."""
 
 index_table_from_tensor: Object = _lookup_ops.index_table_from_tensor
 index_to_string_table_from_tensor: Object = _lookup_ops.index_to_string_table_from_tensor
-"""Tables of ids by name, and of names by id, with the ops and names of those of TensorFlow 1."""
+"""Tables from id to name and from name to id, with the ops and names of TensorFlow 1."""
 
 _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 
 
 def _eager_profiler() -> ModuleType:
-    """Returns a module in the place of one that TensorFlow 2.21 no longer has."""
+    """Stands in for a module that TensorFlow 2.21 no longer has."""
     module = ModuleType(_EAGER_PROFILER)
     module.start_profiler_server = tf.profiler.experimental.server.start  # type: ignore[attr-defined]
     module.Profiler = tf.profiler.experimental.Profile  # type: ignore[attr-defined]
@@ -51,11 +51,11 @@ def _eager_profiler() -> ModuleType:
 
 @contextlib.contextmanager
 def names_of_tf1() -> Iterator[None]:
-    """Provides private names that code for TensorFlow 1 uses and that have moved, in the context.
+    """Provides private names that TensorFlow 1 code uses and that have moved, in the context.
 
-    Subclasses of batch normalization may override `_moments` without a mask, which it had not;
-    TensorFlow takes layers from a path that tf_keras has left; and programs import the module of
-    the profiler's server, if they use it or not.
+    Subclasses of batch normalization may override `_moments` without the newer argument `mask`.
+    TensorFlow takes layers from a path that tf_keras has left. Programs import the module of the
+    profiler's server whether they use it or not.
     """
     with contextlib.ExitStack() as stack:
         for module, name, value in _MOVED:
@@ -71,7 +71,7 @@ def names_of_tf1() -> Iterator[None]:
             sys.modules[_EAGER_PROFILER] = _eager_profiler()
             stack.callback(sys.modules.pop, _EAGER_PROFILER)
         kinds = (tf.keras.layers.BatchNormalization, tf.compat.v1.layers.BatchNormalization)
-        # The two may be of one package, or of two.
+        # The two may come from one package or from two.
         bases = {each for kind in kinds for each in kind.__mro__ if "_moments" in vars(each)}
         for base in (each for each in bases if "__init_subclass__" not in vars(each)):
             base.__init_subclass__ = classmethod(_let_moments_do_without_mask)
@@ -92,10 +92,10 @@ def _let_moments_do_without_mask(kind: type, /, **settings: object) -> None:
 
 
 def legacy_tpu_class(name: str) -> type | None:
-    """Returns TensorFlow's own class of legacy TPU embeddings, None after 2.15.
+    """TensorFlow's own class of legacy TPU embeddings; None after 2.15.
 
-    Stock's estimator checks the classes of what a spec holds. A module that was installed in place
-    of stock's does not count.
+    Stock's estimator checks the classes in a spec. A module installed in place of stock's does not
+    count.
     """
     try:
         from tensorflow.python.tpu import tpu_embedding
@@ -107,5 +107,5 @@ def legacy_tpu_class(name: str) -> type | None:
 
 
 def clustering() -> Object:
-    """Returns the module of TensorFlow with the ops of k-means clustering."""
+    """The module of TensorFlow with the ops of k-means clustering."""
     return _clustering_ops

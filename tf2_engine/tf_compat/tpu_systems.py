@@ -1,4 +1,4 @@
-"""TPU systems: their hardware, their devices, their strategies and SparseCores."""
+"""TPU systems: their hardware, devices, strategies and SparseCores."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tf2_engine.types import Ids, Message, Object, Strategy, Tensor, Variable
 
 
 def tpu_metadata(metadata: object) -> contextlib.AbstractContextManager[None]:
-    """Makes queries for the TPU system return `metadata`, in the context; no TPU is looked for."""
+    """Answers queries for the TPU system with `metadata`, in the context."""
     query = "_query_tpu_system_metadata"
     return patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
 def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
-    """Returns the proto in which a TPU describes its hardware, with the SparseCores of a core."""
+    """The proto in which a TPU describes its hardware, with the SparseCores per core."""
     feature = _topology.TPUHardwareFeature
     return feature(
         embedding_feature=feature.EmbeddingFeature.Value(embedding_feature),
@@ -32,7 +32,7 @@ def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
 
 
 def embedding_hardware(strategy: Strategy) -> str | None:
-    """Returns the name of a TPU's `EmbeddingFeature`, None if the TPU does not say."""
+    """The name of a TPU's `EmbeddingFeature`; None if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     if feature is None or feature.tpu_hardware_feature_proto is None:
         return None
@@ -40,14 +40,14 @@ def embedding_hardware(strategy: Strategy) -> str | None:
 
 
 def sparse_cores_of(strategy: Strategy) -> int:
-    """Returns how many SparseCores each core of a TPU has, 0 if the TPU does not say."""
+    """How many SparseCores each core of a TPU has; 0 if the TPU does not report it."""
     feature = getattr(strategy.extended, "tpu_hardware_feature", None)
     return 0 if feature is None else int(feature.num_embedding_devices_per_chip)
 
 
 def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
-    """Returns a variable creator that gives each core of a TPUStrategy a part of the rows."""
-    # TensorFlow 2.15 does not have it, and no strategy that asks for it.
+    """A variable creator that gives each core of a TPUStrategy a part of the rows."""
+    # TensorFlow 2.15 has neither this module nor a strategy that needs it.
     module = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     return cast(Callable[..., Variable], module.make_sharded_variable_creator(strategy))
 
@@ -55,9 +55,9 @@ def sharded_variable_creator(strategy: Strategy) -> Callable[..., Variable]:
 def around_sparse_core_ids(
     before: Callable[[Ids], Ids], after: Callable[[Tensor, object], None]
 ) -> None:
-    """Lets functions see how stock's TPUEmbeddingV2 reads the ids of features, from now on.
+    """Hooks into how stock's TPUEmbeddingV2 reads the ids of features, from now on.
 
-    `before` gets the ids of a feature and returns those to read; `after` gets an output of the op
+    `before` gets the ids of a feature and returns the ids to read. `after` gets an output of the op
     that reads them, and stock's config of the feature.
     """
     embedding, name = tf.tpu.experimental.embedding.TPUEmbeddingV2, _READ_IDS
@@ -75,10 +75,10 @@ _READ_IDS = "_convert_input_feature_to_list_of_coo_tensors"
 
 
 def reach_sharded_variables_by_position() -> None:
-    """Lets a sharded variable that is not packed be read and assigned on one device, from now on.
+    """Allows reading and assigning a sharded, unpacked variable on one device, from now on.
 
-    Stock does so by the handle of all parts together, which finds the part by the device. Devices
-    of software are one and the same; the parts are in the order of the strategy's.
+    Stock uses the handle of all parts together, and the device selects the part. Software devices
+    are all the same, but the parts are in the order of the strategy's devices.
     """
     kind = importlib.import_module("tensorflow.python.tpu.tpu_embedding_v3")
     variable = kind.TPUEmbeddingShardedVariable
@@ -103,14 +103,14 @@ def reach_sharded_variables_by_position() -> None:
 
 
 def tpu_devices(strategy: Strategy) -> tuple[list[list[str]], int | None]:
-    """Returns a TPUStrategy's devices, [replica][core], and the cores per replica.
+    """A TPUStrategy's devices, [replica][core], and the cores per replica.
 
-    The latter is None unless the strategy was made with a device assignment: the device is told
-    about model parallelism only then, even when a replica has one core.
+    The latter is None unless the strategy was made with a device assignment. Only then is the
+    device told about model parallelism, even if a replica has one core.
     """
     extended = strategy.extended
     devices = getattr(extended, "_tpu_devices", None)
-    if devices is None:  # A strategy that stands in for a TPU's.
+    if devices is None:  # A stand-in for a TPU's strategy.
         devices = [[device] for device in extended.worker_devices]
     assignment = getattr(extended, "_device_assignment", None)
     return (
@@ -126,13 +126,13 @@ TPUExtended = _tpu_strategy.TPUExtended
 def tpu_replica_context(
     strategy: Strategy, replica: int
 ) -> contextlib.AbstractContextManager[object]:
-    """Returns the context in which `tf.distribute.get_replica_context` knows its replica."""
+    """The context in which `tf.distribute.get_replica_context` knows its replica."""
     return _tpu_strategy._TPUReplicaContext(strategy, replica_id_in_sync_group=replica)
 
 
 def do_not_pack_variables(strategy: Strategy) -> None:
     """Keeps a strategy from packing the copies of a variable into one handle.
 
-    Packed handles are told apart by their devices, and all software cores share one.
+    Packed handles are told apart by their devices, and all software cores share one device.
     """
     strategy._enable_packed_variable_in_eager_mode = False

@@ -1,4 +1,4 @@
-"""Traces code as TPUs run it: its number of cores, its sums over them, its control flow context."""
+"""Traces code as TPUs run it: its number of cores, sums over cores, control flow context."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tf2_engine.types import Graph, Object, Tensor, TensorLike
 
 tpu_shard_context: Callable[[int], contextlib.AbstractContextManager[None]]
 tpu_shard_context = _tpu_function.tpu_shard_context
-"""Tells the code that is traced over how many cores it runs; nothing is patched. Stock's TPU
-feature columns and CrossShardOptimizer read it."""
+"""Tells traced code how many cores it runs on, without patching anything. Stock's TPU feature
+columns and CrossShardOptimizer read it.
+"""
 
 
 def in_tpu_shard_context() -> bool:
-    """Returns whether the code that is traced was told over how many cores it runs."""
+    """Whether traced code was told how many cores it runs on."""
     return _tpu_function.get_tpu_context().number_of_shards is not None
 
 
@@ -34,8 +35,8 @@ def tpu_computation(
 ) -> Iterator[None]:
     """Makes the code that is traced in the context behave as on a core of a TPU.
 
-    `cross_replica_sum` is called as `(input, group_assignment, name=None)` instead of the op, which
-    has no kernel outside of a TPU. Nor has the op that returns the number of the core, `core`.
+    Two ops have no kernel outside a TPU: `cross_replica_sum` replaces one and is called as `(input,
+    group_assignment, name=None)`; `core` replaces the number of the core.
     """
     number = functools.partial(_number_of, core)
     with PATCH_LOCK, contextlib.ExitStack() as stack:
@@ -52,16 +53,16 @@ _cores_traced: list[TensorLike] = []
 
 
 def core_now() -> TensorLike:
-    """Returns the number of the core whose code is traced by `tpu_computation`; 0 outside of it."""
+    """The number of the core whose code `tpu_computation` is tracing; 0 outside it."""
     return _cores_traced[-1] if _cores_traced else 0
 
 
-# An op, by the names that programs call it. On a CPU it ends the process.
+# One op, under the names that programs use. On a CPU it ends the process.
 _NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
 
 
 def replica_id() -> Tensor:
-    """Returns the number of the core, as programs of XLA ask for it."""
+    """The number of the core, as XLA programs ask for it."""
     return _xla.replica_id()
 
 
@@ -73,9 +74,9 @@ _graphs_of_one_replica: weakref.WeakSet[Graph] = weakref.WeakSet()
 
 
 def trace_on_one_replica(graph: Graph) -> None:
-    """Makes ops of several replicas work in a graph that no TPU runs: a sum is that of one replica.
+    """Makes ops of several replicas work in a graph without a TPU, as sums over one replica.
 
-    Without it a model with a CrossShardOptimizer runs on a TPU alone, which has the kernels.
+    Without it, a model with a CrossShardOptimizer runs only on a TPU, which has the kernels.
     """
     with PATCH_LOCK:
         if not isinstance(_gen_tpu_ops.cross_replica_sum, _OrOnOneReplica):
@@ -88,7 +89,7 @@ def trace_on_one_replica(graph: Graph) -> None:
 
 
 class _OrOnOneReplica:
-    """An op, or its stand-in in graphs of one replica and in the functions inside of them."""
+    """An op, or its stand-in in graphs of one replica and in functions inside them."""
 
     def __init__(self, op: Callable[..., Tensor], on_one: Callable[..., Tensor]) -> None:
         self._op, self._on_one = op, on_one
@@ -111,17 +112,17 @@ TPUReplicateContext = _tpu_replication.TPUReplicateContext
 
 
 def tpu_computation_graph() -> Graph | None:
-    """Returns the graph in which the TPU computation that is being traced began, or None.
+    """The graph in which the current TPU computation began, or None.
 
-    It differs from the default graph once control flow or a tf.function was entered since.
+    It differs from the default graph once control flow or a tf.function has been entered.
     """
     return _tpu_computation()[0]
 
 
 def tpu_computation_context() -> Object | None:
-    """Returns the TPUReplicateContext in which a TPU computation is being traced, or None.
+    """The TPUReplicateContext of the current TPU computation, or None.
 
-    The software TPU traces a computation once for each core, each time in a context of its own.
+    The software TPU traces a computation once per core, each time in a new context.
     """
     return _tpu_computation()[1]
 

@@ -17,30 +17,30 @@ class SavedTensor(tf.__internal__.tracking.AutoTrackable):
     Subclasses override `slices`, `restore` and `snapshot`.
     """
 
-    _self_setattr_tracking = False  # its attributes are no part of the checkpoint
+    _self_setattr_tracking = False  # Its attributes are not part of the checkpoint.
 
     def slices(self) -> Sequence[Object]:
-        """Returns the parts to write and to read, each with three attributes.
+        """The parts to write and to read, each with three attributes.
 
-        `spec`, which part it is, as `tf.Variable.SaveSliceInfo.spec` writes it ("" is the whole);
-        `read`, a function that returns its value when it is about to be written; `device`, where
-        the value is.
+        `spec` says which part it is, in the form of `tf.Variable.SaveSliceInfo.spec` ("" is the
+        whole). `read` is a function that returns the value, called just before it is written.
+        `device` is where the value is.
         """
         raise NotImplementedError
 
     def restore(self, values: list[Tensor]) -> Op:
-        """Takes over the values of the parts; returns an op in a graph."""
+        """Takes over the values of the parts. In a graph, returns the op."""
         raise NotImplementedError
 
     def snapshot(self, old: SavedTensor | None) -> SavedTensor:
-        """Returns a copy that later steps leave alone; `old`, if not None, is brought up to date.
+        """Makes a copy that later steps leave alone, or brings the copy `old` up to date.
 
-        An asynchronous checkpoint is written from such a copy.
+        Asynchronous checkpoints are written from such a copy.
         """
         raise NotImplementedError
 
-    # Not the newer `_serialize_to_tensors`: its restore hands over the first of several slices
-    # only (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
+    # The newer `_serialize_to_tensors` does not do: its restore passes on only the first of several
+    # slices (TrackableSaveable.restore in saveable_object_util.py, 2.15 and 2.21).
     def _gather_saveables_for_checkpoint(self) -> dict[str, Callable[..., Object]]:
         return {"VARIABLE_VALUE": lambda name="": _SaveableOfSlices(self, name)}
 
@@ -64,44 +64,44 @@ class _SaveableOfSlices(_saveable_object.SaveableObject):
 
 
 class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
-    """An object that checkpoints take for stock's TPUEmbedding; it shares nothing else with it.
+    """An object that checkpoints treat as stock's TPUEmbedding. It shares nothing else with it.
 
     What TensorFlow runs before a TPUEmbedding is saved and after it is restored belongs to a saver
     that is registered for instances of the class, and a checkpoint names that saver. Without the
-    name, a stock engine that is built already would restore its variables and leave the rows on
-    its TPU as they were; with a name of our own, stock could not restore at all. Hence a subclass,
-    whose base is never constructed.
+    name, a stock engine that is already built would restore its variables and leave the old rows on
+    its TPU. With a name of our own, stock could not restore at all. Hence this subclass, whose base
+    is never constructed.
     """
 
-    _self_setattr_tracking = False  # what is tracked is named in `_track`
-    # Read where an asynchronous checkpoint makes the copy below.
+    _self_setattr_tracking = False  # `_track` names what is tracked.
+    # Read when an asynchronous checkpoint makes the copy below.
     _feature_config: Nest = None
     _table_config: Sequence[Object] = ()
     _pipeline_execution_with_tensor_core = False
 
     exported_instead: Mapping[str, Variable] | None = None
-    """The variables that a SavedModel holds in place of the tables, for as long as it is set."""
+    """The variables that a SavedModel holds in place of the tables, while it is set."""
 
     def _before_save(self) -> Op:
-        """Runs before the variables are written; there may be nothing to do."""
+        """Runs before the variables are written."""
 
     def _after_restore(self) -> Op:
-        """Runs after the variables were restored; there may be nothing to do."""
+        """Runs after the variables were restored."""
 
     def _exported(self) -> dict[str, Variable]:
-        """Returns the variables that a SavedModel holds."""
+        """The variables that a SavedModel holds."""
         raise NotImplementedError
 
     def _track(self, name: str, child: object) -> None:
-        """Makes `child` part of checkpoints; a restore that came before it reaches it now."""
+        """Adds `child` to checkpoints. An earlier restore takes effect on it now."""
         self._track_trackable(child, name, overwrite=True)
 
     def _retrieve_variables(self) -> None:
         if not in_saved_model_export():
             self._before_save()
 
-    # An asynchronous checkpoint retrieves after it has copied the variables, which is too late for
-    # variables; but it comes to the engine before it comes to the tables.
+    # An asynchronous checkpoint retrieves only after it has copied the variables, which is too
+    # late. But it comes to the engine before it comes to the tables.
     def _copy_trackable_to_cpu(self, object_map: Object) -> None:
         self._before_save()
 
@@ -117,5 +117,5 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         return dict(super()._trackable_children(save_type, **kwargs))
 
     def _create_copy_for_async_checkpoint(self, **_: object) -> Object:
-        # Stands for an engine while copies of its tables are written: nothing is to be run then.
+        # Stands for an engine while copies of its tables are written, so that nothing runs then.
         return CheckpointedEmbedding.__new__(CheckpointedEmbedding)

@@ -1,4 +1,4 @@
-"""Variables: plain ones, the shards of one, and the functions that initialize them."""
+"""Variables: plain ones, the shards of a variable, and their initializers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tf2_engine.types import DType, Tensor, Variable
 def plain_variable(**arguments: object) -> Variable:
     """Makes one resource variable, whatever strategy is in scope.
 
-    Under MirroredStrategy `tf.Variable` makes a copy per replica; a table is one. It belongs to the
-    strategy all the same, which Keras optimizers ask for.
+    Under MirroredStrategy `tf.Variable` makes a copy per replica, but a table is one variable. It
+    still belongs to the strategy, which Keras optimizers check.
     """
     strategy = tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
     return _resource_variable_ops.ResourceVariable(distribute_strategy=strategy, **arguments)
 
 
 ShardInfo = _trackable_base.ShardInfo
-"""The argument of initializers of sharded tables in stock; users' functions may name the class."""
+"""The argument of initializers of sharded tables in stock; users' functions may name it."""
 
 
-# What stock's sharded tables are made of; the public class is a composite tensor.
+# The base of stock's sharded tables; the public class is a composite tensor.
 class ShardedTable(_sharded_variable.ShardedVariableMixin):
-    """The shards of a table, each with consecutive rows, as one variable of [rows, dim].
+    """The shards of a table, each with consecutive rows, as one variable [rows, dim].
 
-    As stock's, it reads, assigns and saves as one, and has as much of a variable as it takes to
-    hand it to a Keras optimizer, which then makes slots for it.
+    It reads, assigns and saves as one, as stock's does, and is enough of a variable for a Keras
+    optimizer to make slots for it.
     """
 
     name: str
@@ -52,12 +52,12 @@ class ShardedTable(_sharded_variable.ShardedVariableMixin):
 
 @functools.cache
 def initializers() -> dict[str, type]:
-    """Returns TensorFlow's own initializers, those of both generations, by "v1." or "v2." name."""
+    """TensorFlow's own initializers of both generations, by "v1." or "v2." name."""
     return {
         f"{generation}.{name}": kind
         for generation, module in (("v1", _init_ops), ("v2", _init_ops_v2))
         for name, kind in vars(module).items()
         if isinstance(kind, type) and issubclass(kind, module.Initializer)
-        # Names of classes alone: the module has aliases of some.
+        # Only the names of classes; the module also has aliases.
         if kind.__name__ == name
     }

@@ -93,9 +93,9 @@ def rate(table: str, change: Callable[[Any], Any]) -> Context:
 def contributions(table: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change(ids, gradients)` makes those of a table, per feature."""
 
-    def changed(contribution: update.Contribution) -> update.Contribution:
+    def changed(contribution: update.RowGradients) -> update.RowGradients:
         ids, gradients, _ = contribution.of_each_id()
-        return update.Contribution(*change(ids, gradients))
+        return update.RowGradients(*change(ids, gradients))
 
     def wrong(right: Any) -> Any:
         def update_table(of: Any, per_core: Any, lr: Any) -> Any:
@@ -135,9 +135,9 @@ def sent(feature: str, change: Callable[[Any, Any], Any]) -> Context:
     """Returns a context in which `change(occurrences, rows)` makes the gradients of a feature."""
 
     def wrong(right: Any) -> Any:
-        def row_gradients(plan: Any, ids: Any, gradient: Any) -> Any:
-            gradients = right(plan, ids, gradient)
-            return change(ids, gradients) if plan.name == feature else gradients
+        def row_gradients(ids: Any, gradient: Any) -> Any:
+            gradients = right(ids, gradient)
+            return change(ids, gradients) if ids.feature.name == feature else gradients
 
         return row_gradients
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge.runtime.input.feature_splitting import CoreInput
 from tf2_engine import TPUEmbedding, structure
-from tf2_engine.backends.interface import FeatureInput
+from tf2_engine.batch import FeatureBatch
 from tf2_engine.types import Graph, Op, Tensor
 
 _ATTRIBUTE = "_tables_of_step"
@@ -29,7 +29,7 @@ class TablesOfStep:
     train_op: Op
     is_current: bool
 
-    def parts(self) -> list[list[FeatureInput]]:
+    def parts(self) -> list[list[FeatureBatch]]:
         """The inputs of each core, in the order of the plan's features."""
         order = self.engine.plan.structure
         parts = []
@@ -37,7 +37,7 @@ class TablesOfStep:
             ids, weights = (
                 structure.flatten(order, nest, "features") for nest in (part.ids, part.weights)
             )
-            parts.append([*map(FeatureInput, ids, weights)])
+            parts.append([*map(FeatureBatch, ids, weights)])
         return parts
 
     def gradients_in_order(self) -> list[list[Tensor]]:

@@ -12,8 +12,8 @@ import tensorflow as tf
 from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import stock_optimizer
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends import SparseCoreDriver
-from tf2_engine.backends.interface import FeatureInput, PerCore, Rates, StepInputs
-from tf2_engine.batch import by_cell, read_ids
+from tf2_engine.backends.interface import Activations, Gradients, Rates
+from tf2_engine.batch import Batch, FeatureBatch, by_cell, read_ids
 from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import Nest, Object, Op, Tensor
 
@@ -47,14 +47,14 @@ class StockDriver(SparseCoreDriver):
             table.variables = dict(self._embedding.variables[table.stack.name])
         return done
 
-    def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         """Keeps the ids of a core; stock's class enqueues as it looks up."""
-        (part,) = inputs_.parts.values()
+        (part,) = batch.parts.values()
         enqueued, _ = self._of_computation()
         enqueued.setdefault(name, collections.deque()).append(part)
         return tf.group()
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         """Looks up the batch that is enqueued."""
         enqueued, looked_up = self._of_computation()
         part = enqueued[name].popleft()
@@ -67,7 +67,7 @@ class StockDriver(SparseCoreDriver):
         looked_up.setdefault(name, collections.deque()).append(preserved)
         return [[activations[_key(position)] for position in range(len(part))]]
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         """Has stock's class update its tables; its optimizers have their rates themselves."""
         _, looked_up = self._of_computation()
         (of_core,) = gradients
@@ -82,14 +82,14 @@ class StockDriver(SparseCoreDriver):
         return self._waiting.setdefault(computation, ({}, {}))
 
 
-def _by_row(feature: FeaturePlan, values: FeatureInput) -> FeatureInput:
+def _by_row(feature: FeaturePlan, values: FeatureBatch) -> FeatureBatch:
     """Returns ids of sequences as stock takes them: a row of ids for each position."""
     if not isinstance(values.ids, tf.SparseTensor) or len(feature.output_shape) == 1:
         return values
     raw = by_cell(feature, read_ids(feature, values.ids, values.weights))
     shape = tf.stack([tf.cast(raw.num_samples, tf.int64), 1])
     ids = tf.SparseTensor(raw.index, raw.ids, shape)
-    return FeatureInput(ids, None if raw.weight is None else ids.with_values(raw.weight))
+    return FeatureBatch(ids, None if raw.weight is None else ids.with_values(raw.weight))
 
 
 def _key(position: int) -> str:

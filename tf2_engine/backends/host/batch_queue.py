@@ -1,18 +1,18 @@
-"""Queues of batches, and the update that waits for the next batch; held where the step runs.
+"""Queues of batches that wait for their lookup or gradients, and the pending update of pipelines.
 
-While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a list kept
-per graph: a later call in the same graph takes it, and an abandoned graph takes its batches with
-it. Eagerly and in tf.functions, one function may enqueue and another dequeue, so a batch waits in
-queue resources: tracing a function any number of times, or failing to, changes nothing.
+While a `tf.Graph` is built, a batch is a set of tensors of that graph and waits in a Python list
+kept per graph: a later call in the same graph takes it, and it disappears with the graph. Eagerly
+and in tf.functions, one function may enqueue and another dequeue, so a batch waits in a queue
+resource. Tracing a function several times, or failing to, then changes nothing.
 
-Each core enqueues into a queue of its own; a batch is complete when every core's queue has a part.
-Then it is enqueued, and after its lookup a training batch waits for its gradients. Several batches
-may wait to be looked up, first in, first out.
+Each core enqueues into its own queue, and a batch is complete once every core's queue has a part.
+Several batches may wait for their lookup, first in, first out. After its lookup a training batch
+waits for its gradients.
 
-One batch of a name waits for its gradients: if a second one is looked up before they came, the step
-of the first has failed, and the gradients of the second would be taken for those of the first. Only
-in one trace or graph, where calls are matched while it is built, several may wait; and batches of
-other names do not meet.
+Only one batch of a name may wait for gradients. If a second one is looked up before the gradients
+of the first arrived, the first step has failed, and the gradients of the second would be applied to
+the first. Several may wait only within one trace or graph, where calls are matched while it is
+built. Batches of different names are independent.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import PerCore, Rates
+from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.interface import Gradients, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if
-from tf2_engine.plan import Plan
+from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.types import DType, Graph, Object, Op, Tensor
 
 MAX_IN_FLIGHT = 64
-"""More batches than this waiting at one stage is a loop that forgot to dequeue."""
+"""If more batches than this wait at one stage, a loop forgot to dequeue."""
 
 _NONE_ENQUEUED = (
     "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
@@ -49,29 +49,26 @@ _GRADIENTS_MISSING = (
     "those that overlap have a `name` of their own each."
 )
 
-Part = tuple[Occurrences, ...]
-"""The occurrences of one core, per feature."""
-
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
-    """One global batch: its occurrences per core and feature, and whether gradients will come.
+class Step:
+    """The occurrences of a global batch per core and feature, and whether gradients will follow.
 
-    While a graph is built, its update waits for the ops in `after`: lookups need not be inputs of
-    its gradients.
+    In a graph, the update waits for the ops in `after`, because the gradients need not depend on
+    the lookup.
     """
 
-    occurrences: tuple[Part, ...]
+    occurrences: PerCore
     training: Tensor | bool
     after: tuple[Op, ...] = ()
 
 
-Apply = Callable[[Batch, PerCore, Rates], Op]
-"""Updates the tables with a batch, its gradients and the learning rates; returns the op."""
+Apply = Callable[[Step, Gradients, Rates], Op]
+"""Updates the tables with a step, its gradients and the learning rates."""
 
 
 class GraphBatchQueue:
-    """A queue of the graphs under construction."""
+    """The queue of batches of the graphs under construction."""
 
     def __init__(self, plan: Plan) -> None:
         self._num_cores = plan.num_cores
@@ -79,33 +76,30 @@ class GraphBatchQueue:
             Graph, dict[Hashable, collections.deque[Object]]
         ] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
-        """Adds one core's part of a batch; returns the op."""
+    def enqueue(self, core: int, occurrences: Sequence[Occurrences], training: Tensor | bool) -> Op:
         self._queue(core).append((occurrences, training))
 
-    def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up, or raises OutOfOrder."""
+    def take_enqueued(self) -> Step:
+        """Removes the oldest batch that was not looked up; raises OutOfOrder if there is none."""
         queues = [self._queue(core) for core in range(self._num_cores)]
         if not all(queues):
             raise errors.OutOfOrder(_NONE_ENQUEUED)
         parts = [queue.popleft() for queue in queues]
-        return Batch(tuple(part[0] for part in parts), parts[0][1])
+        return Step([part[0] for part in parts], parts[0][1])
 
-    def keep(self, batch: Batch) -> Op:
-        """Adds a training batch that was looked up and waits for its gradients; returns the op."""
+    def keep(self, step: Step) -> Op:
         # If only the run tells whether a batch trains, it waits, and its update is conditional.
-        if batch.training is not False:
-            self._queue("looked up").append(batch)
+        if step.training is not False:
+            self._queue("looked up").append(step)
 
-    def take_looked_up(self) -> Batch:
-        """Removes and returns the oldest batch that waits for gradients, or raises OutOfOrder."""
+    def take_looked_up(self) -> Step:
+        """Removes the oldest batch that waits for gradients; raises OutOfOrder if there is none."""
         queue = self._queue("looked up")
         if not queue:
             raise errors.OutOfOrder(_NONE_LOOKED_UP)
         return queue.popleft()
 
     def reset(self) -> Op:
-        """Drops the batches that wait in the graph under construction; returns the op."""
         self._waiting.pop(tf.compat.v1.get_default_graph(), None)
 
     def _queue(self, key: Hashable) -> collections.deque[Object]:
@@ -125,17 +119,17 @@ class ResourceBatchQueue:
         self._looked_up = Fifo(self._layout.dtypes(plan.num_cores), "looked up", device)
         self._traces: weakref.WeakKeyDictionary[Graph, _Trace] = weakref.WeakKeyDictionary()
 
-    def enqueue(self, core: int, occurrences: Part, training: Tensor | bool) -> Op:
-        op = self._enqueued[core].put(self._layout.pack(Batch((occurrences,), training)))
+    def enqueue(self, core: int, occurrences: Sequence[Occurrences], training: Tensor | bool) -> Op:
+        op = self._enqueued[core].put(self._layout.pack(Step([occurrences], training)))
         if core == 0:
             self._trace().enqueued.append(training is not False)
         return op
 
-    def take_enqueued(self) -> Batch:
-        """Removes and returns the oldest batch that was not looked up.
+    def take_enqueued(self) -> Step:
+        """Removes the oldest batch that was not looked up.
 
-        Raises OutOfOrder if there is none, or if it is one for training and gradients of an earlier
-        one never came: then it stays where it is.
+        Raises OutOfOrder if there is none, or if it trains and an earlier batch never got its
+        gradients; in that case the batch stays in the queue.
         """
         packed = _take_from_all(self._enqueued, _NONE_ENQUEUED)
         parts = [self._layout.unpack(part, 1) for part in packed]
@@ -148,36 +142,36 @@ class ResourceBatchQueue:
             for fifo, part in zip(self._enqueued, packed, strict=True):
                 with run_after(moved):
                     moved.append(fifo.put_first(part))
-            # Always false; computed from what was moved, so that it fails after that.
+            # Always false. It depends on the moved batches, so that the check fails after they were
+            # moved.
             holds = tf.less(tf.add_n([tf.cast(count, tf.int64) for count in moved]), 0)
             return tf.group(*_check(holds, _GRADIENTS_MISSING))
 
         # What follows waits until it is certain that the batch can be kept for its gradients.
         with run_after([run_if(tf.logical_and(training, others_wait), refuse)]):
             training = tf.identity(training)
-        return Batch(tuple(part.occurrences[0] for part in parts), training)
+        return Step([part.occurrences[0] for part in parts], training)
 
-    def keep(self, batch: Batch) -> Op:
-        return run_if(batch.training, lambda: self._looked_up.put(self._layout.pack(batch)))
+    def keep(self, step: Step) -> Op:
+        return run_if(step.training, lambda: self._looked_up.put(self._layout.pack(step)))
 
     def reset(self) -> Op:
-        """Drops the batches that wait; returns the ops."""
         return [fifo.clear() for fifo in (*self._enqueued, self._looked_up)]
 
-    def take_looked_up(self) -> Batch:
+    def take_looked_up(self) -> Step:
         self._trace().send_gradients()
-        # In a function, a batch that was enqueued before waits even if there is nothing to take
-        # here: to read how many wait comes after the enqueueing, and taking comes after the read.
+        # In a function, reading the sizes orders this call after the enqueueing. A batch that was
+        # enqueued before then waits, even if there is nothing to take here.
         before = [] if tf.executing_eagerly() else [queue.some() for queue in self._enqueued]
         with tf.control_dependencies(before):
             (packed,) = _take_from_all([self._looked_up], _NONE_LOOKED_UP)
-        batch = self._layout.unpack(packed, len(self._enqueued))
-        # Nothing may happen before it is certain that there is a batch. It is one for training: no
-        # other is kept.
-        return dataclasses.replace(batch, after=(batch.training,), training=True)
+        step = self._layout.unpack(packed, len(self._enqueued))
+        # Nothing may happen before it is certain that there is a batch. It trains, because only
+        # training batches are kept.
+        return dataclasses.replace(step, after=(step.training,), training=True)
 
     def _trace(self) -> _Trace:
-        """Returns the calls of the trace that is made; eagerly each call is by itself."""
+        """The calls in the current trace. Eagerly each call stands alone."""
         if tf.executing_eagerly():
             return _Trace()
         return self._traces.setdefault(_outermost(tf.compat.v1.get_default_graph()), _Trace())
@@ -185,24 +179,23 @@ class ResourceBatchQueue:
 
 @dataclasses.dataclass
 class _Trace:
-    """The calls in the trace of a function, as far as it is made.
+    """The calls in the trace of a function so far.
 
     Attributes:
-        enqueued: of each batch that is enqueued and not looked up, whether it may train.
-        looked_up: batches that are looked up and whose gradients are not sent.
+        enqueued: for each batch that waits for its lookup, whether it may train.
+        looked_up: how many batches wait for their gradients.
     """
 
     enqueued: collections.deque[bool] = dataclasses.field(default_factory=collections.deque)
     looked_up: int = 0
 
     def look_up(self) -> int:
-        """Counts a lookup; returns how many batches of the trace may wait for gradients then."""
+        """Counts a lookup; returns how many batches of the trace may already wait for gradients."""
         before = self.looked_up
         self.looked_up += self.enqueued.popleft() if self.enqueued else True
         return before
 
     def send_gradients(self) -> None:
-        """Counts gradients."""
         self.looked_up = max(0, self.looked_up - 1)
 
 
@@ -210,7 +203,7 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues of an engine, by the name of the batches; each is made at its first use."""
+    """The queues of an engine by the name of the batches. A queue is made when it is first used."""
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
         self._in_graph = building_graph()
@@ -221,7 +214,7 @@ class BatchQueues:
         self.named(None)
 
     def named(self, name: str | None) -> BatchQueue:
-        """Returns the queue of a name; raises OutOfOrder outside of the graph it was made in."""
+        """Gets the queue of a name. Raises OutOfOrder outside the graph that it was made in."""
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
                 "The engine was built inside a tf.Graph and is used outside of it, or the other "
@@ -233,14 +226,13 @@ class BatchQueues:
         return self._by_name[name]
 
     def reset(self) -> Op:
-        """Drops the batches of every name, at either stage; returns the ops."""
         return [self.named(name).reset() for name in list(self._by_name)]
 
 
 class PendingUpdate:
-    """At most one update, with its batch, gradients and rates, as resources, for pipelines.
+    """The update that a pipeline has not applied yet, if there is one: batch, gradients and rates.
 
-    Each group of cores that are in one place holds its part there.
+    Each group of cores that are in one place keeps its part there, in a queue resource.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet, apply: Apply) -> None:
@@ -255,28 +247,26 @@ class PendingUpdate:
             with kernels.on_core(cores[0]):
                 self._fifos.append(Fifo(dtypes, "pending", kernels.queue_device))
 
-    def put(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
-        """Applies the update that is pending and leaves another one pending; returns the op."""
-        # One update is pending at a time, also when batches overlap. And it is so in all places or,
-        # where a gradient cannot be computed, in none.
+    def put(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
+        """Applies the pending update, and makes this one pending."""
+        # At most one update is pending, even when batches overlap. It is pending in all places, or
+        # in none if a gradient cannot be computed.
         others = gradients if len(self._groups) > 1 else ()
         with run_after([self.flush(), *(each for core in others for each in core)]):
             puts = []
             for cores, fifo in zip(self._groups, self._fifos, strict=True):
                 with self._kernels.on_core(cores[0]):
-                    part = Batch(tuple(batch.occurrences[core] for core in cores), batch.training)
+                    part = Step([step.occurrences[core] for core in cores], step.training)
                     flat = [gradient for core in cores for gradient in gradients[core]]
                     puts.append(fifo.put([*self._layout.pack(part), *flat, *rates]))
         return puts[0] if len(puts) == 1 else tf.group(*puts)
 
     def flush(self) -> Op:
-        """Applies the pending update, if there is one; returns the op."""
         with self._kernels.on_core(self._groups[0][0]):
             is_pending = self._fifos[0].some()
         return run_if(is_pending, self._apply_pending)
 
     def drop(self) -> list[Op]:
-        """Drops the pending update, if there is one, or what is left of it; returns the ops."""
         ops = []
         for cores, fifo in zip(self._groups, self._fifos, strict=True):
             with self._kernels.on_core(cores[0]):
@@ -292,20 +282,19 @@ class PendingUpdate:
 
     def _apply_pending(self) -> Op:
         plan, width = self._plan, len(self._plan.features)
-        occurrences: list[Part] = []
+        occurrences: list[Sequence[Occurrences]] = []
         gradients: list[list[Tensor]] = []
         rates: list[Tensor] = []
         for cores, tensors in zip(self._groups, self._take(), strict=True):
             size = len(self._layout.dtypes(len(cores)))
-            batch = self._layout.unpack(tensors[:size], len(cores))
             end = size + width * len(cores)
-            occurrences += batch.occurrences
+            occurrences += self._layout.unpack(tensors[:size], len(cores)).occurrences
             gradients += [tensors[start : start + width] for start in range(size, end, width)]
             rates = rates or tensors[end:]
         for core in gradients:
             for gradient, feature in zip(core, plan.features, strict=True):
                 gradient.set_shape([*feature.output_shape, feature.table.dim])
-        return self._apply(Batch(tuple(occurrences), True), gradients, rates)
+        return self._apply(Step(occurrences, True), gradients, rates)
 
 
 class Fifo:
@@ -317,7 +306,7 @@ class Fifo:
             self.queue = tf.queue.FIFOQueue(MAX_IN_FLIGHT, list(dtypes))
 
     def put(self, tensors: Sequence[Tensor]) -> Op:
-        """Appends; returns the op. Raises OutOfOrder if too many wait."""
+        """Appends. Raises OutOfOrder if too many wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
             f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
@@ -328,7 +317,7 @@ class Fifo:
             return self.queue.enqueue(list(tensors))
 
     def put_first(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Puts before what waits; returns how many it was put before, once it is done."""
+        """Prepends. The result is available after that, and says how many tuples were waiting."""
         waiting = self.queue.size()
         with run_after([waiting]):
             first = self.queue.enqueue(list(tensors))
@@ -340,17 +329,15 @@ class Fifo:
             return _repeat(waiting, to_the_end)
 
     def clear(self) -> Op:
-        """Drops what waits; returns the op."""
         return _repeat(self.queue.size(), self.queue.dequeue)
 
     def some(self) -> Tensor:
-        """Returns whether anything waits, a scalar bool tensor."""
         return self.queue.size() > 0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """The tensors of a batch in a resource: per core and feature four, and whether it trains."""
+    """The tensors of a batch in a queue: four per core and feature, and whether it trains."""
 
     plan: Plan
     kernels: KernelSet
@@ -359,40 +346,34 @@ class _Layout:
         of_feature = [tf.int64, tf.int64, tf.float32, tf.int64]
         return of_feature * (len(self.plan.features) * num_cores) + [tf.bool]
 
-    def pack(self, batch: Batch) -> list[Tensor]:
-        """Returns a batch, for the kernels that will take it, as a flat list of tensors."""
+    def pack(self, step: Step) -> list[Tensor]:
         flat: list[Tensor] = []
-        for core in batch.occurrences:
-            for feature, occurrences in zip(self.plan.features, core, strict=True):
-                one = self.kernels.as_tensors(feature, occurrences)
-                flat += [one.ids, one.cell, one.gain, one.num_cells]
-        return [*flat, tf.convert_to_tensor(batch.training, tf.bool)]
+        for core in step.occurrences:
+            for occurrences in core:
+                flat += self.kernels.as_tensors(occurrences)
+        return [*flat, tf.convert_to_tensor(step.training, tf.bool)]
 
-    def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Batch:
-        """Returns the batch that was packed, with the shapes that a queue forgets."""
-        pieces = iter(flat)
-        cores = tuple(
-            tuple(
-                _next_occurrences(pieces, self.kernels.keeps_splits(feature))
-                for feature in self.plan.features
-            )
+    def unpack(self, flat: Sequence[Tensor], num_cores: int) -> Step:
+        """Inverts `pack`, and restores the static shapes that a queue forgets."""
+        tensors = iter(flat)
+        cores = [
+            [self._next_occurrences(feature, tensors) for feature in self.plan.features]
             for _ in range(num_cores)
-        )
-        training = next(pieces)
+        ]
+        training = next(tensors)
         training.set_shape([])
-        return Batch(cores, training)
+        return Step(cores, training)
 
-
-def _next_occurrences(pieces: Iterator[Tensor], keeps_splits: bool) -> Occurrences:
-    ids, cell, gain, num_cells = (next(pieces) for _ in range(4))
-    for tensor in (ids, gain) if keeps_splits else (ids, cell, gain):
-        tensor.set_shape([None])
-    num_cells.set_shape([])
-    return Occurrences(ids, cell, gain, num_cells)
+    def _next_occurrences(self, feature: FeaturePlan, tensors: Iterator[Tensor]) -> Occurrences:
+        ids, cell, gain, num_cells = (next(tensors) for _ in range(4))
+        for tensor in (ids, gain) if self.kernels.keeps_splits(feature) else (ids, cell, gain):
+            tensor.set_shape([None])
+        num_cells.set_shape([])
+        return Occurrences(feature, ids, cell, gain, num_cells)
 
 
 def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
-    """Removes and returns the oldest of each queue; if one is empty, takes nothing and fails."""
+    """Removes the oldest tuple of each queue. If one queue is empty, takes nothing and fails."""
     holds = fifos[0].some()
     for fifo in fifos[1:]:
         holds = tf.logical_and(holds, fifo.some())
@@ -405,7 +386,7 @@ def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
 
 
 def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
-    """Runs an action so many times, one after the other; returns how many, once it is done."""
+    """Runs an action `count` times in sequence. The result is `count`, once all have run."""
     if tf.executing_eagerly():
         for _ in range(int(count)):
             action()
@@ -422,7 +403,7 @@ def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
 
 
 def _outermost(graph: Graph) -> Graph:
-    """Returns the graph of the function that is traced, around those of conditions and loops."""
+    """Finds the graph of the traced function around the graphs of conditions and loops."""
     while graph.outer_graph.building_function:
         graph = graph.outer_graph
     return graph

@@ -1,4 +1,4 @@
-"""The cores that a driver on hosts emulates, as an engine's calls reach them."""
+"""The cores that a driver on hosts emulates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
 from tf2_engine.backends.host.one_process import check_one_process
-from tf2_engine.backends.interface import EngineCall, EngineCores, Value, device_inside_run
+from tf2_engine.backends.interface import EngineCores, OnCores, ReadCore, Value, device_inside_run
 from tf2_engine.packed import PackedBatch
 from tf2_engine.types import Nest, Strategy
 
@@ -18,9 +18,9 @@ class HostCores(EngineCores):
     """Emulated cores: one per replica, or as many as the user asks for.
 
     The driver works on global steps, so the calls of all replicas are merged into one, and each
-    replica gets its part of the result. Raises InvalidSpec if `count` is not the number of replicas
-    of a strategy that has several, and, when it is made and in every call, under a strategy of
-    several processes.
+    replica gets its part of the result. Raises InvalidSpec if a strategy has several replicas and
+    `count` is another number, and under a strategy of several processes (then every call raises it,
+    too).
     """
 
     def __init__(self, count: int | None, hosts: int | None) -> None:
@@ -35,20 +35,28 @@ class HostCores(EngineCores):
                 "out."
             )
 
-    def call(self, call: EngineCall[Value]) -> Nest:
-        # An engine that was made outside of the scope of the strategy under which it is called.
-        self._check_strategy(tf.distribute.get_strategy(), f"`{call.name}`")
+    def call(
+        self,
+        name: str,
+        values: Mapping[str, Nest],
+        read: ReadCore[Value],
+        function: OnCores[Value],
+        *,
+        from_host: bool = False,
+    ) -> Nest:
+        # The engine may have been made outside the scope of the strategy that is current now.
+        self._check_strategy(tf.distribute.get_strategy(), f"`{name}`")
         if _in_replica_context():
-            return _merge_call(call)
+            return _merge_call(name, read(values), function)
         parts = {}
-        for core, part in enumerate(self._split(call.values)):
+        for core, part in enumerate(self._split(values)):
             with self.on_core(core):
-                parts[core] = call.read(part)
-        results = call.function(parts)
+                parts[core] = read(part)
+        results = function(parts)
         return results[0] if isinstance(results, list) and len(results) == 1 else results
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
-        """Puts the ops that are made in the context where a core is."""
+        """Places ops on the device of a core."""
         return nullcontext()
 
     def core_of(self, device: str) -> int:
@@ -64,7 +72,7 @@ class HostCores(EngineCores):
         return int(devices.index(device))
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:
-        """Raises InvalidSpec for a strategy under which the engine cannot be made, or called."""
+        """Raises InvalidSpec if the engine cannot be made or called under this strategy."""
         check_one_process(strategy, call)
 
     def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
@@ -87,34 +95,34 @@ class HostCores(EngineCores):
 
 
 def _in_replica_context() -> bool:
-    """Returns whether one of several replicas is calling, inside `strategy.run`."""
+    """Whether one of several replicas is calling, inside `strategy.run`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
-def _merge_call(call: EngineCall[Value]) -> Nest:
-    """Calls a function once for all replicas; returns this replica's result."""
+def _merge_call(name: str, value: Value, function: OnCores[Value]) -> Nest:
+    """Calls the function once with the values of all replicas; returns this replica's result."""
 
     def merged(strategy: Strategy, *values: Nest) -> Nest:
-        results = call.function(dict(enumerate(_by_replica(strategy, values[0]))))
+        results = function(dict(enumerate(_by_replica(strategy, values[0]))))
         if not isinstance(results, list):
             return None
         return tf.nest.map_structure(lambda *parts: tf_compat.per_replica(parts), *results)
 
     context = tf.distribute.get_replica_context()
     try:
-        return context.merge_call(merged, args=(call.read(call.values),))
+        return context.merge_call(merged, args=(value,))
     except RuntimeError as error:
         if "merge_call" not in str(error):
             raise
         raise errors.ControlFlow(
-            f"`{call.name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
+            f"`{name}` is called inside control flow (a tf.cond, say) inside `strategy.run`, "
             "where the replicas cannot meet. Call it outside of the control flow."
         ) from error
 
 
 def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
-    """Returns for each replica the nest with that replica's tensors as leaves."""
+    """Splits a nest of per-replica values into one nest per replica."""
     count = strategy.num_replicas_in_sync
     leaves: list[Sequence[Nest]] = []
     for leaf in tf.nest.flatten(nest):

@@ -5,33 +5,31 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 
 import tensorflow as tf
 
-from tf2_engine import batch as batches
 from tf2_engine import errors, sparsecore_rules
-from tf2_engine.backends.host.batch_queue import Apply, Batch, BatchQueues, Part, PendingUpdate
+from tf2_engine.backends.host.batch_queue import Apply, BatchQueues, PendingUpdate, Step
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.gpu_kernels import GpuKernels
-from tf2_engine.backends.host.kernels import KernelSet, Read, Sent, SplitKernels, TensorFlowKernels
+from tf2_engine.backends.host.kernels import KernelSet, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, NativeKernelsOnGpu, supports
 from tf2_engine.backends.host.profile import Profiler
-from tf2_engine.backends.interface import PerCore, Rates, StepDriver, StepInputs, Update
+from tf2_engine.backends.interface import Activations, Gradients, Rates, StepDriver, Update
+from tf2_engine.batch import Batch, Occurrences, read_unchecked
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import gpu_ops, loading
-from tf2_engine.plan import FeaturePlan, Plan, TablePlan
+from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
-
-_Value = TypeVar("_Value")
 
 Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """The state of a driver that is configured: `apply` updates the tables, now or later."""
+    """What a configured driver has. `apply` updates the tables now, or makes the update pending."""
 
     plan: Plan
     kernels: KernelSet
@@ -40,31 +38,31 @@ class Configured:
     profiler: Profiler | None
     apply: Apply
 
-    def reads(self, activations: PerCore) -> tuple[Op, ...]:
-        """Returns the ops that the update of a batch waits for."""
+    def reads(self, activations: Activations) -> tuple[Op, ...]:
+        """The ops that the update of a batch has to wait for."""
         if self.pending:
-            # They come after the update that was pending, which no update may overtake.
+            # The activations come after the pending update, which no other update may overtake.
             return tuple(tf.nest.flatten(activations))
         return tuple(self.kernels.reads(activations))
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is made in the context wait for `ops`; see `reads`."""
+        """Makes an update that is built in the context wait for `ops`; see `reads`."""
         return run_after(ops) if self.pending else self.kernels.after(ops)
 
 
 class HostDriver(StepDriver):
     """TPU semantics without a TPU: the variables are the tables.
 
-    With pipelining one update is pending: a training batch is looked up first and the update of
-    the batch before it is applied after that, so activations are one step old. `retrieve` and a
-    lookup for inference apply what is pending first.
+    With pipelining, one update is pending: a training batch is looked up first, and then the update
+    of the batch before it is applied, so activations are one step old. `retrieve` and lookups for
+    inference apply the pending update first.
 
     Args:
-        native: whether fused ops do the work: True, False, or None for what the environment says,
-            which by default is where they can be used; see `native.loading`. A table that they do
-            not support runs on TensorFlow's ops all the same; see `native_kernels.supports`.
-        arithmetic: whose update rules it has, "tpu" of the first generation, or "sparsecore" of the
-            TPU v5p, v6e and TPU7x, of which there are five; see `sparsecore_rules`.
+        native: whether fused ops do the work: True, False, or None for the environment's setting,
+            which by default uses them where possible; see `native.loading`. A table that they do
+            not support runs on TensorFlow's ops; see `native_kernels.supports`.
+        arithmetic: whose update rules apply: "tpu" for the first generation, or "sparsecore" for
+            the TPU v5p, v6e and TPU7x, which have five of them; see `sparsecore_rules`.
 
     Raises InvalidSpec for another arithmetic.
     """
@@ -88,7 +86,6 @@ class HostDriver(StepDriver):
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Whose update rules it has."""
         return self._arithmetic
 
     def cores(self, count: int | None, hosts: int | None) -> HostCores:
@@ -115,7 +112,7 @@ class HostDriver(StepDriver):
                 for name, table in tables.items()
             }
         self._tables.update(tables)
-        # An update that waits belongs to the tables as they were.
+        # A pending update belongs to the old contents of the tables.
         pending = self._configured.pending if self._configured else None
         return to_run(pending.drop() if pending else None)
 
@@ -124,70 +121,72 @@ class HostDriver(StepDriver):
         flush = self._flush()
         return to_run([flush, profiler.write()] if profiler else flush)
 
-    def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         configured = self._ready()
         static = tf.get_static_value(training) if configured.plan.training else False
         training = training if static is None else bool(static)
         with tf.name_scope(name or "enqueue"):
-            # What waits in a queue has been checked; in a graph it is looked up in the same step.
-            parts = self._occurrences(configured, inputs, of_step=building_graph())
+            # Ids that wait in a queue must be checked first. In a graph, the same step looks them
+            # up, which checks them too.
+            parts = self._occurrences(configured, batch, of_step=building_graph())
             queue = configured.queues.named(name)
-            ops = [queue.enqueue(core, part, training) for core, part in parts.items()]
+            ops = [queue.enqueue(core, of_core, training) for core, of_core in parts.items()]
             if configured.profiler is not None and training is not False:
                 ops += configured.profiler.count(list(parts.values()))
         return to_run(ops)
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         configured = self._ready()
         pending = configured.pending
         queue = configured.queues.named(name)
         with tf.name_scope(name or "dequeue"):
-            batch = queue.take_enqueued()
-            before = run_if(_negated(batch.training), pending.flush) if pending else None
+            step = queue.take_enqueued()
+            before = run_if(_negated(step.training), pending.flush) if pending else None
             with run_after([before]):
-                activations = self._look_up(configured, batch)
+                activations = configured.kernels.look_up(step.occurrences)
             with run_after(tf.nest.flatten(activations)):
-                after = run_if(batch.training, pending.flush) if pending else None
+                after = run_if(step.training, pending.flush) if pending else None
             with run_after([after]):
                 activations = _copies(configured.kernels, activations)
-            # A batch for inference ends here; one for training waits for its gradients.
-            queue.keep(dataclasses.replace(batch, after=configured.reads(activations)))
+            # A batch for inference ends here; a training batch waits for its gradients.
+            queue.keep(dataclasses.replace(step, after=configured.reads(activations)))
             return activations
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         configured = self._ready()
         check_rules(configured.plan)
         with tf.name_scope(name or "send_gradients"):
-            batch = configured.queues.named(name).take_looked_up()
-            with configured.after(batch.after):
-                update = run_if(batch.training, lambda: configured.apply(batch, gradients, rates))
+            step = configured.queues.named(name).take_looked_up()
+            with configured.after(step.after):
+                update = run_if(step.training, lambda: configured.apply(step, gradients, rates))
             return to_run(update)
 
     def reset_batches(self) -> Op:
-        # An update that is pending stays: its step has not failed.
+        # A pending update stays: its step has not failed.
         return to_run(self._ready().queues.reset())
 
     def look_up(
-        self, inputs: StepInputs, training: bool | None, name: str | None = None
-    ) -> tuple[PerCore, Update]:
+        self, batch: Batch, training: bool | None, name: str | None = None
+    ) -> tuple[Activations, Update]:
         configured = self._ready()
         with tf.name_scope(name or "look_up"):
-            parts = self._occurrences(configured, inputs, of_step=True)
-            batch = Batch(tuple(parts[core] for core in sorted(parts)), True)
-            # A batch that may train does not see the update that is pending, and the update that it
-            # leaves pending itself comes after that one.
+            parts = self._occurrences(configured, batch, of_step=True)
+            step = Step([parts[core] for core in sorted(parts)], True)
+            # A training batch does not see the pending update, and its own update comes after that
+            # one.
             before = self._flush() if training is False else None
             with run_after([before]):
-                activations = self._look_up(configured, batch)
-            # Ids of every table are good before any is written, whatever the gradients come from.
+                activations = configured.kernels.look_up(step.occurrences)
+            # The lookup checks the ids of every table before any table is written, whatever the
+            # gradients depend on.
             reads = configured.reads(activations)
 
-        def update(gradients: PerCore, rates: Rates) -> Op:
+        def update(gradients: Gradients, rates: Rates) -> Op:
             check_rules(configured.plan)
             with tf.name_scope("send_gradients"), configured.after(reads):
                 if configured.profiler is not None:
-                    configured.profiler.count(list(batch.occurrences))
-                return configured.apply(batch, gradients, rates)
+                    configured.profiler.count(step.occurrences)
+                return configured.apply(step, gradients, rates)
 
         return activations, update
 
@@ -199,7 +198,7 @@ class HostDriver(StepDriver):
         return self._configured
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
-        """Returns native kernels for the tables that they support, if they are allowed."""
+        """Chooses native kernels for the tables that they support, if they are allowed."""
         names = {one.name for one in plan.tables if supports(one)}
         if loading.on_gpu():
             return self._kernels_on_gpu(plan, names)
@@ -210,7 +209,7 @@ class HostDriver(StepDriver):
 
     def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
         plain = GpuKernels(plan, self._tables)
-        if self._arithmetic == "sparsecore":  # whose rules have no kernels for GPUs
+        if self._arithmetic == "sparsecore":  # No kernels for GPUs have its rules.
             names = set()
         rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
         if not rules:
@@ -220,46 +219,32 @@ class HostDriver(StepDriver):
         return _together(plan, fused, plain, set() if ops is None else names)
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        """Returns the queues in which batches wait."""
         return BatchQueues(plan, kernels)
 
     def _occurrences(
-        self, configured: Configured, inputs: StepInputs, of_step: bool
-    ) -> dict[int, Part]:
+        self, configured: Configured, batch: Batch, of_step: bool
+    ) -> dict[int, list[Occurrences]]:
         kernels = configured.kernels
-        # A profiler counts ids as rows; an update that is pending is of the next step.
+        # A profiler needs checked ids. A pending update belongs to the next step.
         of_step = of_step and configured.profiler is None and configured.pending is None
         read = kernels.occurrences_of_step if of_step else kernels.occurrences
         parts = {}
-        for core, part in inputs.parts.items():
+        for core, part in batch.parts.items():
             with kernels.on_ids(core):
-                raw = [batches.read_unchecked(*values) for values in part]
-                parts[core] = tuple(read(_pairs(configured.plan, raw)))
+                flat = [read_unchecked(*values) for values in part]
+                parts[core] = read(list(zip(configured.plan.features, flat, strict=True)))
         return parts
 
-    def _look_up(self, configured: Configured, batch: Batch) -> list[list[Tensor]]:
-        plan, width = configured.plan, len(configured.plan.features)
-        pieces = [
-            Read(feature, core, occurrences)
-            for core, part in enumerate(batch.occurrences)
-            for feature, occurrences in _pairs(plan, part)
-        ]
-        flat = configured.kernels.look_up(pieces)
-        return [flat[start : start + width] for start in range(0, len(flat), width)]
-
-    def _update(self, batch: Batch, gradients: PerCore, rates: Rates) -> Op:
-        configured = self._ready()
-        pieces = sent_pieces(configured.plan, batch, gradients)
-        return tf.group(*configured.kernels.update(pieces, rates))
+    def _update(self, step: Step, gradients: Gradients, rates: Rates) -> Op:
+        return tf.group(*self._ready().kernels.update(step.occurrences, gradients, rates))
 
     def _flush(self) -> Op:
-        """Applies the pending update, if there is one; returns the op."""
         pending = self._configured.pending if self._configured else None
         return pending.flush() if pending else None
 
 
 def _together(plan: Plan, fused: KernelSet, plain: KernelSet, names: Set[str]) -> KernelSet:
-    """Returns a set that has the tables of the names computed by `fused` and the others plain."""
+    """Combines two kernel sets: `fused` computes the named tables, `plain` the others."""
     if not names:
         return plain
     return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
@@ -271,7 +256,7 @@ def _of_sparsecore(table: TablePlan) -> TablePlan:
 
 
 def _with_rules_of_sparsecore(plan: Plan) -> Plan:
-    """Returns the plan with the optimizers of SparseCores; raises InvalidSpec for others."""
+    """Replaces the optimizers by those of SparseCores; raises InvalidSpec if there is none."""
     tables = {table.name: _of_sparsecore(table) for table in plan.tables}
     features = tuple(
         dataclasses.replace(feature, table=tables[feature.table.name]) for feature in plan.features
@@ -279,29 +264,16 @@ def _with_rules_of_sparsecore(plan: Plan) -> Plan:
     return dataclasses.replace(plan, tables=tuple(tables.values()), features=features)
 
 
-def sent_pieces(plan: Plan, batch: Batch, gradients: PerCore) -> list[Sent]:
-    """Returns the gradients of all cores and features of a batch, beside its occurrences."""
-    return [
-        Sent(feature, core, occurrences, gradient)
-        for core, parts in enumerate(zip(batch.occurrences, gradients, strict=True))
-        for feature, occurrences, gradient in zip(plan.features, *parts, strict=True)
-    ]
-
-
-def _pairs(plan: Plan, values: Sequence[_Value]) -> list[tuple[FeaturePlan, _Value]]:
-    return list(zip(plan.features, values, strict=True))
-
-
-def _copies(kernels: KernelSet, per_core: PerCore) -> list[list[Tensor]]:
+def _copies(kernels: KernelSet, activations: Activations) -> list[list[Tensor]]:
     copies = []
-    for core, tensors in enumerate(per_core):
+    for core, tensors in enumerate(activations):
         with kernels.on_core(core):
             copies.append([tf.identity(tensor) for tensor in tensors])
     return copies
 
 
 def check_rules(plan: Plan) -> None:
-    """Raises InvalidSpec for a table whose optimizer has no rule to apply gradients by."""
+    """Raises InvalidSpec if the optimizer of a table has no rule that applies gradients."""
     for table in plan.tables:
         if table.optimizer.no_rule is not None:
             raise errors.InvalidSpec(

@@ -1,10 +1,10 @@
 """A step on TensorFlow's ops for tables on a GPU.
 
-An op on a GPU takes some microseconds before it computes anything, and one that chooses how large
-its output is makes the host wait. So tables of one width and one optimizer are updated together,
-sequences and bags of one width are summed together, and the ids of all features are checked
-together. Nothing that is as large as a batch passes through the host: rows, slots, ids, activations
-and gradients stay on the GPU, and numbers of rows come back.
+On a GPU an op takes some microseconds before it computes anything, and an op that chooses the size
+of its output makes the host wait. So tables with the same width and optimizer are updated together,
+sequences and bags of the same width are summed together, and the ids of all features are checked
+together. Nothing as large as a batch passes through the host: only numbers of rows come back from
+the GPU.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels, update
-from tf2_engine.backends.host.kernels import Raw, Read, Sent, TensorFlowKernels
-from tf2_engine.backends.host.update import Contribution
-from tf2_engine.backends.interface import Rates
+from tf2_engine.backends.host.kernels import OfFeature, PerCore, TensorFlowKernels
+from tf2_engine.backends.host.update import RowGradients
+from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.optimizers import Optimizer
 from tf2_engine.row_sums import add_rows
@@ -28,102 +28,100 @@ from tf2_engine.types import Op, Tensor
 
 
 class _Group(NamedTuple):
-    """Equal for tables that are updated together: by one formula, at one rate."""
+    """What tables have in common that are updated together."""
 
     optimizer: Optimizer
     dim: int
     rate_tag: int | None
 
 
-_Member = tuple[Table, list[Contribution]]
-"""A table of a group, and the gradients that its features have for it."""
+_Member = tuple[Table, list[RowGradients]]
+"""A table of a group, and the gradients of its features."""
 
 
 class GpuKernels(TensorFlowKernels):
-    """A step on TensorFlow's ops, of which as few as possible run."""
+    """A step on as few of TensorFlow's ops as possible."""
 
     name = "TensorFlow's ops, on a GPU"
     queue_device = "GPU:0"
 
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
         if self._plan.out_of_range_ids != "error":
-            return super().occurrences(pieces)
-        unchecked = [batch.occurrences(*piece, "unchecked") for piece in pieces]
-        features = [feature for feature, _ in pieces]
-        return batch.after_range_checks(features, unchecked)
+            return super().occurrences(features)
+        return batch.after_range_checks(
+            [batch.occurrences(*each, "unchecked") for each in features]
+        )
 
-    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+    def look_up(self, per_core: PerCore) -> Activations:
+        flat = list(itertools.chain(*per_core))
         activations: dict[int, Tensor] = {}
         of_width: dict[int, list[int]] = {}
-        for number, (feature, _, occurrences) in enumerate(pieces):
-            if occurrences.cell is None:
-                rows = self._tables[feature.table.name].gather(PARAMETERS, occurrences.ids)
-                activations[number] = kernels.combine(feature, rows, occurrences)
+        for number, one in enumerate(flat):
+            table = one.feature.table
+            if one.cell is None:
+                rows = self._tables[table.name].gather(PARAMETERS, one.ids)
+                activations[number] = kernels.combine(rows, one)
             else:
-                of_width.setdefault(feature.table.dim, []).append(number)
+                of_width.setdefault(table.dim, []).append(number)
         for numbers in of_width.values():
-            sums = self._sums([pieces[number] for number in numbers])
-            for number, of_piece in zip(numbers, sums, strict=True):
-                activations[number] = kernels.shaped(pieces[number].feature, of_piece)
-        return [activations[number] for number in range(len(pieces))]
+            sums = self._sums([flat[number] for number in numbers])
+            for number, cells in zip(numbers, sums, strict=True):
+                activations[number] = kernels.shaped(flat[number].feature, cells)
+        return kernels.per_core_as(per_core, (activations[n] for n in range(len(flat))))
 
-    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
+    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
         ops: list[Op] = []
         groups: dict[_Group, list[_Member]] = {}
         for plan in self._plan.tables:
             table = self._tables[plan.name]
-            per_core: list[list[Contribution]] = [[] for _ in range(self._plan.num_cores)]
-            for feature, core, occurrences, gradient in pieces:
-                if feature.table is plan:
-                    per_core[core].append(kernels.contribution(feature, occurrences, gradient))
-            if not any(per_core):
+            of_rows = kernels.gradients_of_rows(plan, per_core, gradients)
+            if not any(of_rows):
                 continue
             if _updates_rows_once(table, len(per_core)):
                 group = _Group(plan.optimizer, plan.dim, plan.rate_tag)
-                flat = list(itertools.chain.from_iterable(per_core))
-                groups.setdefault(group, []).append((table, flat))
+                groups.setdefault(group, []).append((table, list(itertools.chain(*of_rows))))
             else:
-                ops += update.update_table(table, per_core, kernels.rate_of(plan, rates))
+                ops += update.update_table(table, of_rows, kernels.rate_of(plan, rates))
         for members in groups.values():
             ops += _update_together(members, kernels.rate_of(members[0][0].plan, rates))
         return ops
 
-    def _sums(self, pieces: Sequence[Read]) -> list[Tensor]:
-        """Returns the sums of the cells of pieces of one width, [num_cells, dim] float32 each."""
+    def _sums(self, of_width: Sequence[Occurrences]) -> list[Tensor]:
+        """The sums of cells, [num_cells, dim] float32 each, for features of the same width."""
         rows: list[Tensor] = []
         cells: list[Tensor] = []
         sizes: list[Tensor | int] = []
-        for feature, _, occurrences in pieces:
-            assert occurrences.cell is not None
-            parameters = self._tables[feature.table.name].gather(PARAMETERS, occurrences.ids)
-            of_piece = feature.table.activation(parameters)
-            if occurrences.gain is not None:
-                of_piece = occurrences.gain[:, None] * of_piece
-            rows.append(of_piece)
-            cells.append(occurrences.cell)
-            sizes.append(occurrences.num_cells)
-        if len(pieces) == 1:
+        for one in of_width:
+            assert one.cell is not None
+            table = one.feature.table
+            activation = table.activation(self._tables[table.name].gather(PARAMETERS, one.ids))
+            if one.gain is not None:
+                activation = one.gain[:, None] * activation
+            rows.append(activation)
+            cells.append(one.cell)
+            sizes.append(one.num_cells)
+        if len(of_width) == 1:
             return [add_rows(rows[0], None, cells[0], sizes[0])]
         starts = list(itertools.accumulate(sizes, initial=0))
         into = tf.concat([cell + start for cell, start in zip(cells, starts, strict=False)], 0)
         sums = add_rows(tf.concat(rows, 0), None, into, starts[-1])
-        sums_of_pieces: list[Tensor] = tf.split(
+        by_feature: list[Tensor] = tf.split(
             sums, [size if isinstance(size, int) else tf.cast(size, tf.int32) for size in sizes]
         )
-        return sums_of_pieces
+        return by_feature
 
 
 def _updates_rows_once(table: Table, num_cores: int) -> bool:
-    """Returns whether a step reads and writes the rows that it has gradients of, once each."""
+    """Whether a step reads and writes each row with a gradient exactly once."""
     optimizer = table.plan.optimizer
     by_core = num_cores > 1 and not optimizer.use_gradient_accumulation
     return not (by_core or optimizer.updates_all_rows or table.num_shards > 1)
 
 
 def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
-    """Applies one step to tables of one width and one optimizer; returns the ops.
+    """Applies one step to tables with the same width and optimizer.
 
-    They are treated as one table, in which the rows of one come after those of the other.
+    They are treated as one table, in which the rows of each table follow those of the one before.
     """
     tables = [table for table, _ in members]
     ends = list(itertools.accumulate(table.plan.rows for table in tables))
@@ -133,10 +131,11 @@ def _update_together(members: Sequence[_Member], lr: Tensor) -> list[Op]:
         for each in of_table
     ]
     ids, total = update.sum_by_id(moved)
-    # Distinct ids are in order of occurrence, and so table by table: a binary search for the end of
-    # a table's numbers finds where its ids end, although these are not sorted.
+    # Distinct ids are in order of first occurrence, so the ids of a table are adjacent. They are
+    # not sorted within a table, but a binary search for the end of its row numbers still finds
+    # where its ids end.
     first = tf.searchsorted(ids, tf.constant([0, *ends], tf.int64))
-    # These are on the host, all at once, since they are the sizes of what is made below.
+    # One transfer to the host: these are the sizes of the tensors below.
     at = tf.unstack(first)
     counts = [end - start for start, end in itertools.pairwise(at)]
     rows_of = [

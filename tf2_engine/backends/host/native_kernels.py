@@ -1,13 +1,14 @@
-"""The fused kernels: the features of all cores in one call of a native op.
+"""The fused kernels: one call of a native op for the features of all cores.
 
 They compute the same as `batch.occurrences`, `kernels.look_up` and `update.update_table`, on the
-same variables, and round as these do but for powers (FTRL, AdagradMomentum). Sums are in order of
-occurrence whatever the number of threads.
+same variables, with the same rounding except for powers (FTRL, AdagradMomentum). Sums are in order
+of occurrence for any number of threads.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -15,9 +16,9 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent
-from tf2_engine.backends.interface import Rates
-from tf2_engine.batch import Occurrences, OccurrenceTensors, RawIds
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, per_core_as
+from tf2_engine.backends.interface import Activations, Gradients, Rates
+from tf2_engine.batch import Columns, FlatBatch, Occurrences
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.native import RULES
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -26,21 +27,21 @@ from tf2_engine.types import Object, Op, Tensor, Variable
 
 
 def supports(table: TablePlan) -> bool:
-    """Returns whether the native ops can do everything that a table needs.
+    """Whether the native ops can do everything that a table needs.
 
-    They do not update rows that are in no batch (Adam with lazy_adam=False), nor look up values
+    They cannot update rows that are in no batch (Adam with lazy_adam=False), nor look up values
     that are computed from rows (FrequencyEstimator with weighted=True, and quantization).
     """
     return looks_up_rows(table) and has_native_rule(table)
 
 
 def looks_up_rows(table: TablePlan) -> bool:
-    """Returns whether the activations of a table are its rows, as the native ops combine them."""
+    """Whether the activations of a table are its rows, combined as the native ops do."""
     return table.optimizer.looks_up_rows and table.quantization is None
 
 
 def has_native_rule(table: TablePlan) -> bool:
-    """Returns whether the native ops can update a table."""
+    """Whether the native ops can update a table."""
     optimizer = table.optimizer
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
@@ -50,7 +51,7 @@ class NativeKernels(KernelSet):
 
     Args:
         ops: from `native.loading`.
-        arithmetic: whose update rules they apply, "tpu" or "sparsecore"; see `HostDriver`.
+        arithmetic: "tpu" or "sparsecore"; see `HostDriver`.
     """
 
     name = "native ops"
@@ -61,20 +62,22 @@ class NativeKernels(KernelSet):
         self._plan, self._tables = plan, tables
         self._ops, self._arithmetic = ops, arithmetic
 
-    def occurrences_of_step(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        # Lookups and updates check ids as they read them; to read all ids before that takes a tenth
-        # of the time of a lookup.
-        return self.occurrences(pieces, check_ids=False)
+    def occurrences_of_step(self, features: Sequence[OfFeature]) -> list[Occurrences]:
+        # Lookups and updates check ids as they read them. Reading all ids before that would take a
+        # tenth of the time of a lookup.
+        return self.occurrences(features, check_ids=False)
 
-    def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
+    def occurrences(
+        self, features: Sequence[OfFeature], check_ids: bool = True
+    ) -> list[Occurrences]:
         drop = self._plan.out_of_range_ids == "drop"
         read: list[Occurrences | None] = []
-        fused: list[tuple[FeaturePlan, RawIds, int]] = []
-        for feature, raw in pieces:
+        fused: list[tuple[FeaturePlan, FlatBatch, int]] = []
+        for feature, raw in features:
             per_row = batch.check_layout(feature, raw)
             one = None if drop or check_ids else _one_per_cell(feature, raw)
             if one is None and per_row is None:
-                # Only the run can tell: TensorFlow's ops wait for that.
+                # Only known at run time, for which TensorFlow's ops wait.
                 one = batch.occurrences_in(feature, raw, None, self._plan.out_of_range_ids)
             elif one is None and per_row is not None:
                 fused.append((feature, raw, per_row))
@@ -82,28 +85,30 @@ class NativeKernels(KernelSet):
         rest = iter(self._fused_occurrences(fused, drop, check_ids))
         return [next(rest) if one is None else one for one in read]
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
         return occurrences.compact()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return True
 
-    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
-        used = kernels.tables_of(self._plan, [read.feature for read in pieces])
-        compact = self._compact(pieces)
+    def look_up(self, per_core: PerCore) -> Activations:
+        flat = list(itertools.chain(*per_core))
+        used = kernels.tables_of(self._plan, [one.feature for one in flat])
+        columns = self._columns(flat)
         shards = [shard for table in used for shard in self._shards(table, PARAMETERS)]
         with _device_of(shards):
             activations: list[Tensor] = self._ops.tf2_engine_lookup(
                 parameters=[shard.handle for shard in shards],
-                **self._placed(used, pieces, compact),
-                num_cells=[piece.num_cells for piece in compact],
-                sizes=[list(read.feature.output_shape) for read in pieces],
+                **self._placed(used, flat, columns),
+                num_cells=list(columns[3]),
+                sizes=[list(one.feature.output_shape) for one in flat],
             )
-        return activations
+        return per_core_as(per_core, activations)
 
-    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        used = kernels.tables_of(self._plan, [sent.feature for sent in pieces])
-        compact = self._compact(pieces)
+    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+        flat = list(itertools.chain(*per_core))
+        used = kernels.tables_of(self._plan, [one.feature for one in flat])
+        columns = self._columns(flat)
         variables = [
             shard
             for table in used
@@ -113,25 +118,25 @@ class NativeKernels(KernelSet):
         with _device_of(variables):
             update = self._ops.tf2_engine_update(
                 variables=[variable.handle for variable in variables],
-                **self._placed(used, pieces, compact),
-                gradients=[sent.gradient for sent in pieces],
+                **self._placed(used, flat, columns),
+                gradients=list(itertools.chain(*gradients)),
                 rates=kernels.rates_of(used, rates),
                 num_cores=self._plan.num_cores,
                 arithmetic=self._arithmetic,
                 optimizers=[optimizer_proto(table).SerializeToString() for table in used],
-                core_of=[sent.core for sent in pieces],
+                core_of=[number for number, core in enumerate(per_core) for _ in core],
             )
         return [update]
 
-    def _compact(self, pieces: Sequence[Read | Sent]) -> list[OccurrenceTensors]:
-        return [self.as_tensors(piece.feature, piece.occurrences) for piece in pieces]
+    def _columns(self, flat: Sequence[Occurrences]) -> list[tuple[Tensor, ...]]:
+        return list(zip(*map(self.as_tensors, flat), strict=True))
 
     def _fused_occurrences(
-        self, pieces: Sequence[tuple[FeaturePlan, RawIds, int]], drop: bool, check_ids: bool
+        self, batches: Sequence[tuple[FeaturePlan, FlatBatch, int]], drop: bool, check_ids: bool
     ) -> list[Occurrences]:
-        if not pieces:
+        if not batches:
             return []
-        features, raw, per_row = zip(*pieces, strict=True)
+        features, raw, per_row = zip(*batches, strict=True)
         no_index, no_weight = tf.zeros([0], tf.int64), tf.zeros([0], tf.float32)
         columns = self._ops.tf2_engine_occurrences(
             index=[no_index if one.index is None else one.index for one in raw],
@@ -142,7 +147,7 @@ class NativeKernels(KernelSet):
             combiners=[feature.table.combiner for feature in features],
             weighted=[one.weight is not None for one in raw],
             sequence=[feature.max_sequence_length > 0 for feature in features],
-            check_samples=[batch.checks_samples(feature, one) for feature, one, _ in pieces],
+            check_samples=[batch.checks_samples(feature, one) for feature, one, _ in batches],
             sizes=[list(feature.output_shape) for feature in features],
             rows=[feature.table.vocabulary_size for feature in features],
             per_row=per_row,
@@ -159,30 +164,30 @@ class NativeKernels(KernelSet):
             gain = gain if size == 1 and (weighted or combined) else None
             num_cells = feature.cells or num_cells
             has_splits = one.kind == "ragged" and size == 1 and not weighted
-            cell.set_shape([1, None] if has_splits else [None])  # The op has either.
+            cell.set_shape([1, None] if has_splits else [None])  # The op gives either shape.
             if has_splits:
-                occurrences.append(Occurrences(ids, None, gain, num_cells, splits=cell))
+                occurrences.append(Occurrences(feature, ids, None, gain, num_cells, splits=cell))
                 continue
             cell = cell if drop or one.kind != "dense" else None
-            occurrences.append(Occurrences(ids, cell, gain, num_cells))
+            occurrences.append(Occurrences(feature, ids, cell, gain, num_cells))
         return occurrences
 
     def _placed(
         self,
         used: Sequence[TablePlan],
-        pieces: Sequence[Read | Sent],
-        compact: Sequence[OccurrenceTensors],
+        flat: Sequence[Occurrences],
+        columns: Sequence[tuple[Tensor, ...]],
     ) -> dict[str, Object]:
-        """Returns the arguments that lookups and updates share: the rows of the pieces."""
+        """The arguments that lookups and updates share."""
         return {
-            "ids": [piece.ids for piece in compact],
-            "cells": [piece.cell for piece in compact],
-            "gains": [piece.gain for piece in compact],
+            "ids": list(columns[0]),
+            "cells": list(columns[1]),
+            "gains": list(columns[2]),
             "num_shards": self._plan.num_hosts,
             "strategy": self._plan.partition_strategy,
             "rows": [table.rows for table in used],
             "dims": [table.dim for table in used],
-            **places(used, pieces),
+            **places(used, flat),
         }
 
     def _shards(self, table: TablePlan, name: str) -> tuple[Variable, ...]:
@@ -190,7 +195,7 @@ class NativeKernels(KernelSet):
 
 
 class NativeKernelsOnGpu(NativeKernels):
-    """The same ops for tables on a GPU. Ids are read, checked and packed on its host.
+    """The native ops for tables on a GPU. Its host reads, checks and packs the ids.
 
     One copy takes a batch to the GPU, and nothing comes back.
     """
@@ -200,32 +205,34 @@ class NativeKernelsOnGpu(NativeKernels):
     def on_ids(self, core: int) -> AbstractContextManager[None]:
         return tf.device("CPU:0")
 
-    def occurrences(self, pieces: Sequence[Raw], check_ids: bool = True) -> list[Occurrences]:
+    def occurrences(
+        self, features: Sequence[OfFeature], check_ids: bool = True
+    ) -> list[Occurrences]:
         with tf.device("CPU:0"):
-            return super().occurrences(pieces, check_ids)
+            return super().occurrences(features, check_ids)
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
         with tf.device("CPU:0"):
             return occurrences.compact()
 
 
-def places(tables: Sequence[TablePlan], pieces: Sequence[Read | Sent]) -> dict[str, Object]:
-    """Returns the arguments that say of which table each piece is."""
+def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str, Object]:
+    """The arguments that say to which table occurrences belong."""
     position = {table.name: number for number, table in enumerate(tables)}
     return {
-        "table_of": [position[piece[0].table.name] for piece in pieces],
-        "where": [piece[0].where for piece in pieces],
+        "table_of": [position[one.feature.table.name] for one in flat],
+        "where": [one.feature.where for one in flat],
     }
 
 
-def _one_per_cell(feature: FeaturePlan, raw: RawIds) -> Occurrences | None:
-    """Returns the occurrences of dense ids, if it is known beforehand that they fill the cells."""
+def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
+    """The occurrences of dense ids, if it is known statically that they fill the cells."""
     if raw.kind != "dense" or feature.cells is None or raw.ids.shape.as_list() != [feature.cells]:
         return None
-    return Occurrences(raw.ids, None, None, feature.cells)
+    return Occurrences(feature, raw.ids, None, None, feature.cells)
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:
-    """Puts ops on the device of the variables, whatever device a replica is on."""
+    """Places ops on the device of the variables, whatever the device of the replica."""
     device = variables[0].device
     return tf.device(device) if device else contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Refuses strategies whose workers are other processes: this backend has its tables in one."""
+"""Refuses strategies with workers in other processes: the tables of this backend are in one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IN_SCOPE = (
     "the tables then."
 )
 
-# The name by which programs know the class, the class, why it is refused, and what to do.
+# Name in messages, class, reason, way out.
 _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
     (
         "MultiWorkerMirroredStrategy",
@@ -59,10 +59,10 @@ _REFUSED: tuple[tuple[str, type[Strategy], str, str], ...] = (
 
 
 def check_one_process(strategy: Strategy, call: str) -> None:
-    """Raises InvalidSpec for a strategy of several processes; messages begin with the call.
+    """Raises InvalidSpec for a strategy of several processes; `call` begins the message.
 
-    That such a strategy has one worker at the moment makes no difference: the program is written
-    for several, and would fail with the second.
+    Such a strategy is refused even if it has one worker now, because the program would fail with
+    two.
     """
     for name, kind, reason, way_out in _REFUSED:
         if isinstance(strategy, kind):

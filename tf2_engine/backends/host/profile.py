@@ -1,9 +1,10 @@
 """Lookup statistics of a job, kept in `profile_data_directory`.
 
-Three in a hundred samples are counted while they are enqueued: how many ids a sample has, and on
-which host the rows of these ids are. Once `MIN_SAMPLES` samples have been counted, the counts are
-added to a file per table at the end of a training loop (when tables are retrieved). Several models
-may share the directory: counts of equal tables are merged, and a file is replaced as a whole.
+Three in a hundred samples are counted when they are enqueued: how many ids they have, and which
+hosts hold the rows of these ids. When tables are retrieved, at the end of a training loop, the
+counts of each table with at least `MIN_SAMPLES` counted samples are added to the table's file.
+Several models may share the directory: counts of equal tables are merged, and a file is replaced as
+a whole.
 """
 
 from __future__ import annotations
@@ -15,29 +16,28 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from tf2_engine import log, sharding
-from tf2_engine.backends.host.kernels import KernelSet
+from tf2_engine.backends.host.kernels import KernelSet, PerCore
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
 
 EVERY = 33
-"""One sample in so many is counted: 3 %."""
+"""One in this many samples is counted: 3 %."""
 
 MIN_SAMPLES = 1000
-"""Counted samples from which on a table's counts are written."""
+"""The counts of a table are written once it has this many counted samples."""
 
 _log = log.PlainLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """The lookups of one table: samples counted, of all its features, their ids, ids per host."""
+    """The lookups of one table: counted samples of all features, their ids, and ids per host."""
 
     samples: int
     ids: int
@@ -52,20 +52,19 @@ class Counts:
 
     @property
     def ids_per_sample(self) -> float:
-        """The average number of ids of a sample."""
         return self.ids / self.samples if self.samples else 0.0
 
     @property
     def balance(self) -> float:
-        """The ids of the busiest host over the average of the hosts; 1.0 is perfect balance."""
+        """The ids of the busiest host over the average of all hosts. 1.0 is perfect balance."""
         return max(self.per_shard) * len(self.per_shard) / self.ids if self.ids else 1.0
 
 
 class Profiler:
     """Counts the lookups of a plan.
 
-    Holds one counter variable per table, [3 + hosts] int64: samples counted, ids, ids per host,
-    and last the samples that passed, counted or not.
+    Has one counter variable per table, [3 + hosts] int64: counted samples, ids, ids per host, and
+    all samples so far, counted or not.
     """
 
     def __init__(self, plan: Plan, kernels: KernelSet) -> None:
@@ -81,8 +80,7 @@ class Profiler:
             if counts is not None:
                 _log.info("%s", report(table, counts))
 
-    def count(self, per_core: Sequence[Sequence[Occurrences]]) -> list[Op]:
-        """Counts a batch; returns the ops."""
+    def count(self, per_core: PerCore) -> list[Op]:
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
@@ -91,14 +89,14 @@ class Profiler:
             for number, core in enumerate(per_core):
                 for position in self._plan.features_of(table):
                     before = passed + seen[-1]
-                    with self._kernels.on_core(number):  # where the ids are
+                    with self._kernels.on_core(number):
                         of_core = self._seen(table, core[position], before)
                     seen = seen + of_core
             ops.append(counter.assign_add(seen))
         return ops
 
     def write(self) -> Op:
-        """Adds the counts of tables with enough samples to the files; returns the op."""
+        """Adds the counts of tables with enough samples to their files."""
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
@@ -108,16 +106,15 @@ class Profiler:
                 ops.append(counter.assign_sub(tf.ensure_shape(written, counter.shape)))
         return tf.group(*ops)
 
-    def _seen(self, table: TablePlan, batch: Occurrences, passed: Tensor) -> Tensor:
-        explicit = batch.explicit()
-        cells = tf.cast(explicit.num_cells, tf.int64)
-        ids = tf.boolean_mask(explicit.ids, tf.equal((explicit.cell + passed) % EVERY, 0))
+    def _seen(self, table: TablePlan, occurrences: Occurrences, passed: Tensor) -> Tensor:
+        ids, cell, _, cells = occurrences.explicit()
+        ids = tf.boolean_mask(ids, tf.equal((cell + passed) % EVERY, 0))
         hosts, strategy = self._plan.num_hosts, self._plan.partition_strategy
         shard = sharding.shard_of(ids, table.rows, hosts, strategy, maximum=tf.maximum)
         per_shard = tf.math.bincount(
             tf.cast(shard, tf.int32), minlength=hosts, maxlength=hosts, dtype=tf.int64
         )
-        # The multiples of EVERY from `passed` up to, and without, `passed` + `cells`.
+        # How many multiples of EVERY are in the range from `passed` to `passed` + `cells`.
         samples = (passed + cells + EVERY - 1) // EVERY - (passed + EVERY - 1) // EVERY
         return tf.concat([[samples, tf.size(ids, out_type=tf.int64)], per_shard, [cells]], 0)
 
@@ -126,11 +123,11 @@ class Profiler:
         if counts.samples < MIN_SAMPLES:
             return np.zeros_like(values)
         merge(self._directory, self._plan, table, counts)
-        return np.append(values[:-1], np.int64(0))  # how many samples passed goes on
+        return np.append(values[:-1], np.int64(0))  # The number of all samples goes on.
 
 
 def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
-    """Returns the file of a table; equal tables of equal jobs have the same."""
+    """The file of a table. Equal tables of equal jobs share it."""
     of_table = (table.name, table.rows, table.dim, len(plan.features_of(table)))
     key = (*of_table, plan.partition_strategy, plan.num_hosts)
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]
@@ -138,7 +135,7 @@ def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
 
 
 def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
-    """Returns the counts that earlier jobs wrote for a table; None without a usable file."""
+    """Reads the counts that earlier jobs wrote for a table; None without a usable file."""
     path = path_of(directory, plan, table)
     try:
         with open(path, encoding="utf-8") as file:
@@ -155,7 +152,7 @@ def read(directory: str, plan: Plan, table: TablePlan) -> Counts | None:
 
 
 def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
-    """Adds counts to the file of a table; other processes may do so at the same time."""
+    """Adds counts to the file of a table. Other processes may do so at the same time."""
     os.makedirs(directory, exist_ok=True)
     path = path_of(directory, plan, table)
     with open(os.path.join(directory, ".lock"), "a", encoding="utf-8") as lock:
@@ -170,7 +167,6 @@ def merge(directory: str, plan: Plan, table: TablePlan, counts: Counts) -> None:
 
 
 def report(table: TablePlan, counts: Counts) -> str:
-    """Returns a line on how lookups of a table are spread."""
     return (
         f"Table {table.name!r}: {counts.ids_per_sample:.2f} ids per sample, the busiest of "
         f"{len(counts.per_shard)} hosts has {counts.balance:.2f} times the average "
@@ -184,6 +180,6 @@ def _counter(size: int, name: str) -> Variable:
         trainable=False,
         name=name,
         use_resource=True,
-        # Counts are of a process: no checkpoint holds them.
+        # The counts belong to the process; no checkpoint holds them.
         collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
     )

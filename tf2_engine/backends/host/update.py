@@ -1,7 +1,7 @@
-"""The backward pass of one table: gradients of occurrences to new rows and slots.
+"""The backward pass of one table: from the gradients of occurrences to new rows and slots.
 
-The order for one row is the device's (optimization_parameters.proto): sum over occurrences, clip
-the gradient, decay the weight, apply the optimizer's rule, clip the weight.
+For each row the order is that of the device (optimization_parameters.proto): sum over occurrences,
+clip the gradient, decay the weight, apply the optimizer's rule, clip the weight.
 """
 
 from __future__ import annotations
@@ -20,37 +20,36 @@ from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 
-class Contribution(NamedTuple):
+class RowGradients(NamedTuple):
     """Gradients of the rows of ids.
 
     Attributes:
         ids: [num_ids] int64.
         gradients: [num_gradients, dim] float32.
-        gradient_of: [num_ids] int64, the gradient of each id; None where id i has gradient i.
+        gradient_of: the gradient of each id, [num_ids] int64. None if id i has gradient i.
     """
 
     ids: Tensor
     gradients: Tensor
     gradient_of: Tensor | None = None
 
-    def of_each_id(self) -> Contribution:
-        """Returns the same with a gradient for each id."""
+    def of_each_id(self) -> RowGradients:
         if self.gradient_of is None:
             return self
-        return Contribution(self.ids, tf.gather(self.gradients, self.gradient_of))
+        return RowGradients(self.ids, tf.gather(self.gradients, self.gradient_of))
 
 
 Sums = tuple[Tensor, Tensor]
 """Distinct ids [count] int64, and the sum of the gradients of each, [count, dim] float32."""
 
 
-def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: Tensor) -> list[Op]:
-    """Applies one step to a table, by the contributions of its features per core; returns the ops.
+def update_table(table: Table, per_core: Sequence[Sequence[RowGradients]], lr: Tensor) -> list[Op]:
+    """Applies one step to a table, given the gradients of its features per core.
 
-    With accumulation every row of the global batch is updated once, with the sum over cores and
-    features. Without it, each core's sum is applied by itself: for a row first the core that owns
-    it, then the others in ascending order (that is what stock's two-core test of colliding ids
-    shows; the order beyond two cores is not public).
+    With accumulation, every row of the global batch is updated once, with the sum over cores and
+    features. Without it, the sum of each core is applied by itself: first the core that owns the
+    row, then the others in ascending order. Stock's two-core test of colliding ids shows this; the
+    order of more than two cores is not public.
     """
     if table.plan.optimizer.use_gradient_accumulation or len(per_core) == 1:
         ids, total = sum_by_id([pair for core in per_core for pair in core])
@@ -63,7 +62,7 @@ def update_table(table: Table, per_core: Sequence[Sequence[Contribution]], lr: T
 def new_rows(
     optimizer: Optimizer, old: dict[str, Tensor], g: Tensor, lr: Tensor
 ) -> dict[str, Tensor]:
-    """Returns parameters and slots after one step, by name, each [rows, dim] float32."""
+    """Computes parameters and slots after one step, by name, each [rows, dim] float32."""
     g = _clip(g, optimizer.clip_gradient_min, optimizer.clip_gradient_max)
     slots = dict(old)
     w = slots.pop(PARAMETERS)
@@ -77,28 +76,28 @@ def new_rows(
     return {PARAMETERS: w, **slots}
 
 
-def sum_by_id(contributions: Sequence[Contribution]) -> Sums:
-    """Returns the distinct ids and the sum of the gradients of each, in order of occurrence."""
-    ids, gradients, gradient_of = _joined(contributions)
+def sum_by_id(parts: Sequence[RowGradients]) -> Sums:
+    """Sums the gradients of each distinct id. Ids are in order of first occurrence."""
+    ids, gradients, gradient_of = _joined(parts)
     distinct, position = tf.unique(ids, out_idx=tf.int64)
     count = tf.size(distinct, out_type=tf.int64)
     return distinct, add_rows(gradients, gradient_of, position, count, each_has_terms=True)
 
 
-def _joined(contributions: Sequence[Contribution]) -> Contribution:
-    if len(contributions) == 1:
-        return contributions[0]
-    ids, gradients, gradient_of = zip(*contributions, strict=True)
+def _joined(parts: Sequence[RowGradients]) -> RowGradients:
+    if len(parts) == 1:
+        return parts[0]
+    ids, gradients, gradient_of = zip(*parts, strict=True)
     all_ids, all_gradients = tf.concat(ids, 0), tf.concat(gradients, 0)
     if not any(indices is not None for indices in gradient_of):
-        return Contribution(all_ids, all_gradients)
+        return RowGradients(all_ids, all_gradients)
     counts = [tf.shape(each, out_type=tf.int64)[0] for each in gradients]
     starts = tf.cumsum(counts, exclusive=True)
     indices = [
         starts[i] + (tf.range(count) if of_each is None else of_each)
         for i, (count, of_each) in enumerate(zip(counts, gradient_of, strict=True))
     ]
-    return Contribution(all_ids, all_gradients, tf.concat(indices, 0))
+    return RowGradients(all_ids, all_gradients, tf.concat(indices, 0))
 
 
 def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
@@ -111,7 +110,7 @@ def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
 
 
 def _update_rows_in_one_op(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
-    """Returns the op of TensorFlow's that updates rows, or nothing where they need several."""
+    """Updates rows in a single op of TensorFlow; returns nothing if they need several."""
     optimizer = table.plan.optimizer
     if table.num_shards > 1 or optimizer.weight_decay_factor or optimizer.clips_weights:
         return []
@@ -127,7 +126,8 @@ def _update_core_by_core(table: Table, per_core: Sequence[Sums], lr: Tensor) -> 
         (ids, g, tf.equal(owners, core))
         for core, ((ids, g), owners) in enumerate(zip(per_core, owner, strict=True))
     ]
-    # Owners never collide: one pass for all of them. Then one pass per core, in order.
+    # Owners never collide, so one pass updates the rows of all owners. Then each core has a pass,
+    # in order.
     owned_ids = tf.concat([tf.boolean_mask(ids, owned) for ids, _, owned in pairs], 0)
     owned_g = tf.concat([tf.boolean_mask(g, owned) for _, g, owned in pairs], 0)
     passes = [(owned_ids, owned_g)]

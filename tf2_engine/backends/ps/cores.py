@@ -1,4 +1,4 @@
-"""The cores of an engine whose work is done by tasks of a cluster: several, or one function's."""
+"""The cores of an engine on tasks of a cluster: all cores of a step, or one function's."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
 
 class ServerCores(HostCores):
-    """Cores of which parameter servers, `servers`, hold the tables.
-
-    The `devices` are those of the cores, where they are known.
-    """
+    """Cores whose tables are on parameter servers. `devices` are those of the cores, if known."""
 
     servers: Servers
     devices: tuple[str, ...] = ()
 
 
 class PsCores(ServerCores):
-    """Cores on workers; parameter servers hold the tables.
+    """Cores on workers, with the tables on parameter servers.
 
-    Raises InvalidSpec for several hosts, a number of cores that the workers do not divide, or a
-    strategy in scope.
+    Raises InvalidSpec for several hosts, for a number of cores that cannot be divided among the
+    workers, and if a strategy is in scope.
     """
 
     def __init__(
@@ -56,12 +53,12 @@ class PsCores(ServerCores):
 
 
 class StrategyCores(ServerCores):
-    """One core, on whichever worker runs the function; parameter servers hold the tables.
+    """One core, on whichever worker runs the function, with the tables on parameter servers.
 
-    With `synchronous` steps of so many functions, each of them is one core of the step, and passes
-    its own values alone.
+    With `synchronous`, a step consists of that many functions. Each is one core of the step and
+    passes only its own values.
 
-    Raises InvalidSpec outside of a ParameterServerStrategy, with several replicas a worker, and for
+    Raises InvalidSpec outside a ParameterServerStrategy, if a worker has several replicas, and for
     numbers of cores and hosts, which are not emulated here.
     """
 
@@ -100,12 +97,11 @@ class StrategyCores(ServerCores):
 
 
 def is_server_strategy(strategy: Strategy) -> bool:
-    """Returns whether a strategy is one whose functions a ClusterCoordinator schedules."""
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
 def _in_a_graph(factory: VariableFactory) -> VariableFactory:
-    """Returns a factory that raises InvalidSpec eagerly, before it makes any variable."""
+    """Wraps a factory so that it raises InvalidSpec eagerly, before it makes any variable."""
 
     def make(
         table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
@@ -121,7 +117,6 @@ def _in_a_graph(factory: VariableFactory) -> VariableFactory:
 
 
 def _server_devices() -> tuple[str, ...]:
-    """Returns the CPU of each parameter server to which this process is connected."""
     names = [device.name for device in tf.config.list_logical_devices("CPU")]
     specs = [tf.DeviceSpec.from_string(name) for name in names]
     servers = [spec for spec in specs if (spec.job, spec.device_index) == ("ps", 0)]

@@ -15,35 +15,34 @@ from tf2_engine.placement import SMALL_TABLE_BYTES, Layout, Servers
 from tf2_engine.plan import Plan
 
 NativeTasks: TypeAlias = Callable[[], Collection[str]]
-"""Returns the devices of the tasks that have the native ops."""
+"""Finds the devices of the tasks that have the native ops."""
 
 
 class PsDriver(HostDriver):
     """Cores on workers and tables on parameter servers, with the numbers of one process.
 
-    The graph of a step is built once, by one client, whose session runs it on the tasks of a
-    cluster: `tf.compat.v1.train.Server` on each, or `tf.distribute.Server`. Each core's ids are
-    read and combined on its worker, and each row is updated beside its slots, on its parameter
-    server. What results is that of `HostDriver(native=False)` with as many cores, to the bit;
+    One client builds the graph of a step, and its session runs the graph on the tasks of a cluster,
+    each of them a `tf.distribute.Server` or `tf.compat.v1.train.Server`. The ids of a core are read
+    and combined on its worker, and a row is updated beside its slots, on its parameter server.
+    Results equal those of `HostDriver(native=False)` with as many cores, bit for bit, except that
     powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
-    Args:
-        workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0"; consecutive
-            cores are one worker's, and without `num_cores` each has one.
-        servers: the devices of the parameter servers.
-        layout: how rows of large tables are spread over them; see `placement`.
-        whole_up_to: tables of so many bytes, slots included, are whole on one of them.
-        wire: the form of gradients on their way to the servers; see `messages`. With "summed",
-            the smallest where batches repeat rows, sums are associated by core: numbers may then
-            differ by roundings, but not of one core, nor without gradient accumulation.
-        native: returns the devices of the tasks that have the native ops, among those of `workers`
-            and `servers`; called when the engine is configured. The others are on TensorFlow's ops,
-            and so are all without it. The numbers are the same.
+    With pipelining, each core's part of the pending update waits on its worker.
 
-    With pipelining the update that is pending waits on the workers, each core's part on its own.
+    Args:
+        workers: the devices of the workers, such as "/job:worker/task:0/device:CPU:0". Each has one
+            core, or several consecutive ones if `num_cores` says so.
+        servers: the devices of the parameter servers.
+        layout: how rows of large tables are spread over the servers; see `placement`.
+        whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
+        wire: the form in which gradients travel to the servers; see `messages`. With "summed", the
+            smallest form if batches repeat rows, sums are associated core by core. Numbers may then
+            differ by rounding, except with one core or without gradient accumulation.
+        native: returns those of the workers and servers that have the native ops. It is called when
+            the engine is configured. All other devices use TensorFlow's ops, with the same numbers.
 
     Raises InvalidSpec without workers or servers, and for another form of gradients. An engine
-    raises it under a strategy, and outside of a `tf.Graph`.
+    raises it under a strategy, and outside a `tf.Graph`.
     """
 
     def __init__(

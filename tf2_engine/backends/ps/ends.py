@@ -1,6 +1,6 @@
-"""The two ends of a step of tables on parameter servers: the core's and the server's.
+"""The two ends of a step with parameter servers, the core's and the server's, on TensorFlow's ops.
 
-They are on TensorFlow's ops here, and in `native_ends` on native ones.
+`native_ends` has both on native ops.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import Raw, Read, Sent, tables_of
-from tf2_engine.backends.host.update import Contribution, sum_by_id, update_table
+from tf2_engine.backends.host.kernels import OfFeature, tables_of
+from tf2_engine.backends.host.update import RowGradients, sum_by_id, update_table
 from tf2_engine.backends.interface import Rates
 from tf2_engine.backends.ps.messages import (
     Message,
@@ -28,39 +28,41 @@ from tf2_engine.backends.ps.messages import (
     unpack_rows,
 )
 from tf2_engine.backends.ps.rows import Routed, TablePart, gathered, route
-from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.batch import Columns, Occurrences
 from tf2_engine.placement import FLOAT_BYTES, TablePlacement
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor
 
 _MORE_BYTES = 12
-"""Of an id in the form of cells: its cell and its gain."""
+"""What an id takes in addition in the form of cells: its cell and its gain."""
 
 
 class PartOfTable(NamedTuple):
-    """A part of a table, by its number, that a server holds."""
+    """One part of a table, which a server holds, by the number of the part."""
 
     table: TablePlan
     part: int
 
     @property
     def placement(self) -> TablePlacement:
-        """The placement of the table."""
         return placement_of(self.table)
 
     def of(self, tables: Mapping[str, Table]) -> TablePart:
-        """Returns the variables of the part."""
         whole = tables[self.table.name]
         variables = {name: (parts[self.part],) for name, parts in whole.variables.items()}
         return TablePart(whole.plan, whole.strategy, variables, self.placement, self.part)
 
 
+_Pair = tuple[Occurrences, Tensor]
+"""The occurrences and the gradient of one feature on one core."""
+
+
 class CoreEnd:
-    """The part of a step that a core computes, with ops on its device.
+    """What a core computes in a step, with ops on its device.
 
     Args:
-        plan: of the engine. The tables have a placement.
+        plan: of the engine. Its tables have a placement.
         servers: how many there are.
         wire: the form of gradients.
     """
@@ -68,57 +70,52 @@ class CoreEnd:
     def __init__(self, plan: Plan, servers: int, wire: Wire) -> None:
         self._plan, self._servers, self._wire = plan, servers, wire
 
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        """Returns the occurrences of each feature; see `KernelSet.occurrences`."""
-        return [batch.occurrences(*piece, self._plan.out_of_range_ids) for piece in pieces]
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
+        return [batch.occurrences(*each, self._plan.out_of_range_ids) for each in features]
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        """Returns occurrences as they wait in a queue; see `KernelSet.as_tensors`."""
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
         return occurrences.explicit()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
-        """Returns whether `as_tensors` may have row splits; see `KernelSet.keeps_splits`."""
         return False
 
-    def ask(self, pieces: Sequence[Read]) -> Asked:
-        """Begins a lookup of the features of a core."""
-        features = [piece.feature for piece in pieces]
-        return Asked(pieces, tables_of(self._plan, features), self._on_servers(features))
+    def ask(self, occurrences: Sequence[Occurrences]) -> Asked:
+        """Begins to look up the features of a core."""
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
+        return Asked(occurrences, tables, self._on_servers(tables))
 
-    def send(self, pieces: Sequence[Sent]) -> Messages:
-        """Returns the gradients of the features of a core, by server."""
-        features = [piece.feature for piece in pieces]
+    def send(self, occurrences: Sequence[Occurrences], gradients: Sequence[Tensor]) -> Messages:
+        """Packs the gradients of a core's features into one message per server."""
+        pairs = list(zip(occurrences, gradients, strict=True))
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
         parts = {
-            table.name: self._parts(table, [p for p in pieces if p.feature.table is table])
-            for table in tables_of(self._plan, features)
+            table.name: self._parts(
+                table, [pair for pair in pairs if pair[0].feature.table is table]
+            )
+            for table in tables
         }
         return {
             server: pack_gradients([parts[table.name][part] for table, part in here])
-            for server, here in self._on_servers(features).items()
+            for server, here in self._on_servers(tables).items()
         }
 
-    def _on_servers(self, features: Sequence[FeaturePlan]) -> dict[int, list[PartOfTable]]:
-        """Returns by server the parts of the tables of features; none where there are no such."""
-        tables = tables_of(self._plan, features)
+    def _on_servers(self, tables: Sequence[TablePlan]) -> dict[int, list[PartOfTable]]:
+        """The parts of tables by server. Servers without any are left out."""
         here = {server: parts_on(tables, server) for server in range(self._servers)}
         return {server: parts for server, parts in here.items() if parts}
 
-    def _parts(self, table: TablePlan, pieces: Sequence[Sent]) -> list[TableGradients]:
-        """Returns the gradients of each part of a table."""
+    def _parts(self, table: TablePlan, pairs: Sequence[_Pair]) -> list[TableGradients]:
+        """The gradients of a table, part by part."""
         wire: Wire = self._wire
-        if wire == "smallest" and all(piece.occurrences.cell is None for piece in pieces):
-            wire = "occurrences"  # each id is a cell by itself
+        if wire == "smallest" and all(one.cell is None for one, _ in pairs):
+            wire = "occurrences"  # Here each id is a cell of its own.
         if wire in ("cells", "smallest"):
-            return _by_cells(table, pieces, always=wire == "cells")
+            return _by_cells(table, pairs, always=wire == "cells")
         if wire == "summed":
-            ids, rows = sum_by_id(
-                [kernels.contribution(p.feature, p.occurrences, p.gradient) for p in pieces]
-            )
+            ids, rows = sum_by_id([kernels.gradients_of_feature(*pair) for pair in pairs])
         else:
-            ids = tf.concat([p.occurrences.ids for p in pieces], 0)
-            rows = tf.concat(
-                [kernels.row_gradients(p.feature, p.occurrences, p.gradient) for p in pieces], 0
-            )
+            ids = tf.concat([one.ids for one, _ in pairs], 0)
+            rows = tf.concat([kernels.row_gradients(*pair) for pair in pairs], 0)
         return [
             TableGradients(part.ids, part.select(rows)) for part in route(placement_of(table), ids)
         ]
@@ -128,23 +125,23 @@ class Asked:
     """A lookup of one core whose rows are on their way.
 
     Attributes:
-        requests: by server the ids that the core asks for, packed; see `messages.pack_ids`.
+        requests: by server, the ids that the core asks for; see `messages.pack_ids`.
     """
 
     def __init__(
         self,
-        pieces: Sequence[Read],
+        occurrences: Sequence[Occurrences],
         tables: Sequence[TablePlan],
         here: Mapping[int, Sequence[PartOfTable]],
     ) -> None:
-        self._pieces, self._tables, self._here = pieces, tables, here
+        self._occurrences, self._tables, self._here = occurrences, tables, here
         self.requests = self._requests()
 
     def _requests(self) -> dict[int, Tensor]:
         self._routed: dict[str, list[Routed]] = {}
         self._positions: dict[str, Iterator[Tensor]] = {}
         for table in self._tables:
-            all_ids = [p.occurrences.ids for p in self._pieces if p.feature.table is table]
+            all_ids = [one.ids for one in self._occurrences if one.feature.table is table]
             distinct, position = tf.unique(tf.concat(all_ids, 0), out_idx=tf.int64)
             self._routed[table.name] = route(placement_of(table), distinct)
             sizes = tf.stack([tf.size(ids, out_type=tf.int64) for ids in all_ids])
@@ -152,7 +149,7 @@ class Asked:
         return {server: pack_ids(self._ids_of(parts)) for server, parts in self._here.items()}
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
-        """Returns the activation of each piece of the lookup, from the rows of each server."""
+        """Computes the activation of each feature from the rows that the servers sent."""
         parameters: dict[str, dict[int, Tensor]] = {table.name: {} for table in self._tables}
         for server, parts in self._here.items():
             dims = [table.dim for table, _ in parts]
@@ -164,10 +161,10 @@ class Asked:
             for name, parts in parameters.items()
         }
         activations = []
-        for feature, _, occurrences in self._pieces:
-            name = feature.table.name
-            of_feature = tf.gather(whole[name], next(self._positions[name]))
-            activations.append(kernels.combine(feature, of_feature, occurrences))
+        for one in self._occurrences:
+            name = one.feature.table.name
+            rows = tf.gather(whole[name], next(self._positions[name]))
+            activations.append(kernels.combine(rows, one))
         return activations
 
     def _ids_of(self, parts: Sequence[PartOfTable]) -> list[Tensor]:
@@ -175,11 +172,11 @@ class Asked:
 
 
 class ServerEnd:
-    """The part of a step that a server computes, with ops on its device.
+    """What a server computes in a step, with ops on its device.
 
     Args:
-        tables: the variables, by name of the table, of which those of the server are used.
-        wire: the form of the gradients that come.
+        tables: all tables by name. Only variables of this server are used.
+        wire: the form of the incoming gradients.
     """
 
     def __init__(self, tables: Mapping[str, Table], wire: Wire) -> None:
@@ -187,7 +184,7 @@ class ServerEnd:
         self._may_have_cells = wire in ("cells", "smallest")
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
-        """Returns the rows that a core has asked for, packed; see `messages.pack_rows`."""
+        """Packs the rows that a core has asked for; see `messages.pack_rows`."""
         wanted = unpack_ids(request, len(here))
         return pack_rows(
             [
@@ -199,7 +196,6 @@ class ServerEnd:
     def update(
         self, here: Sequence[PartOfTable], messages: Sequence[Message], rates: Rates
     ) -> list[Op]:
-        """Updates the parts of a server by what all cores sent; returns the ops."""
         return self._update_some(here, messages, rates, [table.name for table, _ in here])
 
     def _update_some(
@@ -209,32 +205,32 @@ class ServerEnd:
         rates: Rates,
         names: Container[str],
     ) -> list[Op]:
-        """Updates the parts of tables with some names; `here` are all those of the messages."""
+        """Updates the parts of the tables in `names`. `here` are all parts in the messages."""
         dims = [table.dim for table, _ in here]
-        by_table: list[list[list[Contribution]]] = [[] for _ in here]
+        by_table: list[list[list[RowGradients]]] = [[] for _ in here]
         for message in messages:
             unpacked = unpack_gradients(message, dims, may_have_cells=self._may_have_cells)
-            for contributions, of_core in zip(by_table, unpacked, strict=True):
-                contributions.append([of_core])
+            for per_core, of_core in zip(by_table, unpacked, strict=True):
+                per_core.append([of_core])
         ops: list[Op] = []
-        for each, contributions in zip(here, by_table, strict=True):
+        for each, per_core in zip(here, by_table, strict=True):
             if each.table.name in names:
                 rate = kernels.rate_of(each.table, rates)
-                ops += update_table(each.of(self._tables), contributions, rate)
+                ops += update_table(each.of(self._tables), per_core, rate)
         return ops
 
 
-def _by_cells(table: TablePlan, pieces: Sequence[Sent], *, always: bool) -> list[TableGradients]:
-    """Returns the gradients of each part, by cells: always, or where that has fewer bytes."""
-    explicit = [piece.occurrences.explicit() for piece in pieces]
-    gradients = [tf.reshape(piece.gradient, [-1, table.dim]) for piece in pieces]
+def _by_cells(table: TablePlan, pairs: Sequence[_Pair], *, always: bool) -> list[TableGradients]:
+    """The gradients by part of the table, as cells: always, or if that takes fewer bytes."""
+    ids, cells_of, gains_of, _ = zip(*(one.explicit() for one, _ in pairs), strict=True)
+    gradients = [tf.reshape(gradient, [-1, table.dim]) for _, gradient in pairs]
     counts = [tf.shape(rows, out_type=tf.int64)[0] for rows in gradients]
     first_cells = tf.unstack(tf.cumsum(tf.stack(counts), exclusive=True))
     rows = tf.concat(gradients, 0)
-    cells = tf.concat([o.cell + f for o, f in zip(explicit, first_cells, strict=True)], 0)
-    gains = tf.concat([each.gain for each in explicit], 0)
+    cells = tf.concat([c + first for c, first in zip(cells_of, first_cells, strict=True)], 0)
+    gains = tf.concat(gains_of, 0)
     parts = []
-    for part in route(placement_of(table), tf.concat([each.ids for each in explicit], 0)):
+    for part in route(placement_of(table), tf.concat(ids, 0)):
         of_part, gain = part.select(cells), part.select(gains)
         distinct, position = tf.unique(of_part, out_idx=tf.int64)
         count, num_cells = (tf.size(each, out_type=tf.int64) for each in (of_part, distinct))
@@ -260,13 +256,12 @@ def _by_cells(table: TablePlan, pieces: Sequence[Sent], *, always: bool) -> list
 
 
 def placement_of(table: TablePlan) -> TablePlacement:
-    """Returns the placement of a table on parameter servers."""
     assert table.placement is not None
     return table.placement
 
 
 def parts_on(tables: Sequence[TablePlan], server: int) -> list[PartOfTable]:
-    """Returns the parts of tables that a server holds, in the order of the tables."""
+    """The parts of tables that a server holds, in the order of the tables."""
     return [
         PartOfTable(table, placement_of(table).servers.index(server))
         for table in tables

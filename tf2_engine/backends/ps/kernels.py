@@ -1,11 +1,11 @@
-"""A step of tables on parameter servers: rows come to the cores, gradients go to the servers.
+"""A step with tables on parameter servers: rows go to the cores, gradients go to the servers.
 
-Per step, core and server there are two messages each way: ids of distinct rows and their
-parameters; then gradients, in one of the forms of `messages`. Slots never leave their server: the
-rule is applied beside them, once a row, to the sum over all cores in their order. The numbers are
-those of `HostDriver` on TensorFlow's ops, to the bit; but for powers (FTRL, AdagradMomentum), which
-TensorFlow computes by another function for the last elements of a vector, and for gradients that
-are sent summed.
+Per step, a core and a server exchange two messages each way: ids of distinct rows and their
+parameters, then gradients in one of the forms of `messages`. Slots never leave their server: the
+rule is applied beside them, once per row, to the sum over all cores in their order. The numbers
+equal those of `HostDriver` on TensorFlow's ops bit for bit, with two exceptions: powers (FTRL,
+AdagradMomentum), which TensorFlow computes with another function for the last elements of a vector,
+and gradients that are sent summed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import KernelSet, Raw, Read, Sent, tables_of
-from tf2_engine.backends.interface import PerCore, Rates
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, tables_of
+from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on
 from tf2_engine.backends.ps.messages import Message, Messages, Wire
 from tf2_engine.backends.ps.native_ends import NativeCoreEnd, NativeServerEnd
-from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.batch import Columns, Occurrences
 from tf2_engine.graph_mode import run_after
 from tf2_engine.native import loading
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
@@ -32,12 +32,12 @@ from tf2_engine.types import Op, Tensor
 
 
 class ServerKernels(KernelSet):
-    """A step whose ops are each where the rows, or the core, are.
+    """A step whose ops run where the rows are, or where the core is.
 
     Args:
         wire: the form of gradients.
-        native: the devices of cores and servers that have the native ops. Cores are on these if all
-            have them, and each server by itself; the others are on TensorFlow's.
+        native: the devices of cores and servers with native ops. Cores use them only if all cores
+            have them; each server decides for itself.
     """
 
     name = "TensorFlow's ops"
@@ -52,7 +52,7 @@ class ServerKernels(KernelSet):
         native: Set[str] = frozenset(),
     ) -> None:
         self._plan, self._tables, self._cores = plan, tables, cores
-        self._reads: list[Op] = []  # of the lookup that was made last
+        self._reads: list[Op] = []  # Of the latest lookup.
         self._before_update: Sequence[Op] = ()
         ops = loading.load().ops if native else None
         servers = cores.servers.devices
@@ -77,56 +77,54 @@ class ServerKernels(KernelSet):
     def together(self, num_cores: int) -> Sequence[Sequence[int]]:
         return [[core] for core in range(num_cores)]
 
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        return self._core.occurrences(pieces)
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
+        return self._core.occurrences(features)
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        return self._core.as_tensors(feature, occurrences)
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
+        return self._core.as_tensors(occurrences)
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return self._core.keeps_splits(feature)
 
-    def look_up(self, pieces: Sequence[Read]) -> list[Tensor]:
+    def look_up(self, per_core: PerCore) -> Activations:
         self._reads = []
         activations = []
-        for core in range(self._plan.num_cores):
-            of_core = [piece for piece in pieces if piece.core == core]
-            if of_core:
-                with self.on_core(core):
-                    activations += self._look_up_on_core(of_core)
+        for core, occurrences in enumerate(per_core):
+            with self.on_core(core):
+                activations.append(self._look_up_on_core(occurrences))
         return activations
 
-    def reads(self, activations: PerCore) -> Sequence[Op]:
+    def reads(self, activations: Activations) -> Sequence[Op]:
         return tuple(self._reads)
 
     @contextlib.contextmanager
     def after(self, ops: Sequence[Op]) -> Iterator[None]:
-        # Rows are read and written on one task: no other one has to wait, nor hears of it.
+        # A task reads and writes its own rows, so no task has to wait for another.
         before, self._before_update = self._before_update, ops
         try:
             yield
         finally:
             self._before_update = before
 
-    def update(self, pieces: Sequence[Sent], rates: Rates) -> list[Op]:
-        return self.apply(self.messages(pieces), rates)
+    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+        return self.apply(self.messages(per_core, gradients), rates)
 
     def servers_in_use(self) -> list[int]:
-        """Returns the numbers of the servers that hold rows of tables that have features."""
+        """The numbers of the servers that hold rows of tables with features."""
         tables = self._tables_with_features()
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
 
-    def messages(self, pieces: Sequence[Sent]) -> list[Messages]:
-        """Returns the gradients of each core that has pieces, as it sends them to the servers."""
+    def messages(self, per_core: PerCore, gradients: Gradients) -> list[Messages]:
+        """The gradients of each core, packed for the servers."""
         messages = []
-        for core in sorted({piece.core for piece in pieces}):
+        for core, of_core in enumerate(zip(per_core, gradients, strict=True)):
             with self.on_core(core):
-                messages.append(self._core.send([each for each in pieces if each.core == core]))
+                messages.append(self._core.send(*of_core))
         return messages
 
     def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
-        """Updates the tables that have features by what all cores sent; returns the ops."""
+        """Updates all tables with features by what the cores sent."""
         tables = self._tables_with_features()
         ops: list[Op] = []
         for server, device in enumerate(self._cores.servers.devices):
@@ -141,9 +139,9 @@ class ServerKernels(KernelSet):
                 ops += self._update_on(server, here, of_server, rates)
         return ops
 
-    def _look_up_on_core(self, pieces: Sequence[Read]) -> list[Tensor]:
-        asked = self._core.ask(pieces)
-        tables = tables_of(self._plan, [piece.feature for piece in pieces])
+    def _look_up_on_core(self, occurrences: Sequence[Occurrences]) -> list[Tensor]:
+        asked = self._core.ask(occurrences)
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
         answers = {}
         for server, request in asked.requests.items():
             with tf.device(self._cores.servers.devices[server]):
@@ -158,7 +156,6 @@ class ServerKernels(KernelSet):
         messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:
-        """Updates the parts of a server by what all cores sent; returns the ops."""
         return self._servers[server].update(here, messages, rates)
 
     def _tables_with_features(self) -> list[TablePlan]:
@@ -166,16 +163,16 @@ class ServerKernels(KernelSet):
 
 
 class LockedKernels(ServerKernels):
-    """Kernels of functions of several workers, whose updates of a server do not mix.
+    """Kernels for functions of several workers, which may update a server at the same time.
 
-    An update reads rows and slots, and writes them. Between two of one row that run at the same
-    time one would be lost, or parameters would be of one and slots of the other. So each holds a
-    lock of the server.
+    An update reads rows and slots and then writes them. If two updates of one row ran at the same
+    time, one would be lost, or the parameters would come from one and the slots from the other. So
+    each update holds a lock of its server.
     """
 
     def __init__(self, plan: Plan, tables: Mapping[str, Table], cores: ServerCores) -> None:
         super().__init__(plan, tables, cores)
-        # Tasks keep what has a name until they end: another engine must not find it.
+        # A task keeps named resources until it ends, and another engine must not find this one.
         name = f"tf2_engine/{uuid.uuid4().hex}"
         self._mutexes = []
         for device in cores.servers.devices:
@@ -189,14 +186,14 @@ class LockedKernels(ServerKernels):
         messages: Sequence[Message],
         rates: Rates,
     ) -> list[Op]:
-        # Whatever comes from the worker is here before the lock is taken: if the worker dies, or is
-        # slow, nobody waits for it.
+        # Wait for everything from the worker before taking the lock, so that a slow or dead worker
+        # does not block the others.
         received = [(tf.identity(ids), tf.identity(gradients)) for ids, gradients in messages]
         rates = [tf.identity(rate) for rate in rates]
         with run_after([*tf.nest.flatten(received), *rates]):
             lock = tf.raw_ops.MutexLock(mutex=self._mutexes[server])
             with run_after([lock]):
                 ops = super()._update_on(server, here, received, rates)
-            # The lock is held for as long as somebody is to consume it.
+            # The lock is held until an op consumes it.
             with run_after(ops):
                 return [tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)]

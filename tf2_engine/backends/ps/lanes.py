@@ -1,10 +1,10 @@
 """Gradients of the cores of a synchronous step, which wait at the servers to be applied together.
 
-A ClusterCoordinator runs a function again when its worker is lost, and the lost one may have sent
-some of its gradients, or all, or may yet do so. So every run of a function draws a number from a
-counter, another one for each run, and publishes it as that of its core when all servers have its
-gradients. A step takes the gradients with the highest number that was published for each core, and
-drops the others: each core counts once, whatever became of its runs.
+A ClusterCoordinator runs a function again when its worker is lost, and the lost run may have sent
+all, some or none of its gradients, or may still send them. So every run draws a fresh number from a
+counter, and publishes it as its core's number once all servers have its gradients. A step takes the
+gradients with the highest published number of each core and drops the others. Thus each core counts
+once, whatever happened to its runs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tf2_engine.graph_mode import run_after
 from tf2_engine.types import Op, Tensor, Variable
 
 RUNS_OF_A_CORE = 16
-"""More runs of each core than this without a step are of a loop that forgot to apply them."""
+"""If a core has run more often than this without a step, a loop forgot to apply gradients."""
 
 _HIGHEST = 2**63 - 1
 
 
 class Lanes:
-    """The gradients of a step of several cores, each from a function of its own.
+    """The gradients of a step with several cores, each from its own function.
 
-    All of it is on the parameter servers; the numbers are on the first one.
+    Everything is on the parameter servers; the numbers are on the first.
 
     Args:
         devices: the parameter servers.
@@ -52,10 +52,10 @@ class Lanes:
         self._take = tf.function(self._take_from, autograph=False)
 
     def put(self, core: Tensor | int, messages: Messages) -> Op:
-        """Sends the gradients of a core to the servers; returns the op.
+        """Sends the gradients of a core to the servers.
 
-        The core is an int, or a scalar integer tensor. A number that is none of a core fails with
-        an InvalidArgumentError when the function runs.
+        `core` is an int or a scalar integer tensor. If it is out of range, the function fails with
+        an InvalidArgumentError when it runs.
         """
         position: Tensor = tf.cast(core, tf.int64)
         check = tf.debugging.Assert(
@@ -68,18 +68,18 @@ class Lanes:
             )
         puts = [self._put_on(server, position, number, messages[server]) for server in messages]
         with run_after(puts), tf.device(self._devices[0]):
-            # A run that was abandoned may publish after the one that took its place.
+            # An abandoned run may publish after the run that replaced it.
             return self._complete.scatter_max(tf.IndexedSlices(number, position))
 
     def missing(self) -> list[int]:
-        """Returns the cores whose gradients did not come since the last step; called eagerly."""
+        """Lists the cores that have sent no gradients since the last step. Called eagerly."""
         first = int(self._first_of_step)
         return [core for core, number in enumerate(self._complete.numpy()) if number < first]
 
     def take(self, servers: Sequence[int]) -> list[Messages]:
-        """Removes and returns the messages of this step to these servers, by core.
+        """Removes the messages of this step for the given servers; returns them by core.
 
-        They stay on the servers. Called eagerly; no core may be `missing`.
+        The tensors stay on the servers. Called eagerly, when no core is `missing`.
         """
         complete = self._complete.numpy()
         by_server = {server: self._of_step(server, complete) for server in servers}
@@ -89,12 +89,12 @@ class Lanes:
         ]
 
     def begin_step(self) -> None:
-        """Begins the next step: gradients that were sent before are dropped; called eagerly."""
+        """Begins the next step, which ignores gradients that were sent before. Called eagerly."""
         with tf.device(self._devices[0]):
             self._first_of_step.assign(self._next)
 
     def reset(self) -> None:
-        """Drops the gradients that wait; called eagerly."""
+        """Drops the gradients that wait. Called eagerly."""
         for server, queue in enumerate(self._queues):
             self._take(server, int(queue.size()))
         self.begin_step()
@@ -113,7 +113,7 @@ class Lanes:
                 return queue.enqueue([tf.stack([core, number]), *message])
 
     def _of_step(self, server: int, complete: Sequence[int]) -> dict[int, Message]:
-        """Removes the entries of a server; returns those with the number of their core, by core."""
+        """Removes all entries of a server; returns the current message of each core."""
         keys, messages = self._take(server, int(self._queues[server].size()))
         return {
             int(core): message
@@ -122,7 +122,7 @@ class Lanes:
         }
 
     def _take_from(self, server: int, count: int) -> tuple[Tensor, list[Message]]:
-        """Removes the entries of a server; returns cores and numbers, [count, 2], and messages."""
+        """Removes entries of a server; returns cores and numbers, [count, 2], and messages."""
         keys, messages = [tf.zeros([0, 2], tf.int64)], []
         with tf.device(self._devices[server]):
             for _ in range(count):

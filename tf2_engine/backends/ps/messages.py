@@ -1,16 +1,15 @@
 """Messages between a core and a server: one tensor holds what is meant for several tables.
 
-A tensor that crosses from task to task has some 650 bytes around it, and wants a call of its own.
-So a core and a server exchange four in a step, for all tables: ids of the rows that are wanted, and
-these rows; then a pair of vectors with gradients (`pack_gradients`). Those of a table have one of
-these forms, which the message tells:
+Each tensor that crosses from task to task costs some 650 bytes and a call. So a core and a server
+exchange four per step, for all tables: the ids of the wanted rows, the rows, and two vectors with
+gradients (`pack_gradients`). A message says in which form the gradients of a table are:
 
 * occurrences: a gradient for each id.
-* cells: a gradient for each cell, once, and for each id its cell and its gain. Where several ids of
-  a server share a cell this is smaller; the server multiplies as the core would.
-* summed: a gradient for each distinct row, the sum over the core. In form it is occurrences.
+* cells: each cell's gradient once, and for each id its cell and its gain. This is smaller if
+  several ids of a server share a cell. The server multiplies as the core would.
+* summed: the sum over the core for each distinct row, in the same layout as occurrences.
 
-Native ops read and write the same; see native/host/parts.h.
+Native ops read and write the same; see native/host/part_ops.h.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.update import Contribution
+from tf2_engine.backends.host.update import RowGradients
 from tf2_engine.types import Tensor
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
-"""The form of gradients; "smallest" is occurrences or cells, whichever has fewer bytes."""
+"""The form of gradients. "smallest" is occurrences or cells, whichever has fewer bytes."""
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
 
@@ -32,14 +31,14 @@ Message: TypeAlias = tuple[Tensor, Tensor]
 """The gradients of one core for one server: integers, [num] int64, and floats, [num] float32."""
 
 Messages: TypeAlias = dict[int, Message]
-"""The gradients of one core, by the number of the server that they are for."""
+"""The gradients of one core, by the number of the receiving server."""
 
 
 class TableGradients(NamedTuple):
     """The gradients of one table: ids [num_ids] int64, and rows [num_rows, dim] float32.
 
-    There is a row for each id; or for each cell, if `num_cells` is above 0: then there are a cell
-    and a gain of each id, [num_ids] int64 and float32.
+    There is a row for each id. Or, if `num_cells` is positive, there is a row for each cell, and
+    for each id a cell and a gain, [num_ids] int64 and float32.
     """
 
     ids: Tensor
@@ -50,7 +49,7 @@ class TableGradients(NamedTuple):
 
 
 def pack_ids(ids: Sequence[Tensor]) -> Tensor:
-    """Returns the ids of several tables, each [num_ids] int64, as one vector: sizes come first."""
+    """Joins the ids of several tables, each [num_ids] int64, into one vector after sizes."""
     if len(ids) == 1:
         return ids[0]
     sizes = tf.stack([tf.size(each, out_type=tf.int64) for each in ids])
@@ -58,7 +57,7 @@ def pack_ids(ids: Sequence[Tensor]) -> Tensor:
 
 
 def unpack_ids(message: Tensor, count: int) -> list[Tensor]:
-    """Returns the ids of `count` tables that were packed."""
+    """Inverts `pack_ids` for `count` tables."""
     if count == 1:
         return [message]
     sizes, ids = message[:count], message[count:]
@@ -66,22 +65,22 @@ def unpack_ids(message: Tensor, count: int) -> list[Tensor]:
 
 
 def pack_rows(rows: Sequence[Tensor]) -> Tensor:
-    """Returns rows of several tables, each [num_ids, dim] float32, as one vector."""
+    """Joins rows of several tables, each [num_ids, dim] float32, into one vector."""
     return tf.concat([tf.reshape(each, [-1]) for each in rows], 0)
 
 
 def unpack_rows(message: Tensor, ids: Sequence[Tensor], dims: Sequence[int]) -> list[Tensor]:
-    """Returns rows that were packed, one for each id of each table, [num_ids, dim] float32."""
+    """Inverts `pack_rows`: one row for each id of each table, [num_ids, dim] float32."""
     sizes = [tf.size(each, out_type=tf.int64) * dim for each, dim in zip(ids, dims, strict=True)]
     flat = [message] if len(ids) == 1 else tf.split(message, tf.stack(sizes), num=len(ids))
     return [tf.reshape(each, [-1, dim]) for each, dim in zip(flat, dims, strict=True)]
 
 
 def pack_gradients(tables: Sequence[TableGradients]) -> Message:
-    """Returns the gradients of several tables as one message.
+    """Joins the gradients of several tables into one message.
 
-    Its integers are, for each table, the number of ids and that of cells, and then for each its ids
-    and cells. Its floats are for each table the gains and the rows.
+    The integers are the number of ids and of cells of each table, then the ids and cells of each
+    table. The floats are the gains and the rows of each table.
     """
     sizes: list[Tensor | int] = []
     numbers: list[Tensor] = []
@@ -98,10 +97,10 @@ def pack_gradients(tables: Sequence[TableGradients]) -> Message:
 
 def unpack_gradients(
     message: Message, dims: Sequence[int], *, may_have_cells: bool
-) -> list[Contribution]:
-    """Returns the ids of each table, and a gradient for each id.
+) -> list[RowGradients]:
+    """Recovers the ids of each table, and a gradient for each id.
 
-    Without cells, as is known where the graph is made, rows are not copied.
+    If it is known statically that there are no cells, rows are not copied.
     """
     numbers, floats = message
     header = tf.reshape(numbers[: 2 * len(dims)], [-1, 2])
@@ -111,19 +110,19 @@ def unpack_gradients(
     rows = (num_cells + counts * (1 - has_cells)) * tf.constant(list(dims), tf.int64)
     parts = tf.split(numbers[2 * len(dims) :], _flat(counts, gains), num=2 * len(dims))
     of_floats = tf.split(floats, _flat(gains, rows), num=2 * len(dims))
-    contributions = []
+    of_tables = []
     for table, dim in enumerate(dims):
         ids, of_rows = parts[2 * table], tf.reshape(of_floats[2 * table + 1], [-1, dim])
         if may_have_cells:
             cells, gain = parts[2 * table + 1], of_floats[2 * table]
-            # Without cells each id has a row of its own, and a gain of one.
+            # Without cells, each id has its own row and a gain of one.
             cell = tf.concat([cells, tf.range(gains[table], counts[table])], 0)
             ones = tf.ones([counts[table] - gains[table]], tf.float32)
             of_rows = tf.concat([gain, ones], 0)[:, None] * tf.gather(of_rows, cell)
-        contributions.append(Contribution(ids, of_rows))
-    return contributions
+        of_tables.append(RowGradients(ids, of_rows))
+    return of_tables
 
 
 def _flat(one: Tensor, other: Tensor) -> Tensor:
-    """Returns the elements of two vectors in turns."""
+    """Interleaves two vectors."""
     return tf.reshape(tf.stack([one, other], 1), [-1])

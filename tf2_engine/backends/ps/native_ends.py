@@ -1,7 +1,7 @@
-"""Both ends of what cores and servers exchange, on native ops: one for all tables, not some twenty.
+"""Both ends of a step with parameter servers on native ops: one op instead of some twenty.
 
-They read and write the messages of TensorFlow's ops, so that each task may have its own kind; the
-numbers are the same. See native/host/part_ops.h.
+The messages and numbers are those of TensorFlow's ops, so each task may use either kind. See
+native/host/part_ops.h.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import Raw, Read, Sent, combine, rate_of, tables_of
+from tf2_engine.backends.host.kernels import OfFeature, combine, rate_of, tables_of
 from tf2_engine.backends.host.native_kernels import (
     NativeKernels,
     has_native_rule,
@@ -21,14 +21,14 @@ from tf2_engine.backends.host.native_kernels import (
 from tf2_engine.backends.interface import Rates
 from tf2_engine.backends.ps.ends import Asked, CoreEnd, PartOfTable, ServerEnd, placement_of
 from tf2_engine.backends.ps.messages import Message, Messages, Wire, unpack_ids, unpack_rows
-from tf2_engine.batch import Occurrences, OccurrenceTensors
+from tf2_engine.batch import Columns, Occurrences
 from tf2_engine.config_proto import optimizer_proto
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Object, Op, Tensor
 
 _ROW_BITS = 40
-"""The bits of a position that are the row in an answer; those above are the server."""
+"""The low bits of a position are the row in an answer; the bits above are the server."""
 
 
 class NativeCoreEnd(CoreEnd):
@@ -43,35 +43,34 @@ class NativeCoreEnd(CoreEnd):
         self._ops = ops
         self._reading = NativeKernels(ops, plan, {}, "tpu")
 
-    def occurrences(self, pieces: Sequence[Raw]) -> list[Occurrences]:
-        return self._reading.occurrences(pieces)
+    def occurrences(self, features: Sequence[OfFeature]) -> list[Occurrences]:
+        return self._reading.occurrences(features)
 
-    def as_tensors(self, feature: FeaturePlan, occurrences: Occurrences) -> OccurrenceTensors:
-        if looks_up_rows(feature.table):
+    def as_tensors(self, occurrences: Occurrences) -> Columns:
+        if looks_up_rows(occurrences.feature.table):
             return occurrences.compact()
         return occurrences.explicit()
 
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return looks_up_rows(feature.table)
 
-    def ask(self, pieces: Sequence[Read]) -> Asked:
-        features = [piece.feature for piece in pieces]
-        tables = tables_of(self._plan, features)
-        return _NativeAsked(pieces, tables, self._on_servers(features), self._ops)
+    def ask(self, occurrences: Sequence[Occurrences]) -> Asked:
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
+        return _NativeAsked(occurrences, tables, self._on_servers(tables), self._ops)
 
-    def send(self, pieces: Sequence[Sent]) -> Messages:
-        features = [piece.feature for piece in pieces]
-        tables, here = tables_of(self._plan, features), self._on_servers(features)
-        compact = [piece.occurrences.compact() for piece in pieces]
+    def send(self, occurrences: Sequence[Occurrences], gradients: Sequence[Tensor]) -> Messages:
+        tables = tables_of(self._plan, [one.feature for one in occurrences])
+        here = self._on_servers(tables)
+        ids, cells, gains, _ = zip(*(one.compact() for one in occurrences), strict=True)
         sent = self._ops.tf2_engine_send(
-            ids=[each.ids for each in compact],
-            cells=[each.cell for each in compact],
-            gains=[each.gain for each in compact],
-            gradients=[piece.gradient for piece in pieces],
+            ids=list(ids),
+            cells=list(cells),
+            gains=list(gains),
+            gradients=list(gradients),
             wire=self._wire,
             dims=[table.dim for table in tables],
             num_servers=len(here),
-            **places(tables, pieces),
+            **places(tables, occurrences),
             **_routes(tables, list(here)),
         )
         return dict(zip(here, zip(sent.numbers, sent.floats, strict=True), strict=True))
@@ -80,59 +79,59 @@ class NativeCoreEnd(CoreEnd):
 class _NativeAsked(Asked):
     def __init__(
         self,
-        pieces: Sequence[Read],
+        occurrences: Sequence[Occurrences],
         tables: Sequence[TablePlan],
         here: Mapping[int, Sequence[PartOfTable]],
         ops: Object,
     ) -> None:
         self._ops = ops
-        super().__init__(pieces, tables, here)
+        super().__init__(occurrences, tables, here)
 
     def _requests(self) -> dict[int, Tensor]:
         routed = self._ops.tf2_engine_route(
-            ids=[piece.occurrences.ids for piece in self._pieces],
+            ids=[one.ids for one in self._occurrences],
             num_servers=len(self._here),
             tables_on=[len(parts) for parts in self._here.values()],
-            **places(self._tables, self._pieces),
+            **places(self._tables, self._occurrences),
             **_routes(self._tables, list(self._here)),
         )
         self._position_of = list(routed.positions)
         return dict(zip(self._here, routed.requests, strict=True))
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
-        fused = [n for n, p in enumerate(self._pieces) if looks_up_rows(p.feature.table)]
+        fused = [n for n, one in enumerate(self._occurrences) if looks_up_rows(one.feature.table)]
         activations = dict(zip(fused, self._combined(fused, answers), strict=True))
-        for number, (feature, _, occurrences) in enumerate(self._pieces):
+        for number, one in enumerate(self._occurrences):
             if number not in activations:
-                rows = self._rows(feature.table, answers, self._position_of[number])
-                plain = occurrences if occurrences.splits is None else occurrences.explicit()
-                activations[number] = combine(feature, rows, plain)
-        return [activations[number] for number in range(len(self._pieces))]
+                rows = self._rows(one.feature.table, answers, self._position_of[number])
+                plain = one if one.splits is None else Occurrences(one.feature, *one.explicit())
+                activations[number] = combine(rows, plain)
+        return [activations[number] for number in range(len(self._occurrences))]
 
     def _combined(self, numbers: Sequence[int], answers: Mapping[int, Tensor]) -> list[Tensor]:
         if not numbers:
             return []
-        pieces = [self._pieces[number] for number in numbers]
-        compact = [piece.occurrences.compact() for piece in pieces]
+        fused = [self._occurrences[number] for number in numbers]
+        _, cells, gains, num_cells = zip(*(one.compact() for one in fused), strict=True)
         activations: list[Tensor] = self._ops.tf2_engine_combine(
             requests=list(self.requests.values()),
             answers=[answers[server] for server in self._here],
             ids=[self._position_of[number] for number in numbers],
-            cells=[each.cell for each in compact],
-            gains=[each.gain for each in compact],
-            num_cells=[each.num_cells for each in compact],
+            cells=list(cells),
+            gains=list(gains),
+            num_cells=list(num_cells),
             holds=[
                 int(server in placement_of(table).servers)
                 for table, server in itertools.product(self._tables, self._here)
             ],
             dims=[table.dim for table in self._tables],
-            sizes=[list(piece.feature.output_shape) for piece in pieces],
-            **places(self._tables, pieces),
+            sizes=[list(one.feature.output_shape) for one in fused],
+            **places(self._tables, fused),
         )
         return activations
 
     def _rows(self, table: TablePlan, answers: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-        """Returns the parameters at positions, [number of them, dim]."""
+        """Gathers the parameters at `positions`, [number of positions, dim]."""
         rows = []
         for server, parts in self._here.items():
             names = [each.table.name for each in parts]
@@ -150,7 +149,7 @@ class _NativeAsked(Asked):
 
 
 class NativeServerEnd(ServerEnd):
-    """A server's part, on native ops; tables whose rule these lack are updated by TensorFlow's.
+    """A server's part of a step, on native ops. Tables without a native rule use TensorFlow's.
 
     Args:
         ops: from `native.loading`.
@@ -209,7 +208,7 @@ class NativeServerEnd(ServerEnd):
 
 
 def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:
-    """Returns the arguments that say which of the servers holds which rows."""
+    """The arguments that say which server holds which rows."""
     placements = [placement_of(table) for table in tables]
     return {
         "rows": [table.rows for table in tables],
@@ -223,7 +222,7 @@ def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Ob
 
 
 def _parts(here: Sequence[PartOfTable]) -> dict[str, Object]:
-    """Returns the arguments that say which rows the parts of a server have."""
+    """The arguments that say which rows the parts of a server have."""
     ranges = [each.placement.ranges_of(each.part) for each in here]
     starts = [itertools.accumulate((r.rows for r in of_part[:-1]), initial=0) for of_part in ranges]
     return {

@@ -1,4 +1,4 @@
-"""Rows by the servers that hold them: routed on a core, and found within a part on its server."""
+"""Routes ids on a core to the servers with their rows, and finds rows in a server's part."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from tf2_engine.types import Array, Tensor
 
 
 class Routed(NamedTuple):
-    """The ids of one core that one part of a table holds, in order, and their positions.
+    """The ids of one core that one part of a table holds, in order: [number of ids] int64.
 
-    Both are [number of them] int64 and int32; the positions are None if the part holds all ids.
+    `positions` says where they were among all ids, [number of ids] int32. It is None if the part
+    holds all ids.
     """
 
     ids: Tensor
     positions: Tensor | None
 
     def select(self, rows: Tensor) -> Tensor:
-        """Returns the rows, one for each id that was routed, of the ids of this part."""
+        """Selects this part's rows from rows of all ids."""
         return rows if self.positions is None else tf.gather(rows, self.positions)
 
 
 def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
-    """Returns the ids, [num_ids] int64, of each part of a table."""
+    """Splits ids, [num_ids] int64, by the parts of a table that hold them."""
     if placement.is_whole:
         return [Routed(ids, None)]
     part = tf.cast(_part_of(placement, ids), tf.int32)
@@ -38,7 +39,7 @@ def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
 
 
 def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
-    """Returns rows of all parts, [num_ids, dim], in the order of the ids that were routed."""
+    """Joins rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
     if routed[0].positions is None:
         return rows[0]
     dim = rows[0].shape.as_list()[1]
@@ -47,9 +48,9 @@ def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class TablePart(Table):
-    """The part of a table that one server holds: a table in which ids of other parts are not.
+    """The part of a table that one server holds, as a table without the ids of other parts.
 
-    An update of it is that of a whole table, by the ids of the whole table.
+    It is updated like a whole table, with ids of the whole table.
     """
 
     placement: TablePlacement
@@ -59,7 +60,7 @@ class TablePart(Table):
         return tf.gather(self.variables[name][0], self._local_row(ids))
 
     def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
-        # That of one host, which holds all rows.
+        # There is one host, which holds all rows.
         return ids % num_cores
 
     def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
@@ -86,6 +87,6 @@ def _part_of(placement: TablePlacement, ids: Tensor) -> Tensor:
 
 
 def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
-    """Returns the position of the last of ascending bounds that is not above each id."""
+    """The position of the last of ascending bounds that is not above each id."""
     ascending = tf.constant(bounds.astype(np.int64))
     return tf.searchsorted(ascending, ids, side="right", out_type=tf.int64) - 1

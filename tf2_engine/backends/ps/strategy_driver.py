@@ -1,4 +1,4 @@
-"""The six verbs under a ParameterServerStrategy: every function that is scheduled is a step."""
+"""The six verbs under a ParameterServerStrategy, where every scheduled function is a step."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.backends.host.batch_queue import BatchQueues, GraphBatchQueue
-from tf2_engine.backends.host.driver import HostDriver, check_rules, sent_pieces
+from tf2_engine.backends.host.driver import HostDriver, check_rules
 from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import PerCore, Rates, StepInputs, Update
+from tf2_engine.backends.interface import Activations, Gradients, Rates, Update
 from tf2_engine.backends.ps.cores import StrategyCores
 from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
 from tf2_engine.backends.ps.messages import Messages
+from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
 from tf2_engine.plan import Plan
@@ -26,21 +27,21 @@ from tf2_engine.types import Op, Tensor
 class StrategyPsDriver(HostDriver):
     """Tables on the parameter servers of a `tf.distribute.ParameterServerStrategy`.
 
-    A tf.function that a ClusterCoordinator schedules looks up and updates from the worker that
-    runs it. Rows come to the worker, gradients go to the servers, and each server applies the rule
-    beside its slots, to each row of the function once. Updates of several functions do not mix: on
-    a server one is applied after the other.
+    A tf.function that a ClusterCoordinator schedules looks up and updates from the worker that runs
+    it. Rows go to the worker, gradients go to the servers, and each server applies the rule beside
+    its slots, once for each row of the function. A server applies the updates of different
+    functions one after the other.
 
-    In `synchronous` steps the gradients of several functions are collected at the servers, and
-    applied together: with the numbers of `HostDriver(native=False)` with as many cores, to the bit;
-    powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
+    With `synchronous` steps, the servers collect the gradients of several functions and apply them
+    together. Numbers equal those of `HostDriver(native=False)` with as many cores, bit for bit,
+    except that powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
     Args:
         layout: how rows of large tables are spread over the servers; see `placement`.
             tf.train.Checkpoint cannot hold "octaves".
-        whole_up_to: tables of so many bytes, slots included, are whole on one of them.
+        whole_up_to: tables of up to this many bytes, slots included, are on one server as a whole.
 
-    An engine raises InvalidSpec outside of such a strategy, and for settings of a pipeline or a
+    An engine raises InvalidSpec outside such a strategy, and for settings of a pipeline or a
     profile.
     """
 
@@ -103,26 +104,26 @@ class StrategyPsDriver(HostDriver):
         return op
 
     def look_up(
-        self, inputs: StepInputs, training: bool | None, name: str | None = None
-    ) -> tuple[PerCore, Update]:
-        activations, update = super().look_up(inputs, training, name)
+        self, batch: Batch, training: bool | None, name: str | None = None
+    ) -> tuple[Activations, Update]:
+        activations, update = super().look_up(batch, training, name)
         return activations, _refuse_update if self._synchronous else update
 
     def collect_gradients(
-        self, core: Tensor | int, gradients: PerCore, name: str | None = None
+        self, core: Tensor | int, gradients: Gradients, name: str | None = None
     ) -> Op:
         configured = self._ready()
         check_rules(configured.plan)
         assert self._lanes is not None
         lanes, kernels = self._lanes, self._kernels
         with tf.name_scope(name or "collect_gradients"):
-            batch = configured.queues.named(name).take_looked_up()
+            step = configured.queues.named(name).take_looked_up()
 
             def put() -> Op:
-                (messages,) = kernels.messages(sent_pieces(configured.plan, batch, gradients))
+                (messages,) = kernels.messages(step.occurrences, gradients)
                 return lanes.put(core, messages)
 
-            return to_run(run_if(batch.training, put))
+            return to_run(run_if(step.training, put))
 
     def apply_collected(self, rates: Rates) -> Op:
         assert self._lanes is not None
@@ -149,7 +150,7 @@ class StrategyPsDriver(HostDriver):
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
-        # The updates of synchronous steps come one after the other, from the coordinator.
+        # The coordinator applies synchronous steps one after the other, so they need no lock.
         kind = ServerKernels if self._synchronous else LockedKernels
         self._kernels = kind(plan, self._tables, self._cores)
         return self._kernels
@@ -158,7 +159,7 @@ class StrategyPsDriver(HostDriver):
         return _TracedQueues(plan)
 
     def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
-        """Returns the function that applies a step, traced once for messages of any size."""
+        """A function that applies a step. It is traced once, for messages of any size."""
         kernels = self._kernels
         message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
         of_core = dict.fromkeys(kernels.servers_in_use(), message)
@@ -175,12 +176,11 @@ class StrategyPsDriver(HostDriver):
 
 
 class _TracedQueues(BatchQueues):
-    """The queues of functions that are scheduled, by the name of the batches.
+    """The queues of scheduled functions, by the name of the batches.
 
-    Workers run functions at the same time. A batch that waited in a queue of the cluster could be
-    taken by another function than the one that enqueued it, so the calls of a step are matched in
-    one trace, as those in a `tf.Graph` are, and nothing is left behind when a function fails or
-    runs again.
+    Workers run functions at the same time, so another function could take a batch from a queue of
+    the cluster. Instead, the calls of a step are matched within one trace, as in a `tf.Graph`. Then
+    nothing is left behind if a function fails or runs again.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -188,7 +188,7 @@ class _TracedQueues(BatchQueues):
         self._of_names: dict[str | None, GraphBatchQueue] = {}
 
     def named(self, name: str | None) -> GraphBatchQueue:
-        """Returns the queue of a name; raises OutOfOrder outside of a tf.function."""
+        """Gets the queue of a name. Raises OutOfOrder outside a tf.function."""
         if not tf.inside_function():
             raise errors.OutOfOrder(
                 "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
@@ -201,7 +201,7 @@ class _TracedQueues(BatchQueues):
         return [queue.reset() for queue in self._of_names.values()]
 
 
-def _refuse_update(gradients: PerCore, rates: Rates) -> Op:
+def _refuse_update(gradients: Gradients, rates: Rates) -> Op:
     raise errors.OutOfOrder(
         "Gradients of `differentiable_lookup` cannot say which core of a synchronous step they are "
         "of. Use `enqueue`, `dequeue` and `apply_gradients(gradients, core=...)`."

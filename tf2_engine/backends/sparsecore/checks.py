@@ -1,4 +1,4 @@
-"""Refuses plans and calls that SparseCores cannot take, and warns of what they ignore. Pure."""
+"""Refuses plans and calls that SparseCores cannot take, and warns of settings they ignore. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ _HOST = "or use driver='host', which can."
 
 
 def check_plan(plan: Plan) -> None:
-    """Raises InvalidSpec for a plan that SparseCores cannot honour."""
     if plan.out_of_range_ids == "drop":
         raise errors.InvalidSpec(
             "out_of_range_ids='drop' is not possible on SparseCores: they take ids as they are. "
@@ -35,7 +34,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def check_eager() -> None:
-    """Raises InvalidSpec in a `tf.Graph`, in which stock's class does not work either."""
+    """Raises InvalidSpec in a `tf.Graph`, where stock's class does not work either."""
     with tf.init_scope():
         if not tf.executing_eagerly():
             raise errors.InvalidSpec(
@@ -45,7 +44,7 @@ def check_eager() -> None:
 
 
 def check_not_in_run(strategy: Strategy) -> None:
-    """Raises OutOfOrder inside of `strategy.run`, where a strategy makes no variables of cores."""
+    """Raises OutOfOrder inside `strategy.run`, where variables on cores cannot be made."""
     context = tf.distribute.get_replica_context()
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(

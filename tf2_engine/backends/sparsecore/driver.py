@@ -11,13 +11,14 @@ from typing import ClassVar, TypeVar
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
+from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
 from tf2_engine.backends.sparsecore import checks, inputs, lookup, update
 from tf2_engine.backends.sparsecore.cores import SparseCoreCores
 from tf2_engine.backends.sparsecore.stacks import stacks_of
 from tf2_engine.backends.sparsecore.transfer import DeviceTable
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.checks import check_control_flow
+from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.sparsecore_layout import SparseCores
@@ -28,26 +29,26 @@ from tf2_engine.types import Object, Op, Strategy, Tensor
 _Value = TypeVar("_Value")
 
 DEFAULT_SPARSE_CORES = 4
-"""Of a core that does not say how many it has; stock takes it for a v5p, too."""
+"""For a core that does not say how many it has. Stock assumes a v5p then, too."""
 
 
 @dataclasses.dataclass
 class _Batches:
-    """The batches of one core in a computation that is traced, by name."""
+    """The batches of one core in the computation that is traced, by name."""
 
     enqueued: dict[str | None, collections.deque[dict[str, inputs.OnHost]]]
     looked_up: dict[str | None, collections.deque[dict[str, inputs.PackedIds]]]
 
 
 class SparseCoreDriver(ReplicaDriver):
-    """SparseCores do everything; a batch on its way is tensors of the computation.
+    """SparseCores do everything; a waiting batch is tensors of the computation.
 
-    All of a step is inside of `strategy.run`. Ids outside of their table train rows of padding, or
-    of another table, on the hardware; on the software TPU they are an error.
+    The whole step is inside `strategy.run`. On the hardware, ids outside their table train rows of
+    padding or of another table; on the software TPU they are an error.
 
     Args:
-        limits: the sizes of the buffers, `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig;
-            by default those of stock.
+        limits: the sizes of the buffers, a `SparseCoreLimits` or stock's SparseCoreEmbeddingConfig.
+            None means stock's defaults.
 
     Raises OutOfOrder if the current strategy is no TPUStrategy, and WrongType for other limits.
     """
@@ -74,10 +75,10 @@ class SparseCoreDriver(ReplicaDriver):
         return SparseCoreCores(self._topology, count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        """Gets ready to run `plan`: makes the variables on the cores.
+        """Prepares to run `plan`: makes the variables on the cores.
 
-        Raises InvalidSpec for a setting that SparseCores cannot honour, and in a `tf.Graph`;
-        OutOfOrder inside of `strategy.run`.
+        Raises InvalidSpec for a setting that SparseCores cannot honour and in a `tf.Graph`, and
+        OutOfOrder inside `strategy.run`.
         """
         checks.check_eager()
         checks.check_not_in_run(self._strategy)
@@ -96,20 +97,20 @@ class SparseCoreDriver(ReplicaDriver):
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
         if not self._ready().training:
-            return to_run(None)  # lookups change no row
+            return to_run(None)  # Lookups change no row.
         return to_run([op for of_stack in self._tables for op in of_stack.retrieve(tables)])
 
-    def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         self._ready()
         check_control_flow(tf_compat.tpu_computation_graph())
-        (part,) = inputs_.parts.values()
+        (part,) = batch.parts.values()
         stacks = [table.stack for table in self._tables]
-        batch = tf.compat.v1.tpu.outside_compilation(inputs.read, stacks, self._limits, part)
+        on_host = tf.compat.v1.tpu.outside_compilation(inputs.read, stacks, self._limits, part)
         batches = self._of_core()
-        batches.enqueued.setdefault(name, collections.deque()).append(batch)
+        batches.enqueued.setdefault(name, collections.deque()).append(on_host)
         return to_run(None)
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         plan, batches = self._ready(), self._of_core()
         on_host = _next(batches.enqueued, name, "Nothing is enqueued; `enqueue` comes first.")
         ids = tf.compat.v1.tpu.outside_compilation(inputs.copy_to_device, on_host)
@@ -121,7 +122,7 @@ class SparseCoreDriver(ReplicaDriver):
             activations |= lookup.of_features(table.stack, looked_up)
         return [[activations[position] for position in range(len(plan.features))]]
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         self._ready()
         message = "No batch waits for gradients; `dequeue` comes first."
         ids = _next(self._of_core().looked_up, name, message)
@@ -137,12 +138,12 @@ class SparseCoreDriver(ReplicaDriver):
                 _rate(stack.tables[0], rates),
                 {key: variable.read_value() for key, variable in variables.items()},
             )
-            for key in reversed(list(new)):  # slots first, as stock has it
+            for key in reversed(list(new)):  # Slots first, as in stock.
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
 
     def reset_batches(self) -> Op:
-        # A batch is tensors of its computation, and ends with it.
+        # A batch is tensors of its computation and ends with it.
         return to_run(None)
 
     def _of_core(self) -> _Batches:

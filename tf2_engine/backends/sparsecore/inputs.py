@@ -8,9 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf2_engine import soft_sparsecore
-from tf2_engine.backends.interface import FeatureInput
 from tf2_engine.backends.sparsecore.stacks import FeatureInStack, Stack
-from tf2_engine.batch import RawIds, by_cell, check_layout, read_unchecked
+from tf2_engine.batch import FeatureBatch, FlatBatch, by_cell, check_layout, read_unchecked
 from tf2_engine.plan import FeaturePlan
 from tf2_engine.sparsecore_limits import SparseCoreLimits
 from tf2_engine.types import Tensor
@@ -19,11 +18,11 @@ MOST_MINIBATCHES = 64
 
 
 class PackedIds(NamedTuple):
-    """The ids of one stack on one core: arguments of the ops that look up and update.
+    """The ids of one stack on one core, as arguments of the ops that look up and update.
 
-    By sending SparseCore and receiving one: pointers to the ends, the samples, the rows of the
-    shard, and the gains; all one-dimensional, int32 and float32. What is beyond the unpadded sizes
-    means nothing.
+    Ids are grouped by sending and receiving SparseCore: pointers to the ends of groups, samples,
+    rows of the shard, and gains, all one-dimensional, int32 and float32. Elements beyond the
+    unpadded sizes mean nothing.
     """
 
     row_pointers: Tensor
@@ -34,7 +33,7 @@ class PackedIds(NamedTuple):
 
 
 class OnHost(NamedTuple):
-    """Packed ids on the host, with the sizes, scalar int32, that go on to the device."""
+    """Packed ids on the host, and the sizes to copy to the device, scalar int32."""
 
     ids: PackedIds
     num_pointers: Tensor
@@ -45,13 +44,13 @@ _Triples = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 
 
 def read(
-    stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureInput]
+    stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureBatch]
 ) -> dict[str, OnHost]:
-    """Reads the ids of one core; returns the inputs of the device, by stack."""
+    """Reads the ids of one core into the inputs of the device, by stack."""
     features = {
         feature.position: (stack, feature) for stack in stacks for feature in stack.features
     }
-    # All features, then all stacks, op by op: the order of stock.
+    # All features first, then all stacks, op by op, as in stock.
     triples = {
         position: _triples(*features[position], read_unchecked(*part[position]))
         for position in sorted(features)
@@ -67,7 +66,6 @@ def read(
 
 
 def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
-    """Hands packed ids over to the device."""
     on_device = {}
     for name, (ids, num_pointers, num_ids) in on_host.items():
         tensors = tf.raw_ops.TPUCopyWithDynamicShape(
@@ -79,8 +77,8 @@ def copy_to_device(on_host: Mapping[str, OnHost]) -> dict[str, PackedIds]:
     return on_device
 
 
-def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
-    """Returns rows, columns and gains of a feature's ids, for each SparseCore of the core."""
+def _triples(stack: Stack, feature: FeatureInStack, raw: FlatBatch) -> _Triples:
+    """Computes rows, columns and gains of a feature's ids, for each SparseCore of the core."""
     raw = _by_activation(feature.plan, raw)
     weight = tf.ones_like(raw.ids, tf.float32) if raw.weight is None else raw.weight
     layout, cores = feature.layout, stack.sparse_cores
@@ -102,8 +100,8 @@ def _triples(stack: Stack, feature: FeatureInStack, raw: RawIds) -> _Triples:
     return tuple(outputs)
 
 
-def _by_activation(feature: FeaturePlan, raw: RawIds) -> RawIds:
-    """Returns ids with a row for each activation, as the op takes them: sequences become so.
+def _by_activation(feature: FeaturePlan, raw: FlatBatch) -> FlatBatch:
+    """Gives ids one row per activation, as the op needs; this changes sequences.
 
     Raises InvalidInput if the batch does not fit the output shape.
     """
@@ -115,7 +113,7 @@ def _by_activation(feature: FeaturePlan, raw: RawIds) -> RawIds:
 def _sort(
     stack: Stack, limits: SparseCoreLimits, features: Sequence[_Triples]
 ) -> list[Sequence[Tensor]]:
-    """Returns samples, rows, gains and ends in the order of the receivers, for each SparseCore."""
+    """Sorts by receiver: samples, rows, gains and ends of groups, for each SparseCore."""
     cores = stack.sparse_cores
     return [
         tf.raw_ops.SortListOfSparseCoreCooTensors(
@@ -151,7 +149,7 @@ def _pack(stack: Stack, limits: SparseCoreLimits, ordered: Sequence[Sequence[Ten
 
 
 def _of_stack(stack: Stack) -> dict[str, int | str]:
-    """Returns the attributes of a stack that its ops on the host have in common."""
+    """The attributes that the host ops of a stack have in common."""
     return {
         "num_replica": stack.sparse_cores.cores,
         "table_vocab_size": stack.vocabulary,

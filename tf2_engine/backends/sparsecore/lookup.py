@@ -1,4 +1,4 @@
-"""The forward pass: activations of a stack, and those of its features."""
+"""The forward pass: the activations of a stack, and those of its features."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tf2_engine.types import Tensor
 
 
 def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: Tensor) -> Tensor:
-    """Returns the activations of a stack on a core, [samples, padded dim] float32.
+    """Looks up the activations of a stack on a core, [samples, padded dim] float32.
 
-    `parameters` is the core's part of the table, [rows, padded dim] float32. The samples are in
-    blocks, one for each SparseCore, each with its part of every feature.
+    `parameters` is the core's part of the table, [rows, padded dim] float32. The samples come in
+    blocks, one per SparseCore, and each block has a part of every feature.
     """
     quantization = stack.tables[0].quantization
     return tf.raw_ops.XlaSparseDenseMatmulWithStaticBufferSize(
@@ -32,7 +32,7 @@ def look_up(stack: Stack, limits: SparseCoreLimits, ids: PackedIds, parameters: 
 
 
 def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
-    """Returns the activation of each feature, [*output_shape, dim], by position in the plan."""
+    """Splits activations by feature, [*output_shape, dim], keyed by position in the plan."""
     per_core = stack.sparse_cores.per_core
     blocks = tf.reshape(activations, [per_core, -1, stack.dim])
     return {
@@ -49,7 +49,7 @@ def of_features(stack: Stack, activations: Tensor) -> dict[int, Tensor]:
 
 
 def of_stack(stack: Stack, gradients: Sequence[Tensor]) -> Tensor:
-    """Returns the gradients of a stack from those of all features: inverts `of_features`."""
+    """Joins the gradients of features to those of the stack. The inverse of `of_features`."""
     per_core = stack.sparse_cores.per_core
     blocks = []
     for feature in stack.features:

@@ -13,9 +13,10 @@ from tf2_engine.sparsecore_limits import SparseCoreLimits
 
 @dataclasses.dataclass(frozen=True)
 class FeatureInStack:
-    """A feature, its position in the plan, and the samples of its stack on a core before it.
+    """A feature in its stack. A sample is a cell of its activation.
 
-    A sample is a cell of the activation.
+    `position` is its position in the plan, and `before` counts the samples of the stack's earlier
+    features on a core.
     """
 
     plan: FeaturePlan
@@ -27,10 +28,10 @@ class FeatureInStack:
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """Tables of one width and optimizer, which share a variable for the parameters and each slot.
+    """Tables of one width and optimizer, which share one variable for parameters and one per slot.
 
     Attributes:
-        tables: in the order of their rows; `layouts` are theirs.
+        tables: in the order of their rows, which is also the order of `layouts`.
     """
 
     name: str
@@ -40,30 +41,29 @@ class Stack:
 
     @property
     def sparse_cores(self) -> SparseCores:
-        """The SparseCores of the machine."""
         return self.layouts[0].sparse_cores
 
     @property
     def samples(self) -> int:
-        """The samples of all its features on a core."""
+        """All samples of all its features on a core."""
         return sum(feature.samples for feature in self.features)
 
     @property
     def vocabulary(self) -> int:
-        """The rows of all tables, padding included."""
+        """The rows of all tables, including padding."""
         return self.layouts[0].stack_shape[0]
 
     @property
     def dim(self) -> int:
-        """The columns of all tables, padding included."""
+        """The columns of all tables, including padding."""
         return self.layouts[0].padded_dim
 
 
 def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -> tuple[Stack, ...]:
-    """Returns the stacks of a plan, in the order of stock's TPUEmbeddingV2.
+    """Computes the stacks of a plan, in the order of stock's TPUEmbeddingV2.
 
-    Raises InvalidSpec if a feature's samples cannot be spread over the SparseCores of a core, or
-    for a limit of a stack that is not there.
+    Raises InvalidSpec if a feature's samples cannot be spread evenly over the SparseCores of a
+    core, and for a limit of an unknown stack.
     """
     samples = [_samples(feature, sparse_cores.per_core) for feature in plan.features]
     first = plan.features[0].table.name
@@ -74,7 +74,7 @@ def stacks_of(plan: Plan, sparse_cores: SparseCores, limits: SparseCoreLimits) -
                 table.vocabulary_size,
                 table.dim,
                 (table.optimizer, table.quantization),
-                # Stock counts the samples of its first feature alone.
+                # Stock counts the samples of its first feature only.
                 samples[0] if table.name == first else 0,
                 1 if table.name == first else 0,
             )

@@ -1,4 +1,4 @@
-"""Rows between the engine's variables, a table each, and those on the cores, a stack each."""
+"""Copies rows between the engine's variables, one per table, and the stacks on the cores."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tf2_engine.types import DType, Object, Op, Strategy, Tensor, Variable
 
 
 class DeviceTable:
-    """The variables of a stack, of which each core holds a part: its shards, below each other.
+    """The variables of a stack. Each core holds the shards of its SparseCores, one below the other.
 
-    Padding, rows and columns, is zeros in the parameters and the initial value in slots: from an
-    accumulator of zeros Adagrad would compute NaN in the columns of padding.
+    Rows and columns of padding are zero in the parameters and the initial value in slots: with an
+    accumulator of zero, Adagrad would compute NaN in columns of padding.
     """
 
     def __init__(self, stack: Stack, strategy: Strategy, training: bool) -> None:
@@ -42,7 +42,6 @@ class DeviceTable:
                 )
 
     def load(self, tables: Mapping[str, Table]) -> list[Op]:
-        """Takes over parameters and slots from the engine's variables; returns the ops."""
         ops = []
         for name, variable in self.variables.items():
             shards = [
@@ -54,7 +53,6 @@ class DeviceTable:
         return ops
 
     def retrieve(self, tables: Mapping[str, Table]) -> list[Op]:
-        """Brings the engine's variables up to date; returns the ops."""
         ops = []
         for name, variable in self.variables.items():
             cores = self.stack.sparse_cores
@@ -70,7 +68,7 @@ class DeviceTable:
         return ops
 
     def _shards(self, layout: TableLayout, table: Table, name: str) -> Tensor:
-        """Returns the rows of a table by SparseCore, [SparseCores, rows, padded dim]."""
+        """The rows of a table by SparseCore, [SparseCores, rows, padded dim]."""
         if name in table.variables:
             rows = table.gather(name, _ids(layout))
         else:
@@ -82,7 +80,7 @@ class DeviceTable:
 
 
 def _rows(layout: TableLayout, shards: Tensor) -> Tensor:
-    """Returns the rows of a table, [rows, dim], from the shards of its stack."""
+    """The rows of a table, [rows, dim], from the shards of its stack."""
     of_table = shards[:, layout.row_offset : layout.row_offset + layout.shard_rows]
     by_shard = tf.transpose(tf.roll(of_table, -layout.rotation, 0), [1, 0, 2])
     return tf.reshape(by_shard, [-1, layout.padded_dim])[: layout.rows, : layout.dim]
@@ -93,7 +91,7 @@ def _ids(layout: TableLayout) -> Tensor:
 
 
 def _filler(value: float) -> Callable[..., Tensor]:
-    """Returns a function of the shape and the type, of which stock calls it for each core."""
+    """A function of shape and type, which stock calls for each core."""
 
     def fill(shape: Object, dtype: DType) -> Tensor:
         return tf.fill(shape, tf.constant(value, dtype))

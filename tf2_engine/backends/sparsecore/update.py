@@ -16,12 +16,12 @@ from tf2_engine.types import Tensor
 
 
 class OpRule(NamedTuple):
-    """The description of an optimizer for the op.
+    """How the op of an optimizer is called.
 
     Attributes:
-        op: the part of the op's name.
-        slots: by the slot's name of the engine, what the op calls it; in the order of its outputs.
-        settings: by the attribute of the op, what the optimizer calls it.
+        op: the optimizer's part of the op's name.
+        slots: the engine's name of each slot -> the op's, in the order of the op's outputs.
+        settings: the attribute of the op -> the field of the optimizer.
     """
 
     op: str
@@ -65,7 +65,7 @@ RULES = {
         },
     ),
 }
-"""By the name of the optimizer's class."""
+"""By the class name of the optimizer."""
 
 
 def updated(
@@ -76,13 +76,13 @@ def updated(
     rate: Tensor,
     variables: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Returns a core's part of the parameters and of each slot after a step.
+    """Computes a core's part of the parameters and of each slot after a step.
 
-    Every row that was looked up is updated once, with the sum of its gradients over all cores;
-    then its weights, and no slot, are clipped, which stock's TPUEmbeddingV2 leaves out.
+    Every row that was looked up is updated once, with the sum of its gradients over all cores. Then
+    the weights are clipped, but no slots. (Stock's TPUEmbeddingV2 does not clip.)
 
     Args:
-        gradients: of the activations of the stack, [samples, padded dim] float32.
+        gradients: for the activations of the stack, [samples, padded dim] float32.
         rate: the learning rate, scalar float32.
         variables: the core's parts, [rows, padded dim] float32, by name.
     """

@@ -19,10 +19,10 @@ ALREADY_INITIALIZED = (
 
 
 def check_control_flow(computation: Graph | None) -> None:
-    """Refuses an `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
+    """Refuses `enqueue` in control flow inside `strategy.run`, which cannot move to the host.
 
-    `computation` is the graph in which the TPU computation began, None outside of one; raises
-    ControlFlow if another graph is under construction.
+    `computation` is the graph in which the TPU computation began, or None outside of one. Raises
+    ControlFlow if another graph is being built.
     """
     current = tf.compat.v1.get_default_graph()
     if computation is not None and computation is not current:
@@ -36,9 +36,9 @@ def check_control_flow(computation: Graph | None) -> None:
 
 
 def check_direct(where: str, value: Ids | None) -> None:
-    """Refuses an input that was computed inside `strategy.run`; None passes.
+    """Refuses an input that was computed inside `strategy.run`.
 
-    It must be an argument of the function that `strategy.run` calls. Messages begin with `where`.
+    It must be an argument of the function that `strategy.run` calls. `where` begins the message.
     """
     for tensor in _components(value):
         op = tensor.op
@@ -55,7 +55,7 @@ def check_direct(where: str, value: Ids | None) -> None:
 
 
 def check_on_host(where: str, value: Ids | None) -> None:
-    """Refuses an input that is on a TPU already, for ids go to it through its host; None passes."""
+    """Refuses an input that is already on a TPU, because ids go there through the host."""
     for tensor in _components(value):
         for source in _sources(tensor):
             if source.device and tf.DeviceSpec.from_string(source.device).device_type == "TPU":
@@ -67,7 +67,6 @@ def check_on_host(where: str, value: Ids | None) -> None:
 
 
 def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
-    """Raises InvalidSpec for a plan that a TPU of so many hosts and cores cannot honour."""
     if (plan.num_hosts, plan.num_cores) != (num_hosts, num_cores):
         raise errors.InvalidSpec(
             f"The plan is for {plan.num_cores} cores on {plan.num_hosts} hosts, but the TPU has "
@@ -94,15 +93,15 @@ def check_plan(plan: Plan, num_hosts: int, num_cores: int) -> None:
 
 
 def _components(value: Ids | None) -> Iterator[Tensor]:
-    # Composite tensors come apart when they are passed to `strategy.run`.
+    # Composite tensors are taken apart when they are passed to `strategy.run`.
     leaves = tf.nest.flatten(value, expand_composites=True)
     return (leaf for leaf in leaves if isinstance(leaf, tf.Tensor))
 
 
 def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Returns the tensors that feed a tensor: in a TPU computation one per replica."""
+    """The tensors that feed a tensor. In a TPU computation there is one per replica."""
     if not hasattr(tensor, "graph"):
-        return (tensor,)  # eager
+        return (tensor,)
     op = tensor.op
     if op.type == "Identity" and op.inputs[0].op.type == "TPUReplicatedInput":
         return tuple(op.inputs[0].op.inputs)
@@ -110,7 +109,7 @@ def _sources(tensor: Tensor) -> tuple[Tensor, ...]:
 
 
 def _is_argument(op: Op) -> bool:
-    # `strategy.run` marks its arguments so that the device's compiler finds them.
+    # `strategy.run` marks its arguments for the device's compiler.
     try:
         return bool(op.get_attr(tf_compat.ARGUMENT_ATTRIBUTE))
     except ValueError:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import (
-    EngineCall,
-    EngineCores,
-    StepInputs,
-    Value,
-    device_inside_run,
-)
+from tf2_engine.backends.interface import EngineCores, OnCores, ReadCore, Value, device_inside_run
 from tf2_engine.backends.tpu import checks, topology
+from tf2_engine.batch import Batch
 from tf2_engine.plan import Plan
 from tf2_engine.tables import variable_factory
 from tf2_engine.types import Nest
 
 
 class TpuCores(EngineCores):
-    """The cores of a TPUStrategy; raises InvalidSpec if the TPU has other numbers than asked for.
+    """The cores of a TPUStrategy. Raises InvalidSpec if the TPU has other numbers than asked for.
 
-    A call inside `strategy.run` is traced once and runs on every core: it is the call of the core
-    it runs on, and calls are not merged. The device brings the cores of a step together.
+    A call inside `strategy.run` is traced once and runs on every core. Each core calls for itself;
+    calls are not merged, and the device synchronizes the cores of a step.
     """
 
     tables_on_device = True
+    _queues_batches = True
+    _inside = (
+        "On a TPU each core looks its own batch up: call it inside the function that "
+        "`strategy.run` runs."
+    )
 
     def __init__(self, of_tpu: topology.Topology, count: int | None, hosts: int | None) -> None:
         self._strategy = tf.distribute.get_strategy()
@@ -42,27 +44,32 @@ class TpuCores(EngineCores):
                     f"`{name}`={expected}, but the TPU has {actual}. Leave `{name}` out."
                 )
 
-    def call(self, call: EngineCall[Value]) -> Nest:
+    def call(
+        self,
+        name: str,
+        values: Mapping[str, Nest],
+        read: ReadCore[Value],
+        function: OnCores[Value],
+        *,
+        from_host: bool = False,
+    ) -> Nest:
         if tf_compat.tpu_computation_graph() is not None:
-            results = call.function({0: call.read(call.values)})
+            results = function({0: read(values)})
             return results[0] if isinstance(results, list) else results
-        if not call.from_host:
-            raise errors.OutOfOrder(
-                f"`{call.name}` is called outside of `strategy.run`. On a TPU each core looks its "
-                "own batch up: call it inside the function that `strategy.run` runs."
-            )
-        parts = topology.per_replica(self._strategy, dict(call.values))
-        return call.function({core: call.read(part) for core, part in enumerate(parts)})
+        if not (from_host and self._queues_batches):
+            raise errors.OutOfOrder(f"`{name}` is called outside of `strategy.run`. {self._inside}")
+        parts = topology.per_replica(self._strategy, dict(values))
+        return function({core: read(part) for core, part in enumerate(parts)})
 
     def core_of(self, device: str) -> int:
         if tf_compat.tpu_computation_graph() is not None:
             raise device_inside_run(device)
         return self._topology.core_of(device)
 
-    def check(self, plan: Plan, inputs: StepInputs) -> None:
+    def check(self, plan: Plan, batch: Batch) -> None:
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)
-        for part in inputs.parts.values():
+        for part in batch.parts.values():
             for feature, values in zip(plan.features, part, strict=True):
                 for value in values:
                     checks.check_on_host(feature.where, value)

@@ -8,11 +8,12 @@ from typing import ClassVar, TypeAlias
 import tensorflow as tf
 
 from tf2_engine import errors, tf_compat
-from tf2_engine.backends.interface import PerCore, Rates, ReplicaDriver, StepInputs
+from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
 from tf2_engine.backends.tpu import checks, transfer
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.cores import TpuCores
 from tf2_engine.backends.tpu.topology import Topology
+from tf2_engine.batch import Batch
 from tf2_engine.config_proto import config_proto
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan
@@ -23,14 +24,16 @@ Function: TypeAlias = Callable[[], None]
 
 
 class TpuDriver(ReplicaDriver):
-    """The device does everything: looking up, updating, and keeping batches in order.
+    """The device does everything: it looks up, updates, and keeps batches in order.
 
-    Unlike with `HostDriver`, a call out of order is noticed by the device only, which waits; and
-    ids outside of their table are not looked for.
+    Unlike with `HostDriver`, only the device notices a call that is out of order, and waits. Ids
+    outside their table are not detected.
 
-    Without a topology it is read from the current strategy; raises OutOfOrder if that is no
-    TPUStrategy. Without `initialize` a TPU is left as it is, which another engine has configured
-    for the same tables.
+    Args:
+        topology: None reads it from the current strategy.
+        initialize: False leaves the TPU as another engine has configured it, for the same tables.
+
+    Raises OutOfOrder without a topology if the current strategy is no TPUStrategy.
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
@@ -48,10 +51,10 @@ class TpuDriver(ReplicaDriver):
 
     @classmethod
     def for_engine(cls, *, initialize: bool) -> TpuDriver:
-        """Returns the driver of an engine that is made under the current TPUStrategy.
+        """Makes the driver of an engine under the current TPUStrategy.
 
-        Raises OutOfOrder if it is no TPUStrategy, and InvalidSpec if the TPU has no embedding
-        hardware of the first generation.
+        Raises OutOfOrder under another strategy, and InvalidSpec if the TPU's embedding hardware is
+        not of the first generation.
         """
         driver = cls(initialize=initialize)
         topologies.check_hardware(tf.distribute.get_strategy())
@@ -61,18 +64,18 @@ class TpuDriver(ReplicaDriver):
         return TpuCores(self._topology, count, hosts)
 
     def initialized(self) -> bool | None:
-        """Returns whether the TPU is configured for embeddings; None in a `tf.Graph`."""
+        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return None
             return bool(tf.raw_ops.IsTPUEmbeddingInitialized())
 
     def configure(self, plan: Plan) -> Op:
-        """Gets ready to run `plan`; state of an earlier plan is dropped.
+        """Prepares to run `plan`, and drops the state of an earlier plan.
 
-        Raises InvalidSpec for a setting that a TPU cannot honour, and OutOfOrder if it is
-        configured for embeddings already. (In a `tf.Graph`, and while a tf.function is traced, that
-        is an InvalidArgumentError when the op runs.)
+        Raises InvalidSpec for a setting that a TPU cannot honour, and OutOfOrder if the TPU is
+        already configured for embeddings. (In a `tf.Graph`, and while a tf.function is traced, the
+        latter is an InvalidArgumentError when the op runs.)
         """
         checks.check_plan(plan, len(self._topology.hosts), len(self._topology.cores))
         config = config_proto(plan)
@@ -89,24 +92,24 @@ class TpuDriver(ReplicaDriver):
 
     def retrieve(self, tables: Mapping[str, Table]) -> Op:
         if not self._ready().training:
-            return to_run(None)  # lookups change no row
+            return to_run(None)  # Lookups change no row.
         return self._transfer(transfer.retrieve, tables)
 
-    def enqueue(self, inputs: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
+    def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
         plan = self._ready()
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)
         if computation is not None:
-            self._check_entries(len(inputs.parts), 1)
-            (read,) = transfer.readers(plan, inputs, None).values()
+            self._check_entries(len(batch.parts), 1)
+            (read,) = transfer.readers(plan, batch, None).values()
 
             def enqueue() -> Op:
                 # A rewrite of the graph finds out the core.
                 return transfer.enqueue(plan, read, -1, transfer.mode_of(training, True), name)
 
             return to_run(tf.compat.v1.tpu.outside_compilation(enqueue))
-        by_core = transfer.readers(plan, inputs, self._topology.cores_per_replica)
-        if inputs.of_replicas:
+        by_core = transfer.readers(plan, batch, self._topology.cores_per_replica)
+        if batch.of_replicas:
             self._check_entries(len(by_core), len(self._topology.cores))
         ops = []
         for position, read in by_core.items():
@@ -116,7 +119,7 @@ class TpuDriver(ReplicaDriver):
                 ops.append(transfer.enqueue(plan, read, core.ordinal, mode, name))
         return to_run(ops)
 
-    def dequeue(self, name: str | None = None) -> PerCore:
+    def dequeue(self, name: str | None = None) -> Activations:
         plan = self._ready()
         activations = tf.raw_ops.RecvTPUEmbeddingActivations(
             num_outputs=len(plan.features), config=self._config
@@ -124,7 +127,7 @@ class TpuDriver(ReplicaDriver):
         transfer.set_name(activations[0], name)
         return [list(activations)]
 
-    def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
+    def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         plan = self._ready()
         self._check_entries(len(gradients), 1)
         op = tf.raw_ops.SendTPUEmbeddingGradients(
@@ -161,8 +164,8 @@ class TpuDriver(ReplicaDriver):
             return to_run(transfer_all())
         traced_for, run = self._transfers.get(move, (None, None))
         if traced_for is not tables or run is None:
-            # One call to the hosts instead of one per op, traced once. Tables are captured and
-            # not passed: tf.function cannot take every kind of mapping.
+            # One traced call to the hosts instead of one per op. Tables are captured, because
+            # tf.function cannot take every kind of mapping as an argument.
             run = _as_function(transfer_all)
             self._transfers[move] = tables, run
         run()
@@ -177,7 +180,7 @@ def _configure(config: bytes) -> Op:
             return _configure_op(config)
     if initialized:
         raise errors.OutOfOrder(checks.ALREADY_INITIALIZED)
-    # A rewrite of graphs makes of this op what runs on the hosts; eagerly there is none.
+    # A rewrite of the graph expands this op to ops on the hosts. Eagerly there is no rewrite.
     _as_function(lambda: _configure_op(config))()
     return None
 

@@ -13,14 +13,14 @@ from tf2_engine.types import Nest, Object, Strategy
 _Value = TypeVar("_Value")
 
 STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
-"""The strategies that run on a TPU, or on something that stands in for one."""
+"""The strategies that run on a TPU, or on a stand-in for one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Core:
     """One core: its device, the CPU that feeds it, and its number among the cores of that host.
 
-    A device is as in "/job:worker/replica:0/task:1/device:TPU:3".
+    A device is a string like "/job:worker/replica:0/task:1/device:TPU:3".
     """
 
     device: str
@@ -32,9 +32,9 @@ class Core:
 class Topology:
     """The hosts and cores over which a plan is spread.
 
-    Shard i of every table is on `hosts[i]`, a CPU; cores are in the order of the replicas, and for
-    each replica in that of its cores. Without model parallelism `cores_per_replica` is None, which
-    is not the same as one: the device is told about it.
+    Shard i of every table is on `hosts[i]`, a CPU. Cores are ordered by replica, then within the
+    replica. `cores_per_replica` is None without model parallelism. One is not the same as None,
+    because the device is told about it.
     """
 
     hosts: tuple[str, ...]
@@ -42,9 +42,9 @@ class Topology:
     cores_per_replica: int | None = None
 
     def core_of(self, device: str) -> int:
-        """Returns the position of the core that a device string names, in full or in part.
+        """Finds the position of the core that a device string names, in full or in part.
 
-        Raises InvalidInput if it names none, or several; or if it is not a TPU core at all.
+        Raises InvalidInput if it is no TPU core, or matches none or several.
         """
         pattern = _spec(device)
         if pattern.device_type != "TPU":
@@ -70,12 +70,12 @@ class Topology:
 
 
 def is_tpu(strategy: Strategy) -> bool:
-    """Returns whether a strategy runs on a TPU, or on something that stands in for one."""
+    """Whether a strategy runs on a TPU, or on a stand-in for one."""
     return isinstance(strategy, STRATEGIES)
 
 
 def read_topology(strategy: Strategy) -> Topology:
-    """Returns the hosts and cores of a TPUStrategy; raises OutOfOrder for another strategy."""
+    """Reads the hosts and cores of a TPUStrategy; raises OutOfOrder for another strategy."""
     if not is_tpu(strategy):
         raise errors.OutOfOrder(
             f"driver='tpu' needs a tf.distribute.TPUStrategy, but the current strategy is "
@@ -84,16 +84,16 @@ def read_topology(strategy: Strategy) -> Topology:
         )
     devices, cores_per_replica = tf_compat.tpu_devices(strategy)
     cores = tuple(_core(device) for replica in devices for device in replica)
-    # Stock numbers hosts in this order, whatever the order of the cores, and so do checkpoints.
+    # Stock and checkpoints number hosts in this order, whatever the order of the cores.
     by_task = sorted(cores, key=lambda core: _position(core.device))
     hosts = tuple(dict.fromkeys(core.host for core in by_task))
     return Topology(hosts, cores, cores_per_replica)
 
 
 def check_hardware(strategy: Strategy) -> None:
-    """Raises InvalidSpec for a TPU whose embedding hardware is of another generation.
+    """Raises InvalidSpec if the TPU's embedding hardware is of another generation.
 
-    A TPU that does not report its hardware is taken for one of the first generation (v2 or v3).
+    A TPU that does not report its hardware counts as first generation (v2 or v3).
     """
     hardware = tf_compat.embedding_hardware(strategy)
     if hardware not in (None, "V1"):
@@ -106,15 +106,15 @@ def check_hardware(strategy: Strategy) -> None:
 
 
 def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
-    """Returns the value of each replica; a leaf that is not distributed is the same for all."""
+    """Splits a value by replica. A leaf that is not distributed is the same for all."""
     return [values[0] for values in strategy.experimental_local_results([value])]
 
 
 def part(where: str, value: _Value, number: int, count: int | None) -> _Value:
-    """Returns part `number` of `count` of a Tensor or SparseTensor, along the first dimension.
+    """Cuts part `number` of `count` from a Tensor or SparseTensor, along the first dimension.
 
-    A `count` of None is no split, and a value of None stays None. A ragged tensor cannot be split:
-    raises InvalidInput, with a message that begins with `where`.
+    Does nothing if `count` or the value is None. Raises InvalidInput for a ragged tensor, which
+    cannot be split; `where` begins the message.
     """
     if count is None or value is None:
         return value

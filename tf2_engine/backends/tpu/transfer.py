@@ -1,4 +1,4 @@
-"""Moves data between the hosts and a TPU: the ids of batches, and rows and slots of tables."""
+"""Moves data between hosts and a TPU: ids of batches, and rows and slots of tables."""
 
 from __future__ import annotations
 
@@ -9,42 +9,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from tf2_engine import tf_compat
-from tf2_engine.backends.interface import FeatureInput, StepInputs
 from tf2_engine.backends.tpu import topology
-from tf2_engine.batch import RawIds, read_unchecked, wrong_rank
+from tf2_engine.batch import Batch, FeatureBatch, FlatBatch, read_unchecked, wrong_rank
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan, shard_shapes
 from tf2_engine.tables import PARAMETERS, Table
 from tf2_engine.types import Op, Tensor, Variable
 
-Reader = Callable[[], Sequence[RawIds]]
-"""Reads the ids of one core. It is called where the host of that core does its work."""
+Reader = Callable[[], Sequence[FlatBatch]]
+"""Reads the ids of one core. It is called where that core's host does its work."""
 
 Transfer = Callable[[Plan, Mapping[str, Table], Sequence[str], bytes], list[Op]]
 """Takes the plan, the tables, the device of each host and the serialized configuration."""
 
 
-def readers(plan: Plan, inputs: StepInputs, cores_per_replica: int | None) -> dict[int, Reader]:
-    """Returns the function that reads the ids of a core, by the position of the core.
+def readers(plan: Plan, batch: Batch, cores_per_replica: int | None) -> dict[int, Reader]:
+    """Makes a function for each core, by position, that reads the core's ids.
 
-    The part of a replica is split over its cores. None is no split, and right inside
-    `strategy.run`, where the device's own rewrite gives each core its part.
+    The part of a replica is split over its cores. `cores_per_replica` is None for no split, which
+    is right inside `strategy.run`, where the device's rewrite gives each core its part.
     """
-    split = cores_per_replica if inputs.of_replicas else None
+    split = cores_per_replica if batch.of_replicas else None
     return {
         position * (split or 1) + number: functools.partial(_read, plan, part, number, split)
-        for position, part in inputs.parts.items()
+        for position, part in batch.parts.items()
         for number in range(split or 1)
     }
 
 
 def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: str | None) -> Op:
-    """Enqueues the batch of one core; returns the op.
+    """Enqueues the batch of one core.
 
-    `ordinal` is the number of the core among those of its host; -1 leaves it to the rewrite of the
-    computation.
+    `ordinal` is the core's number on its host, or -1 to leave it to the rewrite of the computation.
     """
     features = read()
-    # Dense ids have no index, and weights may be missing: the op takes empty tensors for them.
+    # Dense ids have no index, and weights may be missing: the op takes empty tensors then.
     no_index, no_weight = tf.zeros([0], tf.int32), tf.zeros([0], tf.float32)
     op = tf.raw_ops.EnqueueTPUEmbeddingArbitraryTensorBatch(
         sample_indices_or_row_splits=[
@@ -62,16 +60,16 @@ def enqueue(plan: Plan, read: Reader, ordinal: int, mode: Tensor | str, name: st
 
 
 def set_name(op: Op, name: str | None) -> None:
-    """Gives an op, or the op of a tensor, the attribute that pairs it with others of a batch."""
+    """Sets the attribute that pairs an op, or the op of a tensor, with others of a batch."""
     if name is not None and not tf.executing_eagerly():
         op = op.op if isinstance(op, tf.Tensor) else op
         tf_compat.set_attributes(op, {tf_compat.LAYER_ATTRIBUTE: name})
 
 
 def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
-    """Returns the mode in which a batch is enqueued.
+    """The mode in which a batch is enqueued, "train" or "inference".
 
-    Inside `strategy.run` it is chosen from two constants even when it is known: a rewrite of the
+    Inside `strategy.run` even a known mode is chosen from two constants, because a rewrite of the
     graph, which may turn training into inference, looks for both.
     """
     if in_run or isinstance(training, tf.Tensor):
@@ -79,7 +77,9 @@ def mode_of(training: Tensor | bool, in_run: bool = False) -> Tensor | str:
     return "train" if training else "inference"
 
 
-def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | None) -> list[RawIds]:
+def _read(
+    plan: Plan, part: Sequence[FeatureBatch], number: int, count: int | None
+) -> list[FlatBatch]:
     return [
         read_unchecked(
             topology.part(feature.where, ids, number, count),
@@ -89,15 +89,15 @@ def _read(plan: Plan, part: Sequence[FeatureInput], number: int, count: int | No
     ]
 
 
-def _index(feature: FeaturePlan, raw: RawIds) -> Tensor:
-    """Returns row splits, or coordinates with one column more than the activation has axes."""
+def _index(feature: FeaturePlan, raw: FlatBatch) -> Tensor:
+    """Row splits, or coordinates with one column more than the activation has axes."""
     assert raw.index is not None
     index: Tensor = tf.cast(raw.index, tf.int32)
     if raw.kind == "ragged":
         return index
     axes, rank = len(feature.output_shape), raw.index.shape.as_list()[-1]
     if rank == axes and feature.max_sequence_length:
-        # A position of a sequence holds one id: a third column counts it.
+        # A position of a sequence holds one id; the third column counts it.
         return tf.pad(index, [[0, 0], [0, 1]])
     if rank != axes + 1:
         raise wrong_rank(feature, rank)
@@ -105,7 +105,6 @@ def _index(feature: FeaturePlan, raw: RawIds) -> Tensor:
 
 
 def load(plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: bytes) -> list[Op]:
-    """Copies every shard of every table, slots included, to the TPU; returns the ops."""
     ops = []
     for shard, table, attributes in _shards(plan, config):
         with tf.device(hosts[shard]):
@@ -121,13 +120,12 @@ def load(plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: 
 def retrieve(
     plan: Plan, tables: Mapping[str, Table], hosts: Sequence[str], config: bytes
 ) -> list[Op]:
-    """Copies every shard of every table, slots included, to the variables; returns the ops."""
     ops = []
     for shard, table, attributes in _shards(plan, config):
         with tf.device(hosts[shard]):
             name = f"RetrieveTPUEmbedding{table.optimizer.op_name}Parameters"
             values = getattr(tf.raw_ops, name)(**attributes)
-            # Without slots it is a tensor, with them a namedtuple.
+            # The op returns a tensor without slots, and a namedtuple with slots.
             by_name = values._asdict() if table.optimizer.slot_names else {PARAMETERS: values}
             for name, value in by_name.items():
                 variables = tables[table.name].variables[name]
@@ -140,17 +138,17 @@ def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[st
     for shard, table in itertools.product(range(plan.num_hosts), plan.tables):
         attributes = {"table_name": table.name, "num_shards": plan.num_hosts, "shard_id": shard}
         yield shard, table, {**attributes, "config": config}
-        # The proto is large and the runtime reads it from the first op only; repeating it would
-        # cost tables × hosts copies in the graph.
+        # The proto is large, and the runtime reads only the first op's. Repeating it would cost
+        # tables × hosts copies in the graph.
         config = b""
 
 
 def _values(
     plan: Plan, table: TablePlan, of_engine: Table, name: str, shard: int
 ) -> Tensor | Variable:
-    """Returns the [rows, dim] float32 that the load op of a shard takes for one variable."""
+    """What the load op of a shard takes for one variable, [rows, dim] float32."""
     if name not in of_engine.variables:
-        # A plan for lookups alone makes no slots, but the op takes them all the same.
+        # A plan for lookups makes no slots, but the op still takes them.
         shape = shard_shapes(table, plan.num_hosts)[shard]
         return tf.fill(shape, table.optimizer.slot_initial_values()[name])
     shards = of_engine.variables[name]

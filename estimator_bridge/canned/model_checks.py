@@ -10,7 +10,6 @@ from tf2_engine.types import Nest, Object
 
 
 def check_features(features: Nest) -> None:
-    """Raises InvalidInput if the features are not a dict."""
     if not isinstance(features, dict):
         raise errors.InvalidInput(
             "features should be a dictionary of `Tensor`s. Given type: "
@@ -19,7 +18,6 @@ def check_features(features: Nest) -> None:
 
 
 def check_new_columns(columns: Sequence[Object]) -> None:
-    """Raises InvalidInput if a column is not of `tf.feature_column`."""
     if not tf_compat.is_new_column(columns):
         raise errors.InvalidInput(
             "Received a feature column from TensorFlow v1, but this is a TensorFlow v2 Estimator. "

@@ -8,7 +8,7 @@ from estimator_bridge import errors
 from tf2_engine import tf_compat
 from tf2_engine.types import Object
 
-# By name: the class of `tf.compat.v1.train`, and that of Keras.
+# The class in `tf.compat.v1.train` and the one of Keras.
 _CLASSES = {
     "Adagrad": ("AdagradOptimizer", "Adagrad"),
     "Adam": ("AdamOptimizer", "Adam"),
@@ -45,14 +45,13 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 
 
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
-    """Returns an optimizer of `tf.keras.optimizers.legacy`, whose step is the global step.
+    """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
 
     Args:
-        optimizer: an optimizer, a function that returns one, or a name.
-        learning_rate: the rate of one that is given by its name; None is Keras's default.
+        learning_rate: used if `optimizer` is a name; None means Keras's default.
 
     Raises:
-        InvalidInput: the name is not known, or the object is no such optimizer.
+        InvalidInput: the name is unknown, or the object is not such an optimizer.
     """
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):
@@ -75,17 +74,17 @@ def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Ob
 
 
 def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
-    """Returns an optimizer as `v1_optimizer` does; programs import it by this name."""
+    """Makes an optimizer as `v1_optimizer` does; programs import it by this name."""
     return v1_optimizer(opt, learning_rate)
 
 
 def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
-    """Returns an optimizer as `keras_optimizer` does; programs import it by this name."""
+    """Makes an optimizer as `keras_optimizer` does; programs import it by this name."""
     return keras_optimizer(opt, learning_rate or None)
 
 
 def counting_steps(optimizer: Object) -> Object:
-    """Returns a Keras optimizer after it has the global step as its own, which it increments."""
+    """Makes a Keras optimizer count its steps in the global step."""
     optimizer.iterations = tf.train.get_or_create_global_step()
     return optimizer
 

@@ -11,12 +11,11 @@ _LARGE_SLICE = 64 << 20  # bytes
 
 
 def of_layers(config: RunConfig | None) -> Object:
-    """Returns the partitioner of hidden layers."""
     return tf.min_max_variable_partitioner(max_partitions=_servers(config))
 
 
 def of_inputs(config: RunConfig | None) -> Object:
-    """Returns the partitioner of feature columns, whose parts have at least 64 MiB."""
+    """Splits variables of feature columns into parts of at least 64 MiB."""
     return tf.min_max_variable_partitioner(
         max_partitions=_servers(config), min_slice_size=_LARGE_SLICE
     )

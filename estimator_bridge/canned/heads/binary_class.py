@@ -113,7 +113,9 @@ class BinaryClassHead(SingleHead):
         # The accuracy of always predicting the more frequent class, from the mean of the labels.
         label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
         baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
-        baseline.add_update(tf.no_op())  # An Estimator takes metrics that have an update.
+        baseline.add_update(
+            tf.no_op()
+        )  # The accuracy of always predicting the more frequent class, from the mean of the labels.
         baseline.total = tf.maximum(label_mean.total, label_mean.count - label_mean.total)
         baseline.count = label_mean.count
         for key in (MetricKeys.AUC, MetricKeys.AUC_PR):

@@ -86,7 +86,7 @@ class MultiLabelHead(SingleHead):
         return head_checks.checked_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Returns 1 for the classes of each example and 0 for the others, int64."""
+        """Marks the classes of each example with 1, int64."""
         count = self.logits_dimension
         if labels.dtype == tf.string:
             ids = self._classes.ids_of(labels.values)
@@ -154,7 +154,7 @@ class MultiLabelHead(SingleHead):
 def _ids(
     classes: Sequence[int | str], n_classes: int, vocabulary: Sequence[str] | None
 ) -> list[int]:
-    """Returns the ids of classes; raises InvalidInput for those that the head does not have."""
+    """Finds the ids of classes; raises InvalidInput for unknown ones."""
     ids: list[int] = []
     for each in classes:
         if isinstance(each, str):

@@ -27,9 +27,9 @@ def sdca_spec(
     labels: Nest,
     mode: str,
 ) -> EstimatorSpec:
-    """Returns the EstimatorSpec of a linear model with one logit, trained by an ascent.
+    """Makes the EstimatorSpec of a linear model with one logit.
 
-    Its variables are in the open variable scope for a head of TensorFlow 1.
+    For a head of TensorFlow 1 the variables are in the open variable scope.
 
     Raises:
         InvalidInput: the head is neither for two classes nor for one number, or a column is one of

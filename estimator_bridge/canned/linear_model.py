@@ -22,7 +22,7 @@ V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
 
 
 class LinearResult(NamedTuple):
-    """The logits of a linear model, [batch, units], and its variables, parts each by itself."""
+    """The logits of a linear model, [batch, units], and its variables, split ones by part."""
 
     logits: Tensor
     weights: list[Variable]

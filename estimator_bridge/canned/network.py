@@ -27,15 +27,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The settings of a network; without columns there is none, and it needs no hidden_units.
-
-    Attributes:
-        hidden_units: the width of each hidden layer.
-        feature_columns: dense columns; their values side by side are the input.
-        activation_fn: applied to the output of each hidden layer; None is none.
-        dropout: the probability with which training drops a hidden output; None drops none.
-        batch_norm: whether the output of each hidden layer, after dropout, is normalized.
-    """
+    """The arguments of a network, as `DNNClassifier` describes them; it may have no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Sequence[Object] | None

@@ -1,4 +1,4 @@
-"""The optimizers of canned estimators: names, objects, or functions that make them."""
+"""The `optimizer` argument of canned estimators: a name, an object, or a function."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _CLASSES = {
 
 
 def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
-    """Returns an optimizer of `tf.compat.v1.train`.
+    """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name.
 
     Args:
-        optimizer: an optimizer, a function that returns one, or a name.
-        learning_rate: the rate of one that is given by its name.
+        learning_rate: used if `optimizer` is a name.
 
     Raises:
-        InvalidInput: the name is not known, or the object is no such optimizer.
+        InvalidInput: the name is unknown, or the object is not such an optimizer.
     """
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])

@@ -46,7 +46,7 @@ class StoredTensor:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices make it up: those of one part of a variable may be stored alone."""
+        """Whether the slices cover the tensor; one part of a variable may be stored alone."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 

@@ -214,7 +214,7 @@ _OF_BINARY_IDS = {
 def _class_metrics(
     makers: Mapping[str, Callable[..., MetricOp]], losses: Losses, predictions: Predictions
 ) -> MetricOps:
-    """Returns metrics that compare the predicted class with the label."""
+    """Makes metrics that compare the predicted class with the label."""
     ids = predictions[PredictionKeys.CLASS_IDS]
     return {key: make(losses.labels, ids, losses.weights, name=key) for key, make in makers.items()}
 

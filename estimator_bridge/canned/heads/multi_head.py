@@ -50,12 +50,10 @@ class MultiHead(Head):
 
     @property
     def name(self) -> str:
-        """The names of the heads, joined."""
         return "_".join(self._heads)
 
     @property
     def logits_dimension(self) -> int:
-        """The logits of all heads."""
         return sum(head.logits_dimension for head in self._heads.values())
 
     @property

@@ -136,13 +136,9 @@ def _check_is_compiled(model: Object) -> None:
 
 
 def _optimizer_settings(model: Object) -> Object:
-    """Returns the config of a model's optimizer; None if it has none, as those of TensorFlow 1.
+    """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1.
 
-    A new optimizer of Keras does not train in graphs: the model gets its legacy one instead.
-
-    Raises:
-        InvalidInput: that is not possible, because TensorFlow does not run eagerly, or as
-            `_legacy_optimizer` says.
+    Keras's new optimizers do not train in graphs, so the model gets their legacy counterparts.
     """
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):

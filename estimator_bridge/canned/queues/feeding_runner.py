@@ -85,7 +85,7 @@ class FeedingRunner(tf.train.QueueRunner):
             self._end(session, close=False)
 
     def _end(self, session: Session, close: bool) -> None:
-        """Notes the end of a thread; the last one that finds no more rows closes the queue."""
+        """Closes the queue if this was the last thread and it found no more rows."""
         with self._guard:
             self._running[session] -= 1
             is_last = self._running[session] == 0

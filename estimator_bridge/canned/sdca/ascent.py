@@ -98,7 +98,7 @@ class Ascent:
         return tf.group(*updates)
 
     def _duality_gap(self) -> Tensor:
-        """Returns how far the loss of all examples is from its minimum, at most; NaN without."""
+        """Bounds how far the loss of all examples is from its minimum; NaN without examples."""
         settings = self._optimizer
         with tf.name_scope("sdca/approximate_duality_gap"):
             sums = self._table.sums()

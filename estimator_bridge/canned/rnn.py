@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.canned import arguments
 from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
-from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
@@ -89,7 +88,7 @@ class RNNEstimator(Estimator):
             is_training = mode == ModeKeys.TRAIN
             # Before the network, as in stock, so that random ops get the same seeds.
             keras_optimizer = _optimizer(optimizer) if is_training else None
-            check_features(features)
+            arguments.check_features(features)
             logits, mask = network(features, training=is_training)
             if return_sequences:
                 features = {head.input_sequence_mask_key: mask, **features}
@@ -223,7 +222,7 @@ def _cell(units: int, cell_type: Object) -> Object:
 
 
 def _optimizer(optimizer: Object) -> Object:
-    keras_optimizer = optimizer_arguments.keras_optimizer(optimizer, _RATE)
+    keras_optimizer = arguments.keras_optimizer(optimizer, _RATE)
     if isinstance(optimizer, str):
         keras_optimizer.clipnorm = _CLIP_NORM
-    return optimizer_arguments.counting_steps(keras_optimizer)
+    return arguments.counting_steps(keras_optimizer)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import estimator as v1
-from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.canned import arguments
 from estimator_bridge.estimator import v2
 
 APIS = {"tf.compat.v1.estimator": v1, "tf.estimator": v2}
@@ -56,9 +56,7 @@ def made_by_the_estimator(job: Any, monkeypatch: pytest.MonkeyPatch) -> Made:
         return made_and_kept
 
     for name in ("v1_optimizer", "keras_optimizer"):
-        monkeypatch.setattr(
-            optimizer_arguments, name, recording(getattr(optimizer_arguments, name))
-        )
+        monkeypatch.setattr(arguments, name, recording(getattr(arguments, name)))
     with tf.Graph().as_default():
         tf.compat.v1.train.create_global_step()
         job.model_fn({"a": tf.ones([1, 1])}, tf.ones([1]), "train", job.config)

@@ -1,1 +1,1 @@
-"""Estimators with a model of their own, the heads that they are made of, and their inputs."""
+"""Estimators that contain their model, their heads, and their inputs."""

@@ -6,26 +6,28 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import optimizer_arguments, partitioners
-from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
-from estimator_bridge.canned.heads.regression import RegressionHead
-from estimator_bridge.canned.model_checks import check_features
-from estimator_bridge.canned.network import (
-    Activation,
-    NetworkSettings,
-    keras_logits,
-    v1_logits,
-)
+from estimator_bridge.canned import arguments
+from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned.network import Activation, NetworkSettings, keras_logits, v1_logits
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
 from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine.types import Nest, Object, Tensor
 
 _V1_RATE = 0.05
+
+_OF_LABELS = (
+    "hidden_units feature_columns model_dir {} optimizer activation_fn dropout "
+    "input_layer_partitioner config warm_start_from loss_reduction batch_norm"
+)
+_CLASSIFIER = _OF_LABELS.format(arguments.CLASSIFIER)
+_ESTIMATOR = (
+    "head hidden_units feature_columns model_dir optimizer activation_fn dropout "
+    "input_layer_partitioner config warm_start_from batch_norm"
+)
+_REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 
 
 def dnn_logit_fn_builder(
@@ -37,15 +39,14 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Object,
     batch_norm: bool,
 ) -> Callable[[Mapping[str, Tensor], str], Tensor]:
-    """Returns a function of features and mode that returns the logits of a network.
+    """Makes a function that computes a network's logits from features and mode.
 
-    Its variables are those of TensorFlow 1, in the variable scope that is open when it is called.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
 
     Args:
-        units: how many logits there are.
-        input_layer_partitioner: splits the variables of the feature columns.
+        units: the number of logits.
 
-    The other arguments are those of `DNNClassifier`.
+    The other arguments are the same as in `DNNClassifier`.
 
     Raises:
         InvalidInput: `units` is not an int; raised when the function is called.
@@ -58,39 +59,47 @@ def dnn_logit_fn_builder(
     return dnn_logit_fn
 
 
-def _v1_model_fn(
-    head: Object, settings: NetworkSettings, optimizer: Object, input_partitioner: Object
-) -> ModelFn:
+def _settings(args: Arguments) -> NetworkSettings:
+    columns = tuple(args.feature_columns or ())
+    return NetworkSettings(
+        args.hidden_units, columns, args.activation_fn, args.dropout, args.batch_norm
+    )
+
+
+def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
+    settings = _settings(args)
+
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        # In every mode, so that a wrong name is found by each.
-        v1_optimizer = optimizer_arguments.v1_optimizer(optimizer, _V1_RATE)
-        check_features(features)
-        of_inputs = input_partitioner or partitioners.of_inputs(config)
+        # In every mode, so that each of them reports a wrong name.
+        optimizer = arguments.v1_optimizer(args.optimizer, _V1_RATE)
+        arguments.check_features(features)
+        of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         with tf.variable_scope(
-            "dnn", values=tuple(features.values()), partitioner=partitioners.of_layers(config)
+            "dnn",
+            values=tuple(features.values()),
+            partitioner=arguments.layer_partitioner(config),
         ):
             logits = v1_logits(settings, head.logits_dimension, features, mode, of_inputs)
-            return head.create_estimator_spec(
-                features, mode, logits, labels, optimizer=v1_optimizer
-            )
+            return head.create_estimator_spec(features, mode, logits, labels, optimizer=optimizer)
 
     return model_fn
 
 
-def _keras_model_fn(head: Object, settings: NetworkSettings, optimizer: Object) -> ModelFn:
+def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
+    settings = _settings(args)
+
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        check_features(features)
+        arguments.check_features(features)
         logits, variables, updates = keras_logits(settings, head.logits_dimension, features, mode)
-        keras_optimizer = optimizer
+        optimizer = args.optimizer
         if mode == ModeKeys.TRAIN:
-            uncounted = optimizer_arguments.keras_optimizer(optimizer)
-            keras_optimizer = optimizer_arguments.counting_steps(uncounted)
+            optimizer = arguments.counting_steps(arguments.keras_optimizer(optimizer))
         return head.create_estimator_spec(
             features,
             mode,
             logits,
             labels,
-            optimizer=keras_optimizer,
+            optimizer=optimizer,
             trainable_variables=variables,
             update_ops=updates,
         )
@@ -98,204 +107,83 @@ def _keras_model_fn(head: Object, settings: NetworkSettings, optimizer: Object) 
     return model_fn
 
 
+@constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Adagrad")
 class DNNClassifier(Estimator):
-    """Classifies by a neural network; of `tf.compat.v1.estimator`.
+    """Classifies with a neural network; of `tf.compat.v1.estimator`.
 
     Args:
         hidden_units: the width of each hidden layer.
         feature_columns: dense feature columns.
-        model_dir, config, warm_start_from: those of `Estimator`.
-        n_classes: how many classes there are; 2 has one logit.
+        model_dir, config, warm_start_from: as in `Estimator`.
+        n_classes: the number of classes; 2 classes have one logit.
         weight_column: a numeric column, or its key, with a weight for each example.
-        label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
+        label_vocabulary: the labels as strings, in the order of their ids; None if they are ids.
         optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one of
             'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.05.
-        activation_fn: applied to the output of each hidden layer; None is none.
-        dropout: the probability with which training drops a hidden output; None drops none.
-        input_layer_partitioner: splits the variables of columns; None makes parts of 64 MiB or
-            more, at most one for each parameter server.
-        loss_reduction: one of `tf.compat.v1.losses.Reduction`, but NONE.
-        batch_norm: whether the output of each hidden layer is normalized.
+        activation_fn: applied to the output of each hidden layer; may be None.
+        dropout: the probability with which training drops a hidden output; may be None.
+        input_layer_partitioner: splits the variables of columns; None makes parts of at least
+            64 MiB, at most one for each parameter server.
+        loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
+        batch_norm: whether to normalize the output of each hidden layer, after dropout.
 
     Raises:
         InvalidInput: an argument is not possible.
     """
 
-    def __init__(
-        self,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        batch_norm: bool = False,
-    ) -> None:
-        head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _v1_model_fn(head, settings, optimizer, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Adagrad")
 class DNNClassifierV2(EstimatorV2):
-    """Classifies by a neural network; of `tf.estimator` in TensorFlow 2.
+    """Classifies with a neural network; of `tf.estimator` in TensorFlow 2.
 
     Args:
+        feature_columns: dense columns of `tf.feature_column`.
         optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
-            name as for `DNNClassifier`, with the learning rate that Keras has for it.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+            name as in `DNNClassifier`, with Keras's default learning rate.
+        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
 
-    The other arguments are those of `DNNClassifier`. Columns are of `tf.feature_column`.
+    The other arguments are the same as in `DNNClassifier`.
     """
 
-    def __init__(
-        self,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = MEAN,
-        batch_norm: bool = False,
-    ) -> None:
-        head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _keras_model_fn(head, settings, optimizer)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimator(Estimator):
     """A neural network with any head; of `tf.compat.v1.estimator`.
 
     Args:
-        head: turns logits into loss, predictions, metrics and a train op, and takes optimizers of
+        head: turns logits into loss, predictions, metrics and a train op, with optimizers of
             `tf.compat.v1.train`.
 
-    The other arguments are those of `DNNClassifier`.
+    The other arguments are the same as in `DNNClassifier`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        batch_norm: bool = False,
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _v1_model_fn(head, settings, optimizer, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Adagrad")
 class DNNEstimatorV2(EstimatorV2):
     """A neural network with any head; of `tf.estimator` in TensorFlow 2.
 
     Args:
         head: a `Head`.
 
-    The other arguments are those of `DNNClassifierV2`.
+    The other arguments are the same as in `DNNClassifierV2`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        batch_norm: bool = False,
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _keras_model_fn(head, settings, optimizer)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressor(Estimator):
-    """Predicts numbers by a neural network; of `tf.compat.v1.estimator`.
+    """Predicts numbers with a neural network; of `tf.compat.v1.estimator`.
 
     Args:
         label_dimension: how many numbers an example has.
         weight_column: a numeric column, or its key, with a weight for each example or number.
 
-    The other arguments are those of `DNNClassifier`.
+    The other arguments are the same as in `DNNClassifier`.
     """
 
-    def __init__(
-        self,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        batch_norm: bool = False,
-    ) -> None:
-        head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _v1_model_fn(head, settings, optimizer, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Adagrad")
 class DNNRegressorV2(EstimatorV2):
-    """Predicts numbers by a neural network; of `tf.estimator` in TensorFlow 2.
+    """Predicts numbers with a neural network; of `tf.estimator` in TensorFlow 2.
 
-    Args:
-        label_dimension, weight_column: those of `DNNRegressor`.
-
-    The other arguments are those of `DNNClassifierV2`.
+    The arguments are the same as in `DNNRegressor` and `DNNClassifierV2`.
     """
-
-    def __init__(
-        self,
-        hidden_units: Sequence[int],
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        optimizer: Object = "Adagrad",
-        activation_fn: Activation | None = tf.nn.relu,
-        dropout: float | None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = MEAN,
-        batch_norm: bool = False,
-    ) -> None:
-        head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        columns = tuple(feature_columns or ())
-        settings = NetworkSettings(hidden_units, columns, activation_fn, dropout, batch_norm)
-        model_fn = _keras_model_fn(head, settings, optimizer)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

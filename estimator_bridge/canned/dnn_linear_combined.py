@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizer_arguments, partitioners
+from estimator_bridge.canned import arguments
+from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.heads import head_training
-from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
-from estimator_bridge.canned.heads.multi_class import class_head
-from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear import default_rate
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
-from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.network import (
-    Activation,
     NetworkSettings,
     add_layer_summaries,
     keras_logits,
@@ -26,7 +20,7 @@ from estimator_bridge.canned.network import (
 )
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
 from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine.types import Nest, Object, Op, Tensor, Variable
@@ -34,59 +28,65 @@ from tf2_engine.types import Nest, Object, Op, Tensor, Variable
 _DNN_RATE = 0.001
 _LINEAR_RATE = 0.005
 
-Columns = Sequence[Object] | None
+_MODEL = (
+    "model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer "
+    "dnn_hidden_units dnn_activation_fn dnn_dropout"
+)
+_OF_LABELS = (
+    f"{_MODEL} {{}} input_layer_partitioner config warm_start_from loss_reduction batch_norm "
+    "linear_sparse_combiner"
+)
+_CLASSIFIER = _OF_LABELS.format(arguments.CLASSIFIER)
+_ESTIMATOR = f"head {_MODEL} input_layer_partitioner config batch_norm linear_sparse_combiner"
+_REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Parts:
-    """The linear model and the network; either has no columns where it is left out."""
-
-    linear_columns: Columns
-    linear_optimizer: Object
-    sparse_combiner: str
-    network: NetworkSettings
-    dnn_optimizer: Object
-
-    def __post_init__(self) -> None:
-        if not self.linear_columns and not self.network.feature_columns:
-            raise errors.InvalidInput(
-                "Either linear_feature_columns or dnn_feature_columns must be defined."
-            )
-
-    def check_hidden_units(self) -> None:
-        """Raises InvalidInput if there is a network without hidden layers."""
-        if self.network.feature_columns and not self.network.hidden_units:
-            raise errors.InvalidInput(
-                "dnn_hidden_units must be defined when dnn_feature_columns is specified."
-            )
-
-    @property
-    def linear_rate(self) -> float:
-        """The learning rate of a linear optimizer that is given by its name."""
-        return default_rate(_LINEAR_RATE, self.linear_columns or ())
+def _network(args: Arguments) -> NetworkSettings:
+    if not args.linear_feature_columns and not args.dnn_feature_columns:
+        raise errors.InvalidInput(
+            "Either linear_feature_columns or dnn_feature_columns must be defined."
+        )
+    return NetworkSettings(
+        args.dnn_hidden_units,
+        args.dnn_feature_columns,
+        args.dnn_activation_fn,
+        args.dnn_dropout,
+        args.batch_norm,
+    )
 
 
-def _v1_model_fn(head: Object, parts: _Parts, input_partitioner: Object) -> ModelFn:
+def _check_hidden_units(network: NetworkSettings) -> None:
+    if not network.hidden_units:
+        raise errors.InvalidInput(
+            "dnn_hidden_units must be defined when dnn_feature_columns is specified."
+        )
+
+
+def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
+    network = _network(args)
+
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        check_features(features)
-        of_inputs = input_partitioner or partitioners.of_inputs(config)
+        arguments.check_features(features)
+        of_inputs = args.input_layer_partitioner or arguments.input_partitioner(config)
         values, units = tuple(features.values()), head.logits_dimension
         logits: list[Tensor] = []
         trained: list[tuple[tf.train.Optimizer, str]] = []  # and the scope of its variables
-        if parts.network.feature_columns:
-            optimizer = optimizer_arguments.v1_optimizer(parts.dnn_optimizer, _DNN_RATE)
+        if network.feature_columns:
+            optimizer = arguments.v1_optimizer(args.dnn_optimizer, _DNN_RATE)
             _check_not_synchronous(optimizer)
-            parts.check_hidden_units()
-            of_layers = partitioners.of_layers(config)
+            _check_hidden_units(network)
+            of_layers = arguments.layer_partitioner(config)
             with tf.variable_scope("dnn", values=values, partitioner=of_layers) as scope:
-                logits.append(v1_logits(parts.network, units, features, mode, of_inputs))
+                logits.append(v1_logits(network, units, features, mode, of_inputs))
             trained.append((optimizer, scope.name))
-        if parts.linear_columns:
-            optimizer = optimizer_arguments.v1_optimizer(parts.linear_optimizer, parts.linear_rate)
+        if args.linear_feature_columns:
+            optimizer = arguments.v1_optimizer(
+                args.linear_optimizer, default_rate(_LINEAR_RATE, args.linear_feature_columns)
+            )
             _check_not_synchronous(optimizer)
             with tf.variable_scope("linear", values=values, partitioner=of_inputs) as scope:
-                combiner = parts.sparse_combiner
-                logits.append(v1_linear(parts.linear_columns, units, combiner, features))
+                combiner = args.linear_sparse_combiner
+                logits.append(v1_linear(args.linear_feature_columns, units, combiner, features))
                 add_layer_summaries(logits[-1], scope.name)
             trained.append((optimizer, scope.name))
 
@@ -107,7 +107,7 @@ def _v1_model_fn(head: Object, parts: _Parts, input_partitioner: Object) -> Mode
 
 
 class _Trained(NamedTuple):
-    """The logits of a part, its Keras optimizer in training, and the variables that it updates."""
+    """The logits of a part, and what trains it with Keras; no optimizer in other modes."""
 
     logits: Tensor
     optimizer: Object
@@ -115,39 +115,38 @@ class _Trained(NamedTuple):
     updates: list[Op]
 
 
-def _keras_network(parts: _Parts, units: int, features: Nest, mode: str) -> _Trained:
+def _keras_parts(
+    args: Arguments, network: NetworkSettings, units: int, features: Nest, mode: str
+) -> list[_Trained]:
+    parts: list[_Trained] = []
     optimizer = None
-    if mode == ModeKeys.TRAIN:
-        optimizer = optimizer_arguments.keras_optimizer(parts.dnn_optimizer, _DNN_RATE)
-    parts.check_hidden_units()
-    logits, variables, updates = keras_logits(parts.network, units, features, mode)
-    return _Trained(logits, optimizer, variables, updates)
-
-
-def _keras_linear(parts: _Parts, units: int, features: Nest, mode: str) -> _Trained:
-    optimizer = None
-    if mode == ModeKeys.TRAIN:
-        optimizer = optimizer_arguments.keras_optimizer(parts.linear_optimizer, parts.linear_rate)
-    columns = parts.linear_columns or ()
-    result = keras_linear(columns, units, parts.sparse_combiner, features)
-    add_layer_summaries(result.logits, "linear")
-    return _Trained(result.logits, optimizer, [*result.weights, *result.bias], [])
-
-
-def _keras_model_fn(
-    head: Object, parts: _Parts, loss_reduction: str = head_training.MEAN
-) -> ModelFn:
-    def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        check_features(features)
-        units = head.logits_dimension
-        trained: list[_Trained] = []
-        if parts.network.feature_columns:
-            trained.append(_keras_network(parts, units, features, mode))
-        if parts.linear_columns:
-            trained.append(_keras_linear(parts, units, features, mode))
+    if network.feature_columns:
         if mode == ModeKeys.TRAIN:
-            # One of them counts the global step; that of the linear model has a step of its own.
-            optimizer_arguments.counting_steps(trained[0].optimizer)
+            optimizer = arguments.keras_optimizer(args.dnn_optimizer, _DNN_RATE)
+        _check_hidden_units(network)
+        logits, variables, updates = keras_logits(network, units, features, mode)
+        parts.append(_Trained(logits, optimizer, variables, updates))
+    columns = args.linear_feature_columns
+    if columns:
+        if mode == ModeKeys.TRAIN:
+            rate = default_rate(_LINEAR_RATE, columns)
+            optimizer = arguments.keras_optimizer(args.linear_optimizer, rate)
+        linear = keras_linear(columns, units, args.linear_sparse_combiner, features)
+        add_layer_summaries(linear.logits, "linear")
+        parts.append(_Trained(linear.logits, optimizer, [*linear.weights, *linear.bias], []))
+    return parts
+
+
+def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
+    network = _network(args)
+    loss_reduction = getattr(args, "loss_reduction", head_training.MEAN)
+
+    def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+        arguments.check_features(features)
+        trained = _keras_parts(args, network, head.logits_dimension, features, mode)
+        if mode == ModeKeys.TRAIN:
+            # Only one optimizer may count the global step; a second one counts steps of its own.
+            arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:
             loss = head_training.per_replica(loss, loss_reduction)
@@ -164,7 +163,6 @@ def _keras_model_fn(
 
 
 def _sum(logits: list[Tensor]) -> Tensor:
-    """Returns the logits of the network, or those of the linear model, or their sum."""
     return logits[0] + logits[1] if len(logits) == 2 else logits[0]
 
 
@@ -176,246 +174,72 @@ def _check_not_synchronous(optimizer: Object) -> None:
         )
 
 
+@constructor(V1, _v1_model_fn, _CLASSIFIER)
 class DNNLinearCombinedClassifier(Estimator):
-    """Classifies by a linear model and a neural network together; of `tf.compat.v1.estimator`.
+    """Classifies with a linear model and a neural network; of `tf.compat.v1.estimator`.
 
     The logits are the sum of both. One of them may be left out.
 
     Args:
-        model_dir, config, warm_start_from: those of `Estimator`.
         linear_feature_columns: dense or categorical columns of the linear model.
-        linear_optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one
-            of 'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of
+        linear_optimizer: as in `DNNClassifier`, with a default learning rate of
             min(0.005, 1 / sqrt(columns)).
         dnn_feature_columns: dense columns of the network.
-        dnn_optimizer: likewise, with a learning rate of 0.001.
-        linear_sparse_combiner: that of `LinearClassifier`.
+        dnn_optimizer: as in `DNNClassifier`, with a default learning rate of 0.001.
+        linear_sparse_combiner: the `sparse_combiner` of `LinearClassifier`.
 
-    The other arguments are those of `DNNClassifier`; here some of them begin with dnn_.
+    The other arguments are the same as in `DNNClassifier`, some of them after dnn_.
 
     Raises:
-        InvalidInput: an argument is not possible; or there are no columns at all.
+        InvalidInput: an argument is not possible, or there are no columns at all.
     """
 
-    def __init__(
-        self,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _CLASSIFIER)
 class DNNLinearCombinedClassifierV2(EstimatorV2):
-    """Classifies by a linear model and a neural network together; of TensorFlow 2's `tf.estimator`.
+    """Classifies with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
 
     Args:
-        linear_optimizer, dnn_optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function
-            that returns one, or a name, with the rates of `DNNLinearCombinedClassifier`.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates
+            of `DNNLinearCombinedClassifier`.
 
-    The other arguments are those of `DNNLinearCombinedClassifier`. Columns are of
-    `tf.feature_column`.
+    The other arguments are the same as in `DNNLinearCombinedClassifier` and `DNNClassifierV2`.
     """
 
-    def __init__(
-        self,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = head_training.MEAN,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = _keras_model_fn(head, parts, loss_reduction)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V1, _v1_model_fn, _ESTIMATOR)
 class DNNLinearCombinedEstimator(Estimator):
     """A linear model and a neural network with any head; of `tf.compat.v1.estimator`.
 
     Args:
-        head: turns logits into loss, predictions, metrics and a train op; it is given a
-            `train_op_fn`.
+        head: turns logits into loss, predictions, metrics and a train op, with a `train_op_fn`.
 
-    The other arguments are those of `DNNLinearCombinedClassifier`.
+    The other arguments are the same as in `DNNLinearCombinedClassifier`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config)
 
-
+@constructor(V2, _keras_model_fn, _ESTIMATOR)
 class DNNLinearCombinedEstimatorV2(EstimatorV2):
     """A linear model and a neural network with any head; of `tf.estimator` in TensorFlow 2.
 
-    As in stock, under a strategy with several replicas the loss is that of the mean reduction,
-    whatever the head's is.
+    As in stock, a strategy with several replicas takes the loss for a mean, whatever the head's
+    reduction.
 
-    Args:
-        head: a `Head`.
-
-    The other arguments are those of `DNNLinearCombinedClassifierV2`.
+    The arguments are the same as in `DNNEstimatorV2` and `DNNLinearCombinedClassifierV2`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        config: RunConfig | None = None,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        model_fn = _keras_model_fn(head, parts)
-        super().__init__(model_fn, model_dir, config)
 
-
+@constructor(V1, _v1_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressor(Estimator):
-    """Predicts numbers by a linear model and a neural network; of `tf.compat.v1.estimator`.
+    """Predicts numbers with a linear model and a neural network; of `tf.compat.v1.estimator`.
 
-    Args:
-        label_dimension: how many numbers an example has.
-        weight_column: a numeric column, or its key, with a weight for each example or number.
-
-    The other arguments are those of `DNNLinearCombinedClassifier`.
+    The arguments are the same as in `DNNRegressor` and `DNNLinearCombinedClassifier`.
     """
 
-    def __init__(
-        self,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        input_layer_partitioner: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = _v1_model_fn(head, parts, input_layer_partitioner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _REGRESSOR)
 class DNNLinearCombinedRegressorV2(EstimatorV2):
-    """Predicts numbers by a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
+    """Predicts numbers with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
 
-    Args:
-        label_dimension, weight_column: those of `DNNLinearCombinedRegressor`.
-
-    The other arguments are those of `DNNLinearCombinedClassifierV2`.
+    The arguments are the same as in `DNNRegressorV2` and `DNNLinearCombinedClassifierV2`.
     """
-
-    def __init__(
-        self,
-        model_dir: PathLike | None = None,
-        linear_feature_columns: Columns = None,
-        linear_optimizer: Object = "Ftrl",
-        dnn_feature_columns: Columns = None,
-        dnn_optimizer: Object = "Adagrad",
-        dnn_hidden_units: Sequence[int] | None = None,
-        dnn_activation_fn: Activation | None = tf.nn.relu,
-        dnn_dropout: float | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = head_training.MEAN,
-        batch_norm: bool = False,
-        linear_sparse_combiner: str = "sum",
-    ) -> None:
-        network = NetworkSettings(
-            dnn_hidden_units, dnn_feature_columns, dnn_activation_fn, dnn_dropout, batch_norm
-        )
-        parts = _Parts(
-            linear_feature_columns, linear_optimizer, linear_sparse_combiner, network, dnn_optimizer
-        )
-        head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = _keras_model_fn(head, parts, loss_reduction)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

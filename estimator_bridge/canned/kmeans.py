@@ -23,22 +23,21 @@ class KMeansClustering(Estimator):
     """Finds clusters of points; an estimator without labels.
 
     Args:
-        num_clusters: how many clusters there are.
-        model_dir, config: those of `Estimator`.
+        num_clusters: the number of clusters.
         initial_clusters: `RANDOM_INIT` (points of the first batches), `KMEANS_PLUS_PLUS_INIT`, the
             centers themselves, or a function of the points and the number that returns centers.
         distance_metric: `SQUARED_EUCLIDEAN_DISTANCE` or `COSINE_DISTANCE`.
-        seed: of the choice of initial clusters.
-        use_mini_batch: whether a batch is a part of the data; False: it is all of it.
-        mini_batch_steps_per_iteration: steps from one update of the centers to the next.
+        seed: for choosing initial clusters.
+        use_mini_batch: whether a batch is only a part of the data.
+        mini_batch_steps_per_iteration: steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
-        relative_tolerance: training stops where the loss changes less from step to step; not for
-            mini batches.
-        feature_columns: columns of the points; None takes all features, in the order of their
-            names.
+        relative_tolerance: training stops once the loss changes less than this from step to step;
+            not
+            for mini batches.
+        feature_columns: columns of the points; None takes all features in alphabetical order.
 
     Raises:
-        InvalidInput: the metric, or the way to choose centers, is not known.
+        InvalidInput: the metric, or the way to choose centers, is unknown.
     """
 
     SQUARED_EUCLIDEAN_DISTANCE = _ops.SQUARED_EUCLIDEAN_DISTANCE
@@ -103,14 +102,14 @@ class KMeansClustering(Estimator):
             yield np.sqrt(distances) if is_squared else distances
 
     def score(self, input_fn: InputFn) -> float:
-        """Returns the sum of the distances of one batch from the closest centers, squared or not.
+        """Sums the distances of one batch's points from their closest centers.
 
         Euclidean distances are squared.
         """
         return float(self.evaluate(input_fn, steps=1)[self.SCORE])
 
     def cluster_centers(self) -> Array:
-        """Returns the centers, [num_clusters, dimensions]."""
+        """The centers, [num_clusters, dimensions]."""
         return self.get_variable_value(self.CLUSTER_CENTERS_VAR_NAME)
 
     def _predictions(self, input_fn: InputFn, key: str) -> Iterator[Array]:
@@ -119,11 +118,10 @@ class KMeansClustering(Estimator):
 
 
 KMeans = KMeansClustering
-"""The public name."""
 
 
 def _points(features: Nest, columns: Sequence[Object] | None) -> Tensor:
-    """Returns the points of a batch, [batch, dimensions]."""
+    """The points of a batch, [batch, dimensions]."""
     if not isinstance(features, dict):
         return features
     if columns:
@@ -167,7 +165,7 @@ def _spec(
 
 
 class _ChooseCenters(tf.train.SessionRunHook):
-    """Runs the op that chooses centers until there are enough; others than the chief wait."""
+    """Runs the op that chooses centers until there are enough; only the chief runs it."""
 
     def __init__(self, initialize: Op, is_initialized: Variable, is_chief: bool) -> None:
         self._initialize, self._is_initialized = initialize, is_initialized
@@ -182,12 +180,12 @@ class _ChooseCenters(tf.train.SessionRunHook):
                     session.run(self._initialize)
                 else:
                     time.sleep(1)
-            except RuntimeError as error:  # The session is being made anew.
+            except RuntimeError as error:  # The session is being created again.
                 log.info("Centers are not chosen yet: %s", error)
 
 
 class _StopWhenSteady(tf.train.SessionRunHook):
-    """Stops where |loss - loss before| / (1 + |loss before|) is below a tolerance."""
+    """Stops once |loss - previous loss| / (1 + |previous loss|) is below a tolerance."""
 
     def __init__(self, loss: Tensor, tolerance: float) -> None:
         self._loss, self._tolerance = loss, tolerance

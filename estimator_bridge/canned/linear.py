@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import optimizer_arguments, partitioners
-from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
-from estimator_bridge.canned.heads.regression import RegressionHead
+from estimator_bridge.canned import arguments
+from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
-from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
 from estimator_bridge.canned.sdca.sdca_spec import sdca_spec
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
 from estimator_bridge.runtime.estimator.estimator_v2 import EstimatorV2
 from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine import tf_compat
@@ -26,18 +22,28 @@ from tf2_engine.types import Nest, Object, Tensor
 
 _RATE = 0.2
 
+_OF_LABELS = (
+    "feature_columns model_dir {} optimizer config partitioner warm_start_from loss_reduction "
+    "sparse_combiner"
+)
+_CLASSIFIER = _OF_LABELS.format(arguments.CLASSIFIER)
+_ESTIMATOR = (
+    "head feature_columns model_dir optimizer config partitioner sparse_combiner warm_start_from"
+)
+_REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
+
 
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Object], sparse_combiner: str = "sum"
 ) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Returns a function of features that returns the logits of a linear model.
+    """Makes a function that computes a linear model's logits from features.
 
-    Its variables are those of TensorFlow 1, in the variable scope that is open when it is called.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
 
     Args:
-        units: how many logits there are.
+        units: the number of logits.
 
-    The other arguments are those of `LinearClassifier`.
+    The other arguments are the same as in `LinearClassifier`.
     """
 
     def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:
@@ -47,29 +53,35 @@ def linear_logit_fn_builder(
 
 
 def default_rate(largest: float, columns: Sequence[Object]) -> float:
-    """Returns the learning rate of a linear model's own optimizer: less for many columns."""
+    """The learning rate of a linear model's default optimizer: smaller for many columns."""
     return min(largest, 1.0 / math.sqrt(len(columns)))
 
 
-def _v1_model_fn(
-    head: Object,
-    columns: Sequence[Object],
-    optimizer: Object,
-    partitioner: Object,
-    sparse_combiner: str,
-) -> ModelFn:
+def _columns(args: Arguments) -> tuple[Object, ...]:
+    """The feature columns, once they have been checked to suit the optimizer."""
+    columns = tuple(args.feature_columns or ())
+    if hasattr(args, "n_classes"):
+        check_sdca(args.optimizer, columns, args.sparse_combiner, args.n_classes, 2)
+    elif hasattr(args, "label_dimension"):
+        check_sdca(args.optimizer, columns, args.sparse_combiner, args.label_dimension, 1)
+    return columns
+
+
+def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
+    columns, optimizer = _columns(args), args.optimizer
+
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        check_features(features)
+        arguments.check_features(features)
         with tf.variable_scope(
             "linear",
             values=tuple(features.values()),
-            partitioner=partitioner or partitioners.of_inputs(config),
+            partitioner=args.partitioner or arguments.input_partitioner(config),
         ):
             if isinstance(optimizer, LinearSDCA):
                 return sdca_spec(optimizer, head, columns, features, labels, mode)
-            logits = v1_linear(columns, head.logits_dimension, sparse_combiner, features)
+            logits = v1_linear(columns, head.logits_dimension, args.sparse_combiner, features)
             chosen = optimizer or tf.train.FtrlOptimizer(default_rate(_RATE, columns))
-            v1_optimizer = optimizer_arguments.v1_optimizer(chosen, _RATE)
+            v1_optimizer = arguments.v1_optimizer(chosen, _RATE)
             return head.create_estimator_spec(
                 features, mode, logits, labels, optimizer=v1_optimizer
             )
@@ -77,20 +89,19 @@ def _v1_model_fn(
     return model_fn
 
 
-def _keras_model_fn(
-    head: Object, columns: Sequence[Object], optimizer: Object, sparse_combiner: str
-) -> ModelFn:
+def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
+    columns, optimizer = _columns(args), args.optimizer
+
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-        check_features(features)
+        arguments.check_features(features)
         if isinstance(optimizer, LinearSDCA):
             return sdca_spec(optimizer, head, columns, features, labels, mode)
-        result = keras_linear(columns, head.logits_dimension, sparse_combiner, features)
+        result = keras_linear(columns, head.logits_dimension, args.sparse_combiner, features)
         keras_optimizer = optimizer
         if mode == ModeKeys.TRAIN:
             ftrl = tf_compat.keras2().optimizers.legacy.Ftrl
             chosen = optimizer or ftrl(learning_rate=default_rate(_RATE, columns))
-            uncounted = optimizer_arguments.keras_optimizer(chosen, _RATE)
-            keras_optimizer = optimizer_arguments.counting_steps(uncounted)
+            keras_optimizer = arguments.counting_steps(arguments.keras_optimizer(chosen, _RATE))
         return head.create_estimator_spec(
             features,
             mode,
@@ -103,183 +114,63 @@ def _keras_model_fn(
     return model_fn
 
 
+@constructor(V1, _v1_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifier(Estimator):
-    """Classifies by a linear model; of `tf.compat.v1.estimator`.
+    """Classifies with a linear model; of `tf.compat.v1.estimator`.
 
     Args:
         feature_columns: dense or categorical feature columns.
-        model_dir, config, warm_start_from: those of `Estimator`.
-        n_classes: how many classes there are; 2 has one logit.
-        weight_column: a numeric column, or its key, with a weight for each example.
-        label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
-        optimizer: an optimizer of `tf.compat.v1.train`, a function that returns one, or one of
-            'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.2. None is
-            Ftrl with min(0.2, 1 / sqrt(columns)). Or a LinearSDCA.
-        partitioner: splits the variables; None makes parts of 64 MiB or more, at most one for each
-            parameter server.
-        loss_reduction: one of `tf.compat.v1.losses.Reduction`, but NONE.
+        optimizer: as in `DNNClassifier`, with a default learning rate of 0.2. None means Ftrl with
+            min(0.2, 1 / sqrt(columns)). It may be a LinearSDCA.
+        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for
+            each parameter server.
         sparse_combiner: how the weights of an example's categories are combined, 'sum', 'mean' or
             'sqrtn'.
 
-    Raises:
-        InvalidInput: an argument is not possible.
+    The other arguments are the same as in `DNNClassifier`.
     """
 
-    def __init__(
-        self,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: Object = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        check_sdca(optimizer, columns, sparse_combiner, n_classes, 2)
-        head = graph_class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = _v1_model_fn(head, columns, optimizer, partitioner, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _CLASSIFIER, optimizer="Ftrl")
 class LinearClassifierV2(EstimatorV2):
-    """Classifies by a linear model; of `tf.estimator` in TensorFlow 2.
+    """Classifies with a linear model; of `tf.estimator` in TensorFlow 2.
 
     Args:
+        feature_columns: dense or categorical columns of `tf.feature_column`.
         optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
-            name, None or a LinearSDCA as for `LinearClassifier`.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
+            name, None or a LinearSDCA as in `LinearClassifier`.
 
-    The other arguments are those of `LinearClassifier`. Columns are of `tf.feature_column`.
+    The other arguments are the same as in `LinearClassifier` and `DNNClassifierV2`.
     """
 
-    def __init__(
-        self,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = MEAN,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        check_sdca(optimizer, columns, sparse_combiner, n_classes, 2)
-        head = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        model_fn = _keras_model_fn(head, columns, optimizer, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V1, _v1_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimator(Estimator):
     """A linear model with any head; of `tf.compat.v1.estimator`.
 
-    Args:
-        head: turns logits into loss, predictions, metrics and a train op, and takes optimizers of
-            `tf.compat.v1.train`.
-
-    The other arguments are those of `LinearClassifier`.
+    The arguments are the same as in `DNNEstimator` and `LinearClassifier`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: Object = None,
-        sparse_combiner: str = "sum",
-        warm_start_from: Object = None,
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        model_fn = _v1_model_fn(head, columns, optimizer, partitioner, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _ESTIMATOR, optimizer="Ftrl")
 class LinearEstimatorV2(EstimatorV2):
     """A linear model with any head; of `tf.estimator` in TensorFlow 2.
 
-    Args:
-        head: a `Head`.
-
-    The other arguments are those of `LinearClassifierV2`.
+    The arguments are the same as in `DNNEstimatorV2` and `LinearClassifierV2`.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        sparse_combiner: str = "sum",
-        warm_start_from: Object = None,
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        model_fn = _keras_model_fn(head, columns, optimizer, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V1, _v1_model_fn, _REGRESSOR, optimizer="Ftrl")
 class LinearRegressor(Estimator):
-    """Predicts numbers by a linear model; of `tf.compat.v1.estimator`.
+    """Predicts numbers with a linear model; of `tf.compat.v1.estimator`.
 
-    Args:
-        label_dimension: how many numbers an example has.
-        weight_column: a numeric column, or its key, with a weight for each example or number.
-
-    The other arguments are those of `LinearClassifier`.
+    The arguments are the same as in `DNNRegressor` and `LinearClassifier`.
     """
 
-    def __init__(
-        self,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        partitioner: Object = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = SUM,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        check_sdca(optimizer, columns, sparse_combiner, label_dimension, 1)
-        head = GraphRegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = _v1_model_fn(head, columns, optimizer, partitioner, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
-
+@constructor(V2, _keras_model_fn, _REGRESSOR, optimizer="Ftrl")
 class LinearRegressorV2(EstimatorV2):
-    """Predicts numbers by a linear model; of `tf.estimator` in TensorFlow 2.
+    """Predicts numbers with a linear model; of `tf.estimator` in TensorFlow 2.
 
-    Args:
-        label_dimension, weight_column: those of `LinearRegressor`.
-
-    The other arguments are those of `LinearClassifierV2`.
+    The arguments are the same as in `DNNRegressorV2` and `LinearClassifierV2`.
     """
-
-    def __init__(
-        self,
-        feature_columns: Sequence[Object],
-        model_dir: PathLike | None = None,
-        label_dimension: int = 1,
-        weight_column: Object = None,
-        optimizer: Object = "Ftrl",
-        config: RunConfig | None = None,
-        warm_start_from: Object = None,
-        loss_reduction: str = MEAN,
-        sparse_combiner: str = "sum",
-    ) -> None:
-        columns = tuple(feature_columns or ())
-        check_sdca(optimizer, columns, sparse_combiner, label_dimension, 1)
-        head = RegressionHead(label_dimension, weight_column, loss_reduction)
-        model_fn = _keras_model_fn(head, columns, optimizer, sparse_combiner)
-        super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)

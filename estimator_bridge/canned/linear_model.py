@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.model_checks import check_features, check_new_columns
+from estimator_bridge.canned.arguments import check_features, check_new_columns
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Tensor, Variable
@@ -18,11 +18,11 @@ Layer: Object = keras.layers.Layer
 Model: Object = keras.Model
 
 V1_NAME, KERAS_NAME = "linear_model", "linear/linear_model"
-"""The scopes of the variables: in the one that is open, and of Keras, whose layers have names."""
+"""The scopes of the variables: relative to the open one, and for Keras, whose layers have names."""
 
 
 class LinearResult(NamedTuple):
-    """The logits of a linear model, [batch, units], and its variables, parts each by itself."""
+    """The logits of a linear model, [batch, units], and its variables, split ones by part."""
 
     logits: Tensor
     weights: list[Variable]
@@ -32,13 +32,13 @@ class LinearResult(NamedTuple):
 class LinearLayer(Layer):
     """Sums, for each example, the weights of its categories and its numbers times their weights.
 
-    The sums of the columns, in the order of the columns' names, are added, and then the bias.
+    Columns are added in the order of their names, and then the bias.
 
     Args:
         feature_columns: dense or categorical columns of `tf.feature_column`.
-        units: how many logits there are.
+        units: the number of logits.
         sparse_combiner: 'sum', 'mean' or 'sqrtn' of an example's categories.
-        name: the layer's, which is the scope of its variables.
+        name: the layer's name, which is the scope of its variables.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
@@ -71,11 +71,10 @@ class LinearLayer(Layer):
         return _parts([self.bias])
 
     def weights_of(self, column: Object) -> list[Variable]:
-        """Returns the weights of a column, [buckets or width, units], or their parts."""
+        """The weights of a column, [buckets or width, units], or their parts."""
         return _parts([self._state.get_variable(column, "weights")])
 
     def build(self, _: Object) -> None:
-        """Makes the variables: a matrix of weights for each column, and the bias, all zero."""
         zeros = keras.initializers.zeros()
         with tf_compat.variable_scope_only(self.name):
             for column in self._columns:
@@ -103,7 +102,6 @@ class LinearLayer(Layer):
 
     @do_not_convert
     def call(self, features: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits, [batch, units]."""
         check_features(features)
         cache = tf_compat.FeatureCache(features)
         sums = []
@@ -124,7 +122,7 @@ class LinearLayer(Layer):
 
 
 class _LinearModel(Model):
-    """A model around the layer, with the layer's name: it names and casts as stock's does."""
+    """Wraps the layer under its own name, so that ops are named and inputs cast as in stock."""
 
     def __init__(self, layer: LinearLayer) -> None:
         super().__init__(name=layer.name)
@@ -132,7 +130,6 @@ class _LinearModel(Model):
 
     @do_not_convert
     def call(self, features: Mapping[str, Tensor]) -> Tensor:
-        """Returns the logits, [batch, units]."""
         return self._linear_layer(features)
 
 
@@ -142,7 +139,7 @@ def v1_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> Tensor:
-    """Returns the logits of a linear model in the open variable scope, and adds its summaries."""
+    """Computes the logits of a linear model in the open variable scope, and adds its summaries."""
     if tf_compat.is_new_column(feature_columns):
         layer = LinearLayer(feature_columns, units, sparse_combiner, V1_NAME)
         return apply_layer(layer, features).logits
@@ -165,7 +162,7 @@ def keras_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> LinearResult:
-    """Returns a linear model with the scope `linear/linear_model`, and adds its summaries.
+    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries.
 
     Raises:
         InvalidInput: a column is one of TensorFlow 1.
@@ -175,7 +172,7 @@ def keras_linear(
 
 
 def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
-    """Returns the result of a layer, and adds its summaries."""
+    """Applies a layer and adds its summaries."""
     logits = _LinearModel(layer)(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
@@ -191,7 +188,7 @@ def _num_weights(column: Object) -> int:
 
 
 def _parts(variables: Object) -> list[Variable]:
-    """Returns variables, and the parts of those that a partitioner has split."""
+    """Lists variables, with those that a partitioner has split replaced by their parts."""
     parts: list[Variable] = []
     for variable in variables:
         is_whole = isinstance(variable, (tf.compat.v2.Variable, tf.Tensor))
@@ -200,9 +197,8 @@ def _parts(variables: Object) -> list[Variable]:
 
 
 def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) -> None:
-    """Adds summaries of the bias, and of how many weights are zero."""
     if units > 1:
-        # Variables of Keras are whole: stock hands over the bias, elsewhere the list of its parts.
+        # Variables of Keras are whole, for which stock passes the bias; otherwise it passes a list.
         bias = result.bias[0] if is_keras else result.bias
         tf.summary.histogram("bias", bias)
     else:
@@ -212,7 +208,7 @@ def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) 
 
 
 def _fraction_of_zeros(weights: Sequence[Variable]) -> Tensor:
-    """Returns the fraction of the weights that is zero, with the names of stock's ops."""
+    """Computes the fraction of weights that are zero; ops have stock's names."""
     with tf.name_scope("zero_fraction"):
         with tf.name_scope("total_size"):
             sizes = [tf.size(each, out_type=tf.int64) for each in weights]

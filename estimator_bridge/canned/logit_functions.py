@@ -14,7 +14,7 @@ from tf2_engine.types import Nest, Object
 def call_logit_fn(
     logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
 ) -> Nest:
-    """Returns the logits that a function makes of features; it may take mode, params and config.
+    """Calls a function that makes logits from features; it may take mode, params and config.
 
     Raises:
         InvalidInput: the result is neither a Tensor nor a dict of Tensors by str.

@@ -1,4 +1,4 @@
-"""`add_metrics`: an estimator with further metrics."""
+"""`add_metrics`: an estimator with additional metrics."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ _TAKES = ("features", "labels", "predictions", "config")
 
 
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Object]]) -> Estimator:
-    """Returns an Estimator with the metrics of another one, and those of a function.
+    """Makes an Estimator with the metrics of another one, plus those of a function.
 
     The two share model_fn, model_dir, RunConfig and warm start.
 
     Args:
-        estimator: the estimator, which stays as it is.
-        metric_fn: takes any of features, labels, predictions and config; returns, by name, pairs
+        estimator: the other estimator, which stays as it is.
+        metric_fn: takes any of features, labels, predictions and config, and returns, by name,
+            pairs
             (value, update op) or Keras metrics. They replace metrics of the same name.
 
     Raises:

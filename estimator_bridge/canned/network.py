@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.model_checks import check_new_columns
+from estimator_bridge.canned.arguments import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.settings import quirks, render
 from estimator_bridge.settings.row import TRAINING
@@ -27,15 +27,7 @@ _INPUT_SCOPE, _INPUT_NAME = "input_from_feature_columns", "input_layer"
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSettings:
-    """The settings of a network; without columns there is none, and it needs no hidden_units.
-
-    Attributes:
-        hidden_units: the width of each hidden layer.
-        feature_columns: dense columns; their values side by side are the input.
-        activation_fn: applied to the output of each hidden layer; None is none.
-        dropout: the probability with which training drops a hidden output; None drops none.
-        batch_norm: whether the output of each hidden layer, after dropout, is normalized.
-    """
+    """The arguments of a network, as `DNNClassifier` describes them; it may have no columns."""
 
     hidden_units: Sequence[int] | None
     feature_columns: Sequence[Object] | None
@@ -51,10 +43,10 @@ def v1_logits(
     mode: str,
     input_partitioner: Object,
 ) -> Tensor:
-    """Returns the logits of a network with variables of TensorFlow 1, in the open variable scope.
+    """Computes logits with TensorFlow 1 variables, in the open variable scope.
 
     Args:
-        units: how many logits there are.
+        units: the number of logits.
         input_partitioner: splits the variables of columns; None leaves that to the scope.
     """
     return _V1Network(settings, units, input_partitioner)(features, mode)
@@ -63,10 +55,10 @@ def v1_logits(
 def keras_logits(
     settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
 ) -> tuple[Tensor, list[Variable], list[Op]]:
-    """Returns logits of a network of Keras layers, its trainable variables, and update ops.
+    """Computes logits with Keras layers; also returns trainable variables and update ops.
 
     Raises:
-        InvalidInput: a column is one of TensorFlow 1; or hidden_units is no list.
+        InvalidInput: a column is one of TensorFlow 1, or hidden_units is not a list.
     """
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
@@ -74,10 +66,11 @@ def keras_logits(
 
 
 def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variable]:
-    """Returns what an optimizer of Keras trains: the variables of a network, and shared tables.
+    """Lists what a Keras optimizer trains: the variables of a network, and shared tables.
 
-    A table of `shared_embeddings` belongs to its columns and to no layer. Stock hands the optimizer
-    the variables of layers, and so never trains it; quirks="stock" does the same, with a warning.
+    The table of `shared_embeddings` belongs to its columns and to no layer. Stock passes the
+    optimizer the variables of layers, so it never trains the table; quirks="stock" does the same,
+    with a warning.
     """
     creators = {getattr(column, "shared_embedding_column_creator", None) for column in columns}
     tables = [creator.embedding_weights for creator in creators if creator is not None]
@@ -92,9 +85,9 @@ def trained_variables(network: Object, columns: Sequence[Object]) -> list[Variab
 
 
 class _Network(Model):
-    """The layers of a network; subclasses make them.
+    """The layers of a network, which subclasses create.
 
-    The attributes are in stock's order, in which Keras lists the variables.
+    Attributes are in stock's order, because Keras lists variables in that order.
     """
 
     def __init__(self, settings: NetworkSettings, units: int) -> None:
@@ -121,7 +114,6 @@ class _Network(Model):
 
     @do_not_convert
     def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
-        """Returns the logits, [batch, units]."""
         is_training = mode == ModeKeys.TRAIN
         output = self._inputs(features, is_training)
         for number, layer in enumerate(self._hidden_layers):
@@ -136,7 +128,7 @@ class _Network(Model):
         return logits
 
     def _make_input(self, columns: Sequence[Object]) -> Object:
-        """Returns the layer that makes one tensor of the columns' values."""
+        """Makes the layer that concatenates the columns' values."""
         raise NotImplementedError
 
     def _inputs(self, features: Mapping[str, Tensor], is_training: bool) -> Tensor:
@@ -145,16 +137,16 @@ class _Network(Model):
     def _make_dense(
         self, name: str, width: int, activation: Activation | None
     ) -> tuple[Object, str]:
-        """Returns a dense layer, and the tag of its summaries."""
+        """Makes a dense layer, and the tag of its summaries."""
         raise NotImplementedError
 
     def _add_hidden(self, number: int, width: int) -> None:
-        """Adds a hidden layer, with dropout and normalization if the settings have them."""
+        """Adds a hidden layer, with dropout and normalization according to the settings."""
         raise NotImplementedError
 
 
 class _V1Network(_Network):
-    """Layers of `tf.compat.v1.layers`, whose variables are those of variable scopes."""
+    """Layers of `tf.compat.v1.layers`, with variables in variable scopes."""
 
     def __init__(self, settings: NetworkSettings, units: int, input_partitioner: Object) -> None:
         super().__init__(settings, units)
@@ -162,7 +154,7 @@ class _V1Network(_Network):
 
     @do_not_convert
     def call(self, features: Mapping[str, Tensor], mode: str) -> Tensor:
-        # The model's own scope would come twice in the names of ops and summaries.
+        # Otherwise the model's own scope would appear twice in the names of ops and summaries.
         outer = tf_compat.name_scope_now().rsplit("/", 1)[0]
         with tf.name_scope(f"{outer}/"):
             return super().call(features, mode)
@@ -247,6 +239,5 @@ class _KerasNetwork(_Network):
 
 
 def add_layer_summaries(value: Tensor, tag: str) -> None:
-    """Adds summaries of a layer's output: how much of it is zero, and its histogram."""
     tf.summary.scalar(f"{tag}/fraction_of_zero_values", tf.nn.zero_fraction(value))
     tf.summary.histogram(f"{tag}/activation", value)

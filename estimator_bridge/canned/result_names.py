@@ -1,4 +1,4 @@
-"""The names under which heads return predictions and metrics."""
+"""The names of predictions and metrics."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class PredictionKeys:
 
 
 PROBABILITY_MEAN: Final = "probability_mean"
-"""The name of a metric that there is for each class alone."""
+"""The name of a metric that exists only for single classes."""
 
 AT_THRESHOLD: Final = "{}/positive_threshold_{:g}"
 OF_CLASS: Final = "{}/{}"
-"""The forms of names of metrics at a threshold, and for a class."""
+"""How metrics at a threshold, and metrics of a class, are named."""
 
 
 class MetricKeys:
-    """Names of the metrics of a head; those with a placeholder belong to a threshold or class."""
+    """Names of the metrics of a head; placeholders stand for a threshold or class."""
 
     LOSS: Final = "loss"
     LOSS_MEAN: Final = "average_loss"

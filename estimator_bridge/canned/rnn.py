@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import optimizer_arguments
+from estimator_bridge.canned import arguments
 from estimator_bridge.canned.heads.head_training import MEAN
 from estimator_bridge.canned.heads.multi_class import class_head
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
-from estimator_bridge.canned.model_checks import check_features
 from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
@@ -33,7 +32,7 @@ _LAYERS = {
 _DEFAULT_CELL = "simple_rnn"
 
 USE_DEFAULT = object()
-"""Stands for a cell type that is not given."""
+"""Means that no cell type is given."""
 
 Columns = Sequence[Object]
 
@@ -43,14 +42,13 @@ class RNNEstimator(Estimator):
 
     Args:
         head: a `Head`.
-        sequence_feature_columns: sequence columns, whose values in each step are the input.
+        sequence_feature_columns: sequence columns; their values at each step are the input.
         context_feature_columns: dense columns, whose values are added to the input of every step.
-        units: the width of each recurrent layer; with a `cell_type` by its name also a number.
+        units: the width of each recurrent layer; may be a single number if `cell_type` is a name.
         cell_type: 'simple_rnn', 'lstm', 'gru', or a class of cells; 'simple_rnn' by default.
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
-        return_sequences: whether every step has logits, for which the head must be a sequential
-            one; False: the last step has.
-        model_dir, config: those of `Estimator`.
+        return_sequences: whether every step has logits, for a sequential head, or only the last
+            one.
         optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
             name, with a learning rate of 0.05 and gradients clipped to a norm of 5.
 
@@ -88,9 +86,9 @@ class RNNEstimator(Estimator):
             all_columns = [*sequence_feature_columns, *(context_feature_columns or ())]
             network = _RecurrentNetwork(layer, head.logits_dimension, *columns)
             is_training = mode == ModeKeys.TRAIN
-            # Before the network, as in stock: the optimizer's ops come before random ones.
+            # Before the network, as in stock, so that random ops get the same seeds.
             keras_optimizer = _optimizer(optimizer) if is_training else None
-            check_features(features)
+            arguments.check_features(features)
             logits, mask = network(features, training=is_training)
             if return_sequences:
                 features = {head.input_sequence_mask_key: mask, **features}
@@ -108,17 +106,17 @@ class RNNEstimator(Estimator):
 
 
 class RNNClassifier(RNNEstimator):
-    """Classifies sequences, or their steps, by a recurrent network.
+    """Classifies sequences, or their steps, with a recurrent network.
 
     Args:
-        n_classes: how many classes there are; 2 has one logit.
+        n_classes: the number of classes; 2 classes have one logit.
         weight_column: the key of a feature with weights, or a numeric column.
-        label_vocabulary: the labels as strings, in the order of their ids; None: they are ids.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
-        sequence_mask: with return_sequences, the key of predictions, and of features, that has
-            which steps there are.
+        label_vocabulary: the labels as strings, in the order of their ids; None if they are ids.
+        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
+        sequence_mask: with return_sequences, the key under which features and predictions have the
+            mask of the steps.
 
-    The other arguments are those of `RNNEstimator`.
+    The other arguments are the same as in `RNNEstimator`.
     """
 
     def __init__(
@@ -172,7 +170,7 @@ class _RecurrentNetwork(Model):
 
     @do_not_convert
     def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> tuple[Tensor, Tensor]:
-        """Returns the logits, [batch, units] or [batch, steps, units], and the mask of steps."""
+        """Computes logits, [batch, units] or [batch, steps, units], and the mask of steps."""
         with tf.name_scope("sequence_input_layer"):
             values, length = self._sequence_features_layer(inputs, training=training)
             tf.summary.histogram("sequence_length", length)
@@ -224,7 +222,7 @@ def _cell(units: int, cell_type: Object) -> Object:
 
 
 def _optimizer(optimizer: Object) -> Object:
-    keras_optimizer = optimizer_arguments.keras_optimizer(optimizer, _RATE)
+    keras_optimizer = arguments.keras_optimizer(optimizer, _RATE)
     if isinstance(optimizer, str):
         keras_optimizer.clipnorm = _CLIP_NORM
-    return optimizer_arguments.counting_steps(keras_optimizer)
+    return arguments.counting_steps(keras_optimizer)

@@ -1,7 +1,7 @@
 """Reads and writes checkpoint files in pieces: any rows of any tensor, in little memory.
 
-TensorFlow's own reader loads a whole stored slice to return a few rows of it, and its writer takes
-whole slices only; a slice may be larger than memory.
+TensorFlow's own reader loads a whole slice even for a few rows, and its writer takes only whole
+slices; a slice may be larger than memory.
 
 Reference: tensor_bundle.proto and tensor_bundle.h of TensorFlow.
 """
@@ -27,7 +27,7 @@ from tf2_engine import tf_compat
 from tf2_engine.types import Array, DType, Message
 
 CHUNK = 16 << 20
-"""The number of bytes that are read or written at a time."""
+"""Bytes to read or write at a time."""
 
 _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes between them
 
@@ -35,9 +35,9 @@ _MAX_GAP = 1 << 16  # rows closer than this are read together with the bytes bet
 class Reader(contextlib.AbstractContextManager["Reader"]):
     """An open checkpoint, given without ".index"; a context manager.
 
-    Opening it reads the index alone. Every size in the index is compared with the files before
-    anything is allocated for it. The data of any checkpoint's tensors can be read with one reader,
-    since a stored slice names its file. UnreadableCheckpoint names a file that is missing, shorter
+    Opening it reads only the index, and compares every size in the index with the files before
+    anything is allocated. A reader can read the tensors of any checkpoint, because a stored slice
+    names its file. Raises UnreadableCheckpoint, with the file's name, if a file is missing, shorter
     than the index says, or not a checkpoint.
     """
 
@@ -58,7 +58,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         # Slices have entries of their own, whose keys begin with a zero byte.
         tensors = [self._tensor(key, parsed) for key in parsed if not key.startswith(b"\0")]
         self.tensors = {tensor.name: tensor for tensor in tensors}
-        # No byte belongs to two tensors: a few bytes cannot pass for tables of any size.
+        # No byte belongs to two tensors, so a small file cannot claim to hold large tables.
         if sum(tensor.size for tensor in tensors) > sum(self._sizes.values()):
             raise self._damaged_index("its tensors are larger than its files together")
 
@@ -73,7 +73,6 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         return [self._index, *sorted(self._sizes)]
 
     def chunks(self, piece: StoredSlice) -> Iterator[bytes]:
-        """Yields the bytes of a stored slice, in chunks."""
         for start in range(0, piece.size, CHUNK):
             yield self._read(piece.file, piece.offset + start, min(CHUNK, piece.size - start))
 
@@ -81,7 +80,9 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
-        elif tensor.dtype.size:  # Of variants and the like only TensorFlow knows the checked bytes.
+        elif (
+            tensor.dtype.size
+        ):  # Only TensorFlow knows which bytes of variants and the like are checked.
             for piece in tensor.slices:
                 crc = 0
                 for data in self.chunks(piece):
@@ -89,9 +90,9 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 _check(crc, piece, tensor)
 
     def rows(self, tensor: StoredTensor, rows: Array) -> Array:
-        """Returns rows of a tensor whose slices are blocks of rows: [num_rows, ...].
+        """Reads rows of a tensor whose slices are blocks of rows: [num_rows, ...].
 
-        The rows are distinct int64, in any order; those close to each other are read together.
+        The rows are distinct int64, in any order; neighbouring rows are read together.
         """
         out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy_dtype)
         if not out.size:
@@ -102,21 +103,21 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
             first, last = int(ordered[begin]), int(ordered[end - 1])
             block = self._block(tensor, first, last + 1)
             places, wanted = order[begin:end], ordered[begin:end] - first
-            if len(wanted) == len(block) and np.all(np.diff(places) == 1):  # Without a copy.
+            if len(wanted) == len(block) and np.all(np.diff(places) == 1):  # avoids a copy
                 out[places[0] : places[0] + len(block)] = block
             else:
                 out[places] = block[wanted]
         return out
 
     def value(self, name: str) -> Array:
-        """Returns a small numeric tensor that is not sliced."""
+        """Reads a small numeric tensor that is not sliced."""
         tensor = self.tensors[name]
         self.verify(tensor)
         data = b"".join(self.chunks(tensor.slices[0]))
         return np.frombuffer(data, tensor.dtype.as_numpy_dtype).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
-        """Returns the elements of a tensor of strings, which is verified."""
+        """Reads and verifies the elements of a string tensor."""
         return [element for piece in tensor.slices for element in self._strings(piece, tensor)]
 
     def _strings(self, piece: StoredSlice, tensor: StoredTensor) -> Iterator[bytes]:
@@ -191,7 +192,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
     def _slice(self, name: str, dtype: DType, extents: Extents, entry: Message) -> StoredSlice:
         count, size = _num_elements(extents), int(entry.size)
-        # A string takes at least the byte of its length, and all of them the four of a checksum.
+        # A string takes at least one byte for its length, and all strings together four for a
+        # checksum.
         fits = size == count * dtype.size if dtype.size else size >= count
         if not fits or entry.offset < 0 or not 0 <= entry.shard_id < self._num_shards:
             described = f"{count} elements of {dtype.name} in {size} bytes"
@@ -221,10 +223,9 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
 
 class Writer:
-    """Writes a checkpoint of one data file; the index, without which it is none, comes last.
+    """Writes a checkpoint with one data file; the index, which makes it a checkpoint, comes last.
 
-    `wrote` is called with the number of bytes whenever some are written; CannotWrite names a file
-    that cannot be written.
+    Calls `wrote` with each number of bytes written. Raises CannotWrite, with the name of the file.
     """
 
     def __init__(self, prefix: str, wrote: Callable[[int], None] = lambda size: None) -> None:
@@ -250,14 +251,15 @@ class Writer:
         crcs: Sequence[int] | None = None,
         runs: int = 1,
     ) -> None:
-        """Writes a tensor, in slices or, if it is not `sliced`, as one slice.
+        """Writes a tensor in slices or, if it is not `sliced`, as one slice.
 
         Args:
             sizes: the bytes of each slice, by its extents.
-            buffers: the data: the number of a run, and the bytes that come next in it.
+            buffers: the data: pairs of a run's number and the run's next bytes.
             crcs: the masked checksums of the slices; None computes them.
-            runs: into how many runs of one size, each with its own buffers, a slice is divided;
-                with 1 a run is a slice. Runs are numbered through all slices.
+            runs: the number of equally long runs in a slice, each with its own buffers. Runs are
+                numbered
+                through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -292,14 +294,12 @@ class Writer:
         self._entries[name.encode()] = entry.SerializeToString()
 
     def value(self, name: str, value: npt.ArrayLike) -> None:
-        """Writes a small numeric tensor."""
         value = np.asarray(value)
         whole = tuple((0, length) for length in value.shape)
         data = value.tobytes()
         self.tensor(name, value.dtype, value.shape, {whole: len(data)}, [(0, data)], sliced=False)
 
     def string(self, name: str, value: bytes) -> None:
-        """Writes a scalar string."""
         lengths = crc32c(len(value).to_bytes(4, "little"))
         checked = mask(lengths).to_bytes(4, "little")
         crc = mask(crc32c(checked + value, lengths))
@@ -307,20 +307,20 @@ class Writer:
         self.tensor(name, tf.string, [], {(): len(data)}, [(0, data)], sliced=False, crcs=[crc])
 
     def finish(self) -> None:
-        """Writes the index and flushes both files to the disk."""
+        """Writes the index and flushes both files to disk."""
         with naming(self._path), self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
         write_durably(f"{self.prefix}.index", index_file.build(self._entries))
 
     def abandon(self) -> None:
-        """Closes the data file; what was written stays, but without an index."""
-        # A full disk makes the close fail too.
+        """Closes the data file without writing an index."""
+        # Closing fails too if the disk is full.
         with contextlib.suppress(OSError):
             self._file.close()
 
     def _crc(self, begin: int, end: int) -> int:
-        """Returns the checksum of bytes that are written already."""
+        """Computes the checksum of bytes that are already written."""
         crc = 0
         with naming(self._path):
             self._file.seek(begin)
@@ -330,7 +330,7 @@ class Writer:
 
 
 def write_durably(path: str, data: bytes) -> None:
-    """Writes a file that is on the disk afterwards."""
+    """Writes a file and flushes it to disk."""
     with naming(path), open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -339,7 +339,7 @@ def write_durably(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def naming(path: str) -> Iterator[None]:
-    """Raises CannotWrite with the path in the place of an OSError."""
+    """Turns an OSError into CannotWrite, with the path."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """The `.index` file of a checkpoint: a sorted table of keys and values, as LevelDB writes them.
 
-A file is blocks of entries, then a block of the positions of those blocks, then a footer. An entry
-begins with the length of the prefix that its key shares with the key before. Every block is
+A file consists of blocks of entries, a block with the positions of those blocks, and a footer. An
+entry begins with the length of the prefix that its key shares with the previous key. Every block is
 followed by a byte for its compression and a masked CRC-32C.
 
 Reference: doc/table_format.md of LevelDB; TensorFlow writes blocks uncompressed. RFC 3720, appendix
@@ -25,12 +25,12 @@ _FOOTER = 48
 _TRAILER = 5
 _BLOCK = 4096
 _MASK_DELTA = 0xA282EAD8
-# Keys share prefixes, so a small file may expand to long keys; honest ones do not go this far.
+# Keys share prefixes, so a small file may expand to long keys, but honest files stay below this.
 _MAX_EXPANSION = 32
 
 
 def read(path: str) -> dict[bytes, bytes]:
-    """Returns the entries of a file; raises UnreadableCheckpoint if it is missing or damaged."""
+    """Reads the entries of a file; raises UnreadableCheckpoint if it is missing or damaged."""
     try:
         # Opening a pipe would block, and a device has no end.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -56,7 +56,6 @@ def read(path: str) -> dict[bytes, bytes]:
 
 
 def build(entries: Mapping[bytes, bytes]) -> bytes:
-    """Returns the contents of a file with these entries."""
     out = bytearray()
     positions: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []
@@ -69,23 +68,23 @@ def build(entries: Mapping[bytes, bytes]) -> bytes:
             block, size = [], 0
     if block:
         positions.append((block[-1][0], _append(out, block)))
-    footer = _append(out, [])  # the block of metadata, which is empty
+    footer = _append(out, [])  # an empty block of metadata
     footer += _append(out, positions)
     return bytes(out) + footer.ljust(_FOOTER - 8, b"\0") + struct.pack("<Q", _MAGIC)
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """Returns the checksum of bytes that follow others, whose checksum is `crc`."""
+    """Computes the checksum of `data` after other bytes whose checksum is `crc`."""
     return int(google_crc32c.extend(crc, data))
 
 
 def mask(crc: int) -> int:
-    """Returns a checksum as files store it, which often are checksummed themselves."""
+    """Masks a checksum for storage, because files of checksums are often checksummed themselves."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def put_varint(value: int) -> bytes:
-    """Returns a non-negative integer as a varint of protocol buffers."""
+    """Encodes a non-negative integer as a protobuf varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -94,7 +93,7 @@ def put_varint(value: int) -> bytes:
 
 
 def get_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Returns the integer at a position and the position after it; an error if there is none."""
+    """Decodes the varint at a position; returns it and the position after it."""
     value = 0
     for count in range(10):
         byte = data[position + count]
@@ -152,7 +151,7 @@ def _append(out: bytearray, entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Appends a block of entries to a file; returns its handle: its position and its size."""
     data, starts = bytearray(), []
     for key, value in entries:
-        # Every entry is a restart, with its whole key, so that readers may use binary search.
+        # Every entry is a restart with its whole key, so that readers may use binary search.
         starts.append(len(data))
         data += b"\0" + put_varint(len(key)) + put_varint(len(value)) + key + value
     starts = starts or [0]

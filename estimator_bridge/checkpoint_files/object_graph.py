@@ -23,16 +23,16 @@ END = f"/.ATTRIBUTES/{_ATTRIBUTE}"
 Path = tuple[str, ...]
 
 LAYOUTS_PATH: Path = ("_sparse_core_table_layouts",)
-"""The child of stock's TPUEmbeddingV2 that says where its tables are."""
+"""The child of stock's TPUEmbeddingV2 that describes the layout of its tables."""
 
 LAYOUTS_KEY = f"{LAYOUTS_PATH[0]}{END}"
-"""The end of its key."""
+"""The end of that child's key."""
 
 # Makes TensorFlow tell a TPUEmbedding that its variables were restored.
 _SAVER = "TPUEmbeddingCallback"
 
 _MAX_DEPTH = 200
-# Paths repeat the names of the objects on their way; those of a model do not come near this.
+# Paths repeat the names of their parents, but those of a real model stay far below this.
 _MAX_EXPANSION = 100
 
 
@@ -46,13 +46,13 @@ class Objects(NamedTuple):
     slots: dict[str, dict[str, str]]
 
     def children(self, parent: Path) -> dict[str, str]:
-        """Returns the keys of the variables right below a path, by name."""
+        """Finds the keys of the variables directly below a path, by name."""
         items = self.keys.items()
         return {path[-1]: key for path, key in items if path and path[:-1] == parent}
 
 
 def read(data: bytes, where: str) -> Objects:
-    """Returns the contents of a serialised graph, which is in the file `where`.
+    """Parses a serialised graph, which comes from the file `where`.
 
     An object with several paths gets a shortest one.
     """
@@ -72,7 +72,7 @@ def read(data: bytes, where: str) -> Objects:
 
 
 def read_from(reader: Reader) -> Objects | None:
-    """Returns the objects of a checkpoint whose variables it holds; None if it is name-based."""
+    """Reads the objects of a checkpoint whose variables it holds; None if it is name-based."""
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
@@ -90,12 +90,11 @@ def _damaged(where: str) -> errors.UnreadableCheckpoint:
 
 
 def _values(node: Message) -> list[Message]:
-    """Returns the attributes of an object that are the value of a variable."""
     return [attribute for attribute in node.attributes if attribute.name == _ATTRIBUTE]
 
 
 def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
-    """Returns every object that the root leads to, by a shortest path."""
+    """Finds a shortest path to every object that can be reached from the root."""
     queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
     seen = {0}
     length = 0
@@ -104,7 +103,8 @@ def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Mes
         if length > max_length:
             raise ValueError("its paths are too long")
         for child in nodes[number].children:
-            # No model is that deep, and the paths of one that claims to be take its square.
+            # No real model is that deep, and the paths of a deep graph need memory by the square of
+            # its depth.
             if not 0 <= child.node_id < len(nodes) or len(path) > _MAX_DEPTH:
                 raise ValueError("it is too deep, or leads outside")
             if child.node_id not in seen:
@@ -125,7 +125,6 @@ def _slots(nodes: Sequence[Message]) -> dict[str, dict[str, str]]:
 
 
 def key_of(path: Path) -> str:
-    """Returns the key under which TensorFlow saves a variable."""
     escaped = (name.replace(".", "..").replace("/", ".S") for name in path)
     return "/".join(escaped) + END
 
@@ -136,7 +135,7 @@ def _path_of(key: str) -> Path:
 
 
 def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
-    """Returns a serialised graph of variables, their names in the program by key.
+    """Serialises a graph of variables, given their names in the program by key.
 
     `embedding` is the path of the object to save as a TPUEmbedding, if there is one.
     """
@@ -150,14 +149,13 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 def with_other_tables(
     data: bytes, root: Path, old: Collection[str], new: Mapping[str, str], *, embedding: bool
 ) -> bytes:
-    """Returns a serialised graph in which an object has other tables, and all else is unchanged.
+    """Replaces the tables of one object in a serialised graph.
 
     Args:
-        data: the graph, which `read` has read.
         root: the path of the object.
         old: the keys of its variables that no longer exist.
-        new: the names in the program of variables that come, by key.
-        embedding: whether the object is to be saved as a TPUEmbedding.
+        new: by key, the program's names of the new variables.
+        embedding: whether to save the object as a TPUEmbedding.
     """
     message = tf_compat.TrackableObjectGraph.FromString(data)
     gone = {
@@ -186,11 +184,11 @@ class _Graph:
         self._message = message
         if not message.nodes:
             message.nodes.add().has_checkpoint_values.value = True
-        # By the number of an object, the numbers of its children.
+        # By the index of an object, the indices of its children.
         self._children: dict[int, dict[str, int]] = {}
 
     def node(self, path: Path) -> Message:
-        """Returns the node of an object; it is made, as those on the way to it, if need be."""
+        """Finds or creates the node of an object, and those on the way to it."""
         nodes, number = self._message.nodes, 0
         for name in path:
             if number not in self._children:
@@ -205,13 +203,12 @@ class _Graph:
         return nodes[number]
 
     def add(self, full_names: Mapping[str, str]) -> None:
-        """Adds variables, their names in the program by key."""
         for key, name in full_names.items():
             attributes = self.node(_path_of(key)).attributes
             attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
 
     def mark(self, path: Path) -> None:
-        """Makes an object one that is saved as a TPUEmbedding."""
+        """Marks an object to be saved as a TPUEmbedding."""
         saver = self.node(path).registered_saver
         saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(path)
 

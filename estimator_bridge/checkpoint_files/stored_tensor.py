@@ -16,7 +16,7 @@ from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array, DType, Message
 
 Extents = tuple[tuple[int, int], ...]
-"""The part of a tensor that a slice is: for every dimension its start and its length."""
+"""The part of a tensor that a slice covers: for every dimension its start and its length."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,22 +38,21 @@ class StoredTensor:
     dtype: DType
     shape: tuple[int, ...]
     slices: tuple[StoredSlice, ...]
-    sliced: bool  # False is one slice, the whole tensor
+    sliced: bool  # False: one slice holds the whole tensor
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
         return sum(piece.size for piece in self.slices)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slices make it up: those of one part of a variable may be stored alone."""
+        """Whether the slices cover the tensor; one part of a variable may be stored alone."""
         sizes = (math.prod(count for _, count in piece.extents) for piece in self.slices)
         return sum(sizes) == math.prod(self.shape)
 
     @property
     def row_size(self) -> int:
-        """The bytes of a row, that is, of one index of the first dimension."""
+        """The bytes of a row, which is one index of the first dimension."""
         return math.prod(self.shape[1:]) * int(self.dtype.size)
 
     @property
@@ -74,7 +73,7 @@ class StoredTensor:
     def hosts(self) -> int:
         """The number of hosts, or parameter servers, whose parts of a table the slices are.
 
-        1 if they are those of none: rows are in the order of their ids then.
+        It is 1 if the slices are not parts of hosts; rows are then in the order of their ids.
         """
         rows = self.part_rows
         is_of_hosts = rows and rows == sharding.shard_rows(self.shape[0], len(rows))
@@ -88,8 +87,8 @@ class StoredTensor:
 class RowLayout:
     """The order in which a name-based checkpoint stores the rows of a table: host after host.
 
-    With "div" that is the order of the ids. With "mod" host h of H holds the ids h, h + H, ...: a
-    permutation that depends on H. Hosts without a row have nothing in the file.
+    With "div" this is the order of the ids. With "mod", host h of H holds the ids h, h + H, and so
+    on. Hosts without rows have nothing in the file.
     """
 
     rows: int
@@ -103,17 +102,16 @@ class RowLayout:
 
     @property
     def part_rows(self) -> tuple[int, ...]:
-        """The number of rows of each host that holds any."""
         return sharding.shard_rows(self.rows, self.parts)
 
     def ids(self, stored: Array) -> Array:
-        """Returns the ids, [n] int64, of rows by their places in the file, [n] int64."""
+        """Finds the ids, [n] int64, of rows by their places in the file, [n] int64."""
         part = sharding.shard_of(stored, self.rows, self.parts, "div")
         local = stored - sharding.first_row(part, self.rows, self.parts)
         return sharding.global_id(part, local, self.rows, self.parts, self.strategy)
 
     def stored(self, ids: Array) -> Array:
-        """Returns the places of rows in the file, [n] int64, by their ids, [n] int64."""
+        """Finds the places of rows in the file, [n] int64, by their ids, [n] int64."""
         part = sharding.shard_of(ids, self.rows, self.parts, self.strategy, np.maximum)
         local = sharding.local_row(ids, self.rows, self.parts, self.strategy)
         return sharding.first_row(part, self.rows, self.parts) + local
@@ -123,11 +121,11 @@ class RowLayout:
 
 
 Layout: TypeAlias = RowLayout | TableLayout
-"""Where the rows of a table are in a tensor: `stored(ids)`, and back, `ids(stored)`."""
+"""Maps ids of rows to places in a tensor with `stored(ids)`, and back with `ids(stored)`."""
 
 
 def slice_key(name: str, part: Message) -> bytes:
-    """Returns the key of the entry of a `TensorSliceProto`; keys sort as (name, extents) would."""
+    """Encodes a `TensorSliceProto` as the key of its entry; keys sort by (name, extents)."""
     key = _number(0) + name.encode().replace(b"\0", b"\0\xff").replace(b"\xff", b"\xff\0")
     key += b"\0\1" + _number(len(part.extent))
     for extent in part.extent:

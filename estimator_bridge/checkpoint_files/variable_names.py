@@ -23,7 +23,7 @@ from estimator_bridge.translation.translate import rate_of, translate_optimizer
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
-"""Where slots are made: each has its own names for them."""
+"""Where slots are created; each place has its own names for them."""
 
 COLUMN_VARIABLE = "embedding_weights"
 Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of tables, by name
@@ -31,7 +31,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # of the variables that may be parts of 
 
 @dataclasses.dataclass(frozen=True)
 class KnownTable:
-    """A table as far as a spec or a user describes it; None stands for the rest."""
+    """What a spec or a user says about a table; None means unknown."""
 
     name: str
     kind: str | None = None  # its optimizer, a key of `OPTIMIZERS`
@@ -40,18 +40,18 @@ class KnownTable:
     slot_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
     own_name: str | None = None  # of its variable, without a scope
     scoped: bool = False  # whether the variable is in the scope of a layer
-    # Equal for tables whose optimizers are, rates included.
+    # Equal for tables with equal optimizers, learning rates included.
     group: Hashable = None
 
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
-    """Returns the tables of an `EmbeddingConfigSpec`, stock's or ours."""
+    """Reads the tables of an `EmbeddingConfigSpec`, stock's or ours."""
     legacy = read_spec(spec)
     return [_known(*named, legacy) for named in _named_tables(spec, legacy)]
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
-    """Returns the name, without a scope, and the shape of each table's variable, by table name."""
+    """Maps each table to the name, without a scope, and the shape of its variable."""
     return {
         table.name: (own_name, (table.vocabulary_size, table.dimension))
         for table, own_name, _ in _named_tables(spec, read_spec(spec))
@@ -59,7 +59,7 @@ def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
 
 
 def optimizer_kind(name: str) -> str:
-    """Returns the key in `OPTIMIZERS` of an optimizer, given by any of its names."""
+    """Finds the key in `OPTIMIZERS` of an optimizer, given any of its names."""
     for kind, row in OPTIMIZERS.items():
         names = (kind, kind.removesuffix("Parameters"), row.engine.__name__)
         if name.lower() in {known.lower() for known in names}:
@@ -69,7 +69,7 @@ def optimizer_kind(name: str) -> str:
 
 
 def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
-    """Returns the slot variables of a table by the engine's slots, as made on one of `PLACES`.
+    """Names the slot variables of a table by the engine's slots, as made on one of `PLACES`.
 
     Raises InvalidInput if Keras has no such optimizer.
     """
@@ -88,7 +88,7 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
 
 
 def made_on(kind: str, variable: str, shapes: Shapes) -> str:
-    """Returns one of `PLACES`, by the slot variables that a checkpoint has for a table."""
+    """Recognises one of `PLACES` by the slot variables that a checkpoint has for a table."""
 
     def count(place: str) -> int:
         return sum(name in shapes for name in slot_variables(kind, variable, place).values())
@@ -97,15 +97,14 @@ def made_on(kind: str, variable: str, shapes: Shapes) -> str:
 
 
 def places_of(kind: str) -> tuple[str, ...]:
-    """Returns those of `PLACES` that have the slots of an optimizer."""
     return tuple(place for place in PLACES if place != "keras" or OPTIMIZERS[kind].keras_slots)
 
 
 def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
-    """Returns the variable of a table in a checkpoint, in any scope; None if it has none."""
+    """Finds the variable of a table in a checkpoint, in any scope; None if it has none."""
     table_names = own_names(table)
     named = [name for name in shapes if is_one_of(name, table_names)]
-    # If all are of another shape it is the wrong checkpoint or the wrong spec, reported later.
+    # If no shape fits, the checkpoint or the spec is the wrong one, which is reported later.
     candidates = [name for name in named if table.shape in (None, shapes[name])] or named
     if table_names[0] in candidates and not table.scoped:
         return table_names[0]
@@ -118,7 +117,7 @@ def variable_of(table: KnownTable, shapes: Shapes) -> str | None:
 
 
 def own_names(table: KnownTable) -> list[str]:
-    """Returns the possible names of a table's variable without a scope, likeliest first."""
+    """Lists the possible names of a table's variable without a scope, likeliest first."""
     if table.own_name is not None:
         return [table.own_name]
     if not table.name.startswith(TABLE_PREFIX):
@@ -128,7 +127,6 @@ def own_names(table: KnownTable) -> list[str]:
 
 
 def is_one_of(variable: str, own_names: list[str]) -> bool:
-    """Returns whether a variable has one of these names, in any scope."""
     return f"/{variable}".endswith(tuple(f"/{name}" for name in own_names))
 
 
@@ -152,7 +150,7 @@ def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) 
             f"Table {table.name!r}: it has no optimizer. Give `optimization_parameters` to it or "
             "to the spec."
         )
-    # The learning rate does not matter here; every optimizer takes a function for it.
+    # The learning rate does not matter here, so any optimizer may have this function for it.
     engine = translate_optimizer(optimizer, _no_rate, f"Table {table.name!r}: ")
     shape = (table.vocabulary_size, table.dimension)
     slot_values = engine.slot_initial_values()

@@ -27,21 +27,20 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionPlan:
-    """A conversion: a move for each tensor of the target, tables first."""
+    """A conversion: a move for each tensor of the new checkpoint, tables first."""
 
     target: CheckpointTarget
     moves: tuple[TensorMove, ...]
-    skipped: tuple[Gap, ...]  # what has no counterpart, and the user allowed
+    skipped: tuple[Gap, ...]  # tensors without a counterpart that the user allowed
     step: int | None
-    notes: tuple[str, ...] = ()  # assumptions, a line each
+    notes: tuple[str, ...] = ()  # assumptions, one line each
 
     @property
     def size(self) -> int:
-        """The bytes of the moves."""
         return sum(move.size for move in self.moves)
 
     def lines(self) -> list[str]:
-        """Returns a line for each tensor, then the skipped tensors and the notes."""
+        """Lists the tensors, one per line, then the skipped tensors and the notes."""
         return [
             *(str(move) for move in self.moves),
             *(f"left out: {name} ({reason})" for name, reason in self.skipped),
@@ -79,54 +78,58 @@ def convert(
 
     There are three forms: "names", which legacy estimators write; "object", which
     `tf.train.Checkpoint(embedding=engine)` writes, with the engine or stock's TPUEmbedding; and
-    "sparsecore", which the same writes with stock's TPUEmbeddingV2. In a checkpoint of objects
-    `global_step` is below the root, and the other variables outside of tables below `variables`, by
-    their legacy names; from one such form to the other they stay where they are. With `like` every
-    variable is where another checkpoint of the form has it, such as that of a Keras model, whose
-    optimizer may have the slots.
+    "sparsecore", which it writes with stock's TPUEmbeddingV2. In an object checkpoint `global_step`
+    is below the root, and variables outside of tables are below `variables`, by their legacy names.
+    Converting one object form to another leaves them in place. With `like`, every variable goes
+    where another checkpoint has it, for instance that of a Keras model whose optimizer holds the
+    slots.
 
-    The new checkpoint is written beside its place and renamed when it is whole.
+    The new checkpoint is written next to its destination and renamed when it is complete.
 
     Args:
-        old: the path of a checkpoint, or a directory, of which the latest is taken.
-        new: the directory to make; an empty one may be there.
-        spec: the program's `EmbeddingConfigSpec`; without it the tables are those of `tables`, or
-            those that the checkpoint shows.
-        to: the form of the new checkpoint; None is "names", and "object" for one of names.
-        optimizer: of all tables, when there is no spec; None finds it by the slots.
-        tables: the variable of each table in the name-based checkpoint.
+        old: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
+        new: the directory to create; it may exist if it is empty.
+        spec: the program's `EmbeddingConfigSpec`; without it the tables are those in `tables`, or
+            those recognised in the checkpoint.
+        to: the form of the new checkpoint; None means "object" for a checkpoint of names, and
+            "names" for the others.
+        optimizer: of all tables, if there is no spec; None recognises it by the slots.
+        tables: each table's variable in the name-based checkpoint.
         from_partition, from_hosts: how the writer of a name-based checkpoint spread tables over
-            hosts; None takes the spec's "div" or "mod", and the hosts from the stored slices.
+            hosts; None uses the spec's "div" or "mod", and the number of stored slices.
         to_partition, to_hosts: the same for a new name-based checkpoint.
-        to_cores, to_sparse_cores: the cores of a new checkpoint for SparseCores, on all hosts
-            together, and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
-        samples: for one for SparseCores, the activations per core of the program's first feature
-            in the order of their names, by its table: stock writes this into the layout, and where
-            another number is stored its restore resets all slots. Not with `like`.
-        slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; or "keras": it
+        to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
+            and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
+        samples: for a SparseCore checkpoint, by table, the activations per core of the program's
+            first
+            feature in alphabetical order. Stock stores this number in the layout, and resets all
+                slots
+            when it restores another number. Not with `like`.
+        slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; "keras": it
             trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
-        like: a checkpoint of the program that is to read the new one: by name for the names of
-            tables and variables, by object for their places. The new one has all objects of the
-            latter; the values that the old one lacks are taken from `like`.
+        like: a checkpoint of the program that will read the new one. By name, it gives the names of
+            tables and variables; by object, their places. The new checkpoint then has all objects
+                of
+            `like`, whose values replace those that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
-        root: the object of the tables, as in "model/embedding"; None finds it in an old
+        root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one.
-        rename: new names of variables, by old names or keys; with a `like` of objects, paths.
-        allow: names, or patterns of them, that may be without a counterpart.
-        no_tables: whether all variables are the model's own, as those of a canned estimator that
-            becomes a Keras model: no embedding is a table then.
+        rename: new names of variables, by old names or keys; paths, if `like` is by object.
+        allow: names, or patterns of names, that may lack a counterpart.
+        no_tables: treats all variables as the model's own, embeddings included, as for a canned
+            estimator that becomes a Keras model.
         global_step: overrides the checkpoint's.
-        dry_run: whether to make the plan and write nothing.
-        progress: called with the phase, and how many of how many bytes are done.
+        dry_run: plans the conversion and writes nothing.
+        progress: called with the phase, the bytes done, and all bytes.
 
     Returns:
         The plan; its `lines()` say where each tensor comes from.
 
     Raises:
-        UnreadableCheckpoint: a file of the old one is missing or damaged.
+        UnreadableCheckpoint: a file of the old checkpoint is missing or damaged.
         Unmatched: something has no counterpart.
         InvalidInput: the options do not fit the checkpoint, or `new` exists.
-        CannotWrite: the new one cannot be written.
+        CannotWrite: the new checkpoint cannot be written.
     """
     options = ConversionOptions(
         spec=spec,
@@ -159,12 +162,12 @@ def convert(
 
 
 def find(path: str) -> str:
-    """Returns the path of a checkpoint: the given one, or the latest of a directory."""
+    """Finds the latest checkpoint of a directory; the path of a checkpoint is returned as it is."""
     path = os.fspath(path)
     if not os.path.isdir(path):
         return path.removesuffix(".index")
     latest = None
-    with contextlib.suppress(ValueError):  # The file is empty, or not a text.
+    with contextlib.suppress(ValueError):  # The file is empty or not text.
         latest = tf.train.latest_checkpoint(path)
     if latest is None:
         raise errors.UnreadableCheckpoint(
@@ -243,9 +246,9 @@ def _write(plan: ConversionPlan, reader: Reader, new: str, progress: Progress) -
 
 
 def _make_partial(new: str) -> str:
-    """Makes a hidden directory to write into, which no other process uses or has left behind."""
+    """Creates a hidden directory to write into that no other process uses or has left behind."""
     parent, name = os.path.split(new)
-    # In a container every process may have the number of the one that was killed before it.
+    # In a container, a process may have the same id as one that was killed earlier.
     for number in itertools.count():
         partial = os.path.join(parent, f".{name}.part-{os.getpid()}" + f"-{number}" * (number > 0))
         with bundle.naming(partial), contextlib.suppress(FileExistsError):
@@ -255,7 +258,6 @@ def _make_partial(new: str) -> str:
 
 
 def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iterator[TensorMove]:
-    """Yields the moves, and reports before each how many bytes are done."""
     counted = Phase(progress, phase, plan.size)
     counted.add(0)
     for move in plan.moves:
@@ -264,7 +266,7 @@ def _with_progress(plan: ConversionPlan, phase: str, progress: Progress) -> Iter
 
 
 def _stream(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progress) -> None:
-    # The graph and the step come on top of the size.
+    # The size does not include the graph and the step.
     writer = Writer(prefix, Phase(progress, "writing", plan.size).add)
     try:
         for move in plan.moves:
@@ -287,7 +289,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
 
 
 def _publish(partial: str, new: str, name: str) -> None:
-    """Writes the file `checkpoint` and renames the directory, both on the disk afterwards."""
+    """Writes the file `checkpoint` and renames the directory, and flushes both to disk."""
     state = f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n'
     bundle.write_durably(os.path.join(partial, "checkpoint"), state.encode())
     with bundle.naming(new), contextlib.ExitStack() as stack:

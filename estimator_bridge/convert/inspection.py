@@ -30,7 +30,7 @@ _OTHER_LAYOUT = (
 )
 
 Inspection: TypeAlias = dict[str, Object]
-"""A checkpoint, or a table or variable of it, as values that JSON can hold; see `inspect`."""
+"""A checkpoint, or one of its tables or variables, as values that JSON can hold; see `inspect`."""
 
 
 def inspect(
@@ -44,26 +44,29 @@ def inspect(
     from_partition: str | None = None,
     progress: Progress = no_progress,
 ) -> Inspection:
-    """Returns the contents of a checkpoint, as values that JSON can hold.
+    """Describes the contents of a checkpoint as values that JSON can hold.
 
     Args:
-        path: the path of a checkpoint, or a directory, of which the latest is taken.
+        path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
-        initial: a checkpoint to compare rows with; None takes that of step 0 beside the
-            checkpoint, if there is one.
-        from_partition: how the writers spread tables over hosts, "div" or "mod"; None takes the
-            spec's. It matters where the initial checkpoint was written by other hosts.
-        progress: called with the phase, and how many of how many rows are compared.
+        initial: a checkpoint to compare rows with; None takes the one of step 0 in the same
+            directory,
+            if there is one.
+        from_partition: how the writers spread tables over hosts, "div" or "mod"; None uses the
+            spec's.
+            It matters only if the initial checkpoint was written by another number of hosts.
+        progress: called with the phase, the rows compared, and all rows.
 
     Returns:
         "checkpoint", "form" ("names", "object" or "sparsecore"), "global_step" (or None), "bytes"
-        of all files, "initial" (or None), "tables", "variables", "perhaps_tables", the names of the
-        variables that `convert` wants to be told about, and "notes", which are worth knowing.
-        Each table has "name", "optimizer", "rows", "dim",
-        "parts" (rows of each stored slice), "tensors" (name and bytes by part; on SparseCores the
-        table's share of its stack), "sparse_cores" (None, or where SparseCores hold it) and
-        "rows_touched": how many rows differ from the initial checkpoint in any part that it has
-        too; None without one, or where the order of its rows is unknown.
+        of all files, "initial" (or None), "tables", "variables", "perhaps_tables" (variables about
+        which `convert` needs to be told), and "notes".
+        Each table has "name", "optimizer", "rows", "dim", "parts" (rows of each stored slice),
+        "tensors" (name and bytes by part; on SparseCores the table's share of its stack),
+        "sparse_cores" (None, or where SparseCores hold it) and "rows_touched": how many rows differ
+        from the initial checkpoint in any part that both have; None if there is none, or if the
+            order
+        of its rows is unknown.
 
     Raises:
         InvalidInput: `initial` has no such table.
@@ -105,7 +108,7 @@ def inspect(
 
 
 def lines(inspection: Inspection) -> Iterator[str]:
-    """Yields the result of `inspect` as lines of text."""
+    """Formats the result of `inspect` as lines of text."""
     step = inspection["global_step"]
     yield (
         f"{inspection['checkpoint']}: {inspection['form']} checkpoint, "
@@ -145,7 +148,7 @@ def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
 
 
 def _initial(prefix: str, wanted: str | None) -> str | None:
-    """Returns the checkpoint to compare with; None if there is none, or it is the same one."""
+    """Finds the checkpoint to compare with; None if there is none, or it is the inspected one."""
     beside = os.path.join(os.path.dirname(prefix), "model.ckpt-0")
     if wanted is None and not os.path.exists(f"{beside}.index"):
         return None
@@ -193,7 +196,7 @@ def _touched(
     required: bool,
     compared: Phase,
 ) -> int | None:
-    """Returns how many rows of a table differ from `initial` in any part; None if that is unknown.
+    """Counts the rows of a table that differ from `initial` in any part; None if that is unknown.
 
     `strategy` is how the hosts of both spread rows; `initial` may lack tables, unless `required`.
     """
@@ -213,7 +216,7 @@ def _touched(
             "compare with. Give a checkpoint of the same tables as `initial`, or none."
         )
     hosts = [tensor.hosts for tensor in pairs[0]]
-    # On as many hosts each row is where it was.
+    # With the same number of hosts, each row is in the same place.
     strategy = "div" if hosts[0] == hosts[1] else strategy
     if strategy is None or any(tensor.part_rows is None for tensor in pairs[0]):
         return None
@@ -233,7 +236,7 @@ def _moved(
     now: Array,
     then: Array,
 ) -> Array:
-    """Returns whether rows differ in any of some pairs of tensors, [n] bool, by their places."""
+    """Whether each row differs in any pair of tensors, [n] bool; rows are given by their places."""
     moved = np.zeros(len(now), bool)
     for new, old in pairs:
         a = reader.rows(new, now).view(np.uint32)

@@ -1,4 +1,4 @@
-"""The tensors of a new checkpoint: where each comes from, and how its bytes are made."""
+"""Describes the tensors of a new checkpoint: where each comes from, and how its bytes are made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tf2_engine.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class TensorMove(abc.ABC):
-    """A tensor of the new checkpoint, which is made of `sources`, or filled if there are none."""
+    """A tensor of the new checkpoint, made from `sources`, or filled if there are none."""
 
     target: str
     description: str
@@ -38,21 +38,20 @@ class TensorMove(abc.ABC):
 
     @property
     def size(self) -> int:
-        """The bytes to write."""
         return 4 * math.prod(self.shape)
 
     @abc.abstractmethod
     def write(self, writer: Writer, reader: Reader) -> None:
-        """Writes the tensor, whose source `reader` reads."""
+        """Writes the tensor; `reader` reads its sources."""
 
     @abc.abstractmethod
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
-        """Returns whether the new checkpoint holds the data of the source, read again from both."""
+        """Whether the new checkpoint holds the source's data; reads both again."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CopyMove(TensorMove):
-    """A tensor that is copied byte for byte, in its slices."""
+    """A tensor that is copied byte by byte, slice by slice."""
 
     source: StoredTensor
 
@@ -68,7 +67,7 @@ class CopyMove(TensorMove):
         source, slices = self.source, self.source.slices
         sizes = {piece.extents: piece.size for piece in slices}
         data = ((n, chunk) for n, piece in enumerate(slices) for chunk in reader.chunks(piece))
-        crcs = [piece.crc for piece in slices]  # Those of strings do not cover the plain bytes.
+        crcs = [piece.crc for piece in slices]  # Checksums of strings do not cover the plain bytes.
         writer.tensor(
             self.target, source.dtype, source.shape, sizes, data, sliced=source.sliced, crcs=crcs
         )
@@ -89,7 +88,7 @@ class CopyMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class PartRows:
-    """A part of a table in the old checkpoint, [rows, dim] float32; without source all `fill`."""
+    """A part of a table in the old checkpoint, [rows, dim] float32; all `fill` without a source."""
 
     source: StoredTensor | None
     shape: tuple[int, int]
@@ -98,11 +97,10 @@ class PartRows:
 
     @property
     def sources(self) -> tuple[StoredTensor, ...]:
-        """The tensor that holds it, or none."""
         return () if self.source is None else (self.source,)
 
     def read(self, reader: Reader, ids: Array) -> Array:
-        """Returns rows, [n, dim] float32, by their ids, [n] int64."""
+        """Reads rows, [n, dim] float32, by their ids, [n] int64."""
         if self.source is None:
             return np.full([len(ids), self.shape[1]], self.fill, np.float32)
         return reader.rows(self.source, self.layout.stored(ids))[:, : self.shape[1]]
@@ -113,7 +111,7 @@ class PartRows:
 
 @dataclasses.dataclass(frozen=True)
 class RowMove(TensorMove):
-    """A part of a table whose rows may move: [rows, dim] float32."""
+    """A part of a table whose rows may change places: [rows, dim] float32."""
 
     rows: PartRows
     new_layout: RowLayout
@@ -134,18 +132,18 @@ class RowMove(TensorMove):
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         for ids in self._chunks_of_ids():
-            # Writing used the layouts in one direction; they must lead back as well.
+            # Writing used each layout in one direction only, so check that it leads back.
             for layout in (self.rows.layout, self.new_layout):
                 if not np.array_equal(layout.ids(layout.stored(ids)), ids):
                     return False
             rows = new.rows(written, self.new_layout.stored(ids))
-            # As bytes, in which a NaN equals itself.
+            # Compared as bytes, because NaN differs from itself as a number.
             if self.rows.read(reader, ids).tobytes() != rows.tobytes():
                 return False
         return bool(written.dtype == tf.float32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of slices, by id, so that both files are passed through in order."""
+        """Yields the bytes of slices in the order of ids, so both files are read sequentially."""
         firsts = np.cumsum([0, *self.new_layout.part_rows])
         for ids in self._chunks_of_ids():
             values = self.rows.read(reader, ids)
@@ -154,7 +152,6 @@ class RowMove(TensorMove):
                 yield number, values[part == number].tobytes()
 
     def _chunks_of_ids(self) -> Iterator[Array]:
-        """Yields all ids, [n] int64, in their order."""
         yield from chunks(self.shape[0], max(1, CHUNK // max(1, self._row_size)))
 
     @property
@@ -170,21 +167,21 @@ class RowMove(TensorMove):
 
 @dataclasses.dataclass(frozen=True)
 class StackedPart:
-    """A part of a table and its place in a stack on SparseCores, around it a value for padding."""
+    """A part of a table in a SparseCore stack, and the value of the padding around it."""
 
     rows: PartRows
     layout: TableLayout
     padding: float = 0.0
 
     def read(self, reader: Reader, ids: Array) -> Array:
-        """Returns rows of the stack, [n, padded dim] float32; ids may be those of padding."""
+        """Reads rows of the stack, padding included, [n, padded dim] float32."""
         values = np.full([len(ids), self.layout.padded_dim], self.padding, np.float32)
         inside = ids < self.layout.rows
         values[inside, : self.layout.dim] = self.rows.read(reader, ids[inside])
         return values
 
     def chunks_of_ids(self) -> Iterator[Array]:
-        """Yields all ids, those of padding too, in chunks that are as long on each SparseCore."""
+        """Yields all ids, padding included, in chunks with the same number for each SparseCore."""
         total = self.layout.sparse_cores.total
         step = max(1, CHUNK // (4 * self.layout.padded_dim * total)) * total
         yield from chunks(self.layout.padded_rows, step)
@@ -192,7 +189,7 @@ class StackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class StackMove(TensorMove):
-    """A stack of tables, or of a slot of theirs, as SparseCores hold it: a slice for each core."""
+    """A stack of tables, or of one of their slots, as SparseCores hold it: one slice per core."""
 
     parts: tuple[StackedPart, ...]  # in the order of their rows
 
@@ -232,7 +229,7 @@ class StackMove(TensorMove):
         return bool(written.dtype == tf.float32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
-        """Yields the bytes of shards, table by table and by id, as the old file has them."""
+        """Yields the bytes of shards table by table, ordered by id as in the old file."""
         for part in self.parts:
             total = part.layout.sparse_cores.total
             for ids in part.chunks_of_ids():
@@ -252,6 +249,6 @@ class StackMove(TensorMove):
 
 
 def chunks(rows: int, step: int) -> Iterator[Array]:
-    """Yields the numbers from 0 up to `rows`, [n] int64, `step` at a time."""
+    """Yields the numbers below `rows`, [n] int64, `step` at a time."""
     for first in range(0, rows, step):
         yield np.arange(first, min(rows, first + step))

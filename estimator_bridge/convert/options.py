@@ -1,4 +1,4 @@
-"""The arguments of a conversion, checked."""
+"""The options of a conversion, and their checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass(frozen=True)
 class ConversionOptions:
-    """The options of a conversion, checked when they are set; see `conversion.convert`."""
+    """The options of a conversion, checked on creation; see `conversion.convert`."""
 
     spec: Object = None
     to: str | None = None
@@ -66,6 +66,5 @@ class ConversionOptions:
 
     @property
     def spec_partition(self) -> str | None:
-        """The `partition_strategy` of the spec; None without a spec."""
         strategy = getattr(self.spec, "partition_strategy", None)
         return None if strategy is None else str(strategy)

@@ -12,7 +12,7 @@ from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, Sh
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
-# By slot of the engine, its names in the generations of Keras.
+# For each of the engine's slots, its names in the generations of Keras.
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {
     "accumulators": ("accumulator",),
     "linears": ("linear",),
@@ -26,17 +26,17 @@ KERAS_KINDS = tuple(
 
 _OF_COLUMN = re.compile(rf"(?:^|/)([^/]+)_embedding/{COLUMN_VARIABLE}$")
 _OF_SHARED = re.compile(r"(?:^|/)([^/]+_shared_embedding)$")
-# Stock's dummy variable for a table is in no checkpoint, but its slots are.
+# Checkpoints do not contain stock's dummy variable of a table, but they contain its slots.
 _OF_DUMMY = re.compile(r"^tpu_embedding_dummy_table_variable_(.+)/[^/]+$")
 # A name that only tables have, or one without a scope, unlike the variables of layers.
 _LIKE_A_TABLE = re.compile(rf"_embedding(_\d+)?$|(^|/){COLUMN_VARIABLE}(_\d+)?$|^[^/]+$")
 
 
 def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, str]:
-    """Returns the variables that are certainly tables, by the name of the table.
+    """Finds the variables that are certainly tables, by the name of the table.
 
-    These are the variables of columns, those whose dummy in the model has slots, those that are
-    stored in the parts of several `hosts`, and those with slots that only TPUs name so.
+    These are the variables of columns, those whose dummy in the model has slots, those stored in
+    the parts of several `hosts`, and those with slots whose names only TPUs use.
     """
     matrices = _matrices(shapes)
     columns = {name: _OF_COLUMN.search(name) or _OF_SHARED.search(name) for name in matrices}
@@ -52,10 +52,10 @@ def tables_of_checkpoint(shapes: Shapes, hosts: Mapping[str, int]) -> dict[str, 
 
 
 def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> list[str]:
-    """Returns the variables that may be tables, without those of `known` tables.
+    """Lists the variables that may be tables, besides the `known` ones.
 
-    If they are `listed` by a program, only the leftovers of a TPU count: a program may have
-    embeddings of its own, and variables without a scope.
+    If a program has `listed` the tables, only variables with a TPU's slots count, because a program
+    may have embeddings of its own and variables without a scope.
     """
     others = [name for name in _matrices(shapes) if name not in known.values()]
     dummies = _tables_of_dummies(shapes, others).items()
@@ -65,23 +65,23 @@ def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> 
 
 
 def kind_of_variable(variable: str, shapes: Shapes) -> str:
-    """Returns the optimizer of a table: that with the most slots among those in a checkpoint."""
+    """Finds the optimizer of a table: the one with the most slots in the checkpoint."""
     best, most = "StochasticGradientDescentParameters", 0
     for kind in OPTIMIZERS:
         for place in variable_names.places_of(kind):
             slots = variable_names.slot_variables(kind, variable, place).values()
             present = sum(shapes.get(slot) == shapes[variable] for slot in slots)
-            # Keras's names say the optimizer; its RMSprop may lack a slot, without a momentum.
+            # Keras's names tell the optimizer. Its RMSprop has one slot less without a momentum.
             if present > most and (present == len(slots) or place == "keras"):
                 best, most = kind, present
     return best
 
 
 def keras_slots(objects: Objects, key: str) -> dict[str, str]:
-    """Returns the keys of the slots that a Keras optimizer has for a table, by the engine's names.
+    """Finds the keys of the slots that a Keras optimizer has for a table, by the engine's names.
 
-    A legacy optimizer is in the object graph. Later ones are known by the names of variables:
-    <optimizer>/m/users in Keras 2.11 and later, <optimizer>/users_momentum in Keras 3.
+    The object graph has the slots of legacy optimizers. Later optimizers are known by the names of
+    variables: <optimizer>/m/users from Keras 2.11 on, <optimizer>/users_momentum in Keras 3.
     """
     slots, of_legacy, table = {}, objects.slots.get(key, {}), objects.names.get(key)
     for slot, names in KERAS_SLOTS.items():
@@ -103,7 +103,7 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
 
 
 def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
-    """Returns the variable of each table for which the model has a dummy with slots."""
+    """Finds the variable of each table for which the model has a dummy with slots."""
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
         names = variable_names.own_names(variable_names.KnownTable(table))
@@ -115,7 +115,7 @@ def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, 
 
 
 def _matrices(shapes: Shapes) -> list[str]:
-    """Returns the variables of two dimensions that are not slots of others."""
+    """Lists the two-dimensional variables that are not slots of others."""
     rows = OPTIMIZERS.values()
     suffixes = {s for row in rows for s in (*row.slots.values(), *row.cpu_slots.values())}
     ends = tuple(f"/{suffix}" for suffix in suffixes)
@@ -125,7 +125,6 @@ def _matrices(shapes: Shapes) -> list[str]:
 
 
 def _has_slots_of_a_tpu(name: str, shapes: Shapes) -> bool:
-    """Returns whether a variable has a slot by a name that only TPUs give."""
     return any(
         shapes.get(f"{name}/{suffix}") == shapes[name]
         for row in OPTIMIZERS.values()

@@ -1,6 +1,6 @@
-"""Plans a cluster for a program: memory, bytes and time of its tasks, by a model.
+"""Plans a cluster for a program: the memory, bytes and time that its tasks need, from a model.
 
-Names are imported when they are first used: importing the package loads no TensorFlow.
+Names are imported when they are first used, so importing the package loads no TensorFlow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Advises on changes of a cluster, in words, each with the improvement to be expected."""
+"""Suggests changes to a cluster, each with the improvement to expect."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from estimator_bridge.planner.step_time import MOST_NODES, shown
 from estimator_bridge.readable_sizes import readable
 
 _WORTH = 0.95
-"""A change is proposed if it makes a step shorter than this share of it."""
+"""A change is suggested if a step then takes less than this fraction of its time."""
 
 _UNEVEN = 1.1
-"""Another layout is proposed if the busiest parameter server has so many times its bytes there."""
+"""Another layout is suggested if it divides the busiest server's bytes by at least this number."""
 
 _OF_LIMITS = {
     "the chief's network": "the chief reads the input and sends every worker its ids. Let the "
@@ -24,11 +24,10 @@ _OF_LIMITS = {
     "a worker's network": "more workers with fewer samples each send less, each of them.",
     "a worker's CPU": "more CPUs, or more workers with fewer samples each, send faster.",
 }
-"""The advice on a slow step, by its bottleneck; more parameter servers have their own line."""
 
 
 def advice(plan: CapacityPlan) -> tuple[str, ...]:
-    """Returns the changes that a plan speaks for, most urgent first."""
+    """Lists the changes that would help a plan, the most urgent first."""
     return (*_memory(plan), *_layout(plan), *_servers(plan), *_limits(plan))
 
 

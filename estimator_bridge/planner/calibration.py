@@ -1,8 +1,8 @@
-"""Measures the costs of bytes and calls on this machine, with two tasks of a cluster.
+"""Measures what bytes and calls cost on this machine, with two tasks of a cluster.
 
-A step looks up rows of tables on a parameter server, on a worker, and sends gradients back, which
-are summed and subtracted there; a third process, the chief, runs it. `python -m` this module is one
-of the two tasks.
+In each step a worker looks up rows of tables on a parameter server and sends gradients back; the
+server sums and subtracts them. A third process, the chief, drives the steps. Each of the two tasks
+runs this module with `python -m`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CASES = (
     *((8, 64, 16), (8, 1024, 32), (8, 4096, 64)),
     *((32, 64, 16), (32, 1024, 32)),
 )
-"""Tables, ids that are looked up in each, and dim."""
+"""The number of tables, the ids looked up in each, and the dimension."""
 
 _ROWS_PER_ID = 4
 
@@ -42,30 +42,30 @@ _LOOPBACK = pathlib.Path("/proc/net/dev")
 
 
 class _Counters(NamedTuple):
-    """The resources used so far: seconds of CPU of all processes, and bytes over loopback."""
+    """Resources used so far."""
 
     cpu_seconds: float
     bytes: int
 
 
 def calibrate(tell: Callable[[str], object] = lambda sentence: None) -> Coefficients:
-    """Returns coefficients of this machine; it takes about a minute.
+    """Measures the coefficients of this machine, which takes about a minute.
 
-    CPU, headers and the memory of a task are measured. Bytes are those of loopback, others' too,
-    and are taken as measured only if they are near what was sent. The bandwidth of a network, what
-    the chief does for each of many tasks, and updates are not measured.
+    It measures CPU time, message headers and the memory of a task. Bytes are counted on loopback,
+    which other programs use too, so the count is only used if it is close to what was sent. The
+    bandwidth of a network, the chief's work for each of many tasks, and updates are not measured.
 
     Args:
-        tell: called with a sentence on what is done, and on what was measured.
+        tell: called with a sentence about each thing that is done or measured.
 
     Raises:
-        InvalidInput: the tasks do not start; or the machine is not Linux.
+        InvalidInput: the tasks do not start, or the machine is not Linux.
     """
     if not _LOOPBACK.exists():
         raise errors.InvalidInput("--calibrate reads /proc, which only Linux has. Leave it out.")
     tell(f"measuring {len(_CASES)} steps with two tasks on this machine")
     with _tasks() as (addresses, processes):
-        # What a task takes before it has anything to do.
+        # The memory of a task before it has anything to do.
         idle = max(_resident(process.pid) for process in processes)
         measured = [_measure(*case, addresses, processes) for case in _CASES]
     import tensorflow as tf
@@ -99,7 +99,6 @@ def _measure(
     addresses: dict[str, list[str]],
     processes: Sequence[subprocess.Popen[bytes]],
 ) -> Measured:
-    """Returns the costs of a step that looks up so many ids of so many tables."""
     import tensorflow.compat.v1 as tf
 
     drawn = np.random.default_rng(0).integers(0, _ROWS_PER_ID * num_ids, (tables, num_ids))
@@ -118,14 +117,13 @@ def _measure(
     rows = sum(len(np.unique(ids)) for ids in drawn)
     payload, tensors = float((rows + drawn.size) * (8 + 4 * dim)), 4 * tables
     sent = (after.bytes - before.bytes) / steps
-    # Beyond what headers could be, something else uses loopback.
+    # If more was sent than headers can explain, another program is using loopback.
     counted = payload <= sent <= 1.1 * payload + 2000 * tensors + 20_000
     cpu_ms = (after.cpu_seconds - before.cpu_seconds) / steps * 1e3
     return Measured(payload, tensors, sent if counted else None, cpu_ms)
 
 
 def _updated(number: int, drawn: Array, dim: int) -> Op:
-    """Returns the op of a step of one table: a lookup, and the update by its gradients."""
     import tensorflow.compat.v1 as tf
 
     server, worker = (f"/job:{job}/task:0/device:CPU:0" for job in _JOBS)
@@ -138,14 +136,14 @@ def _updated(number: int, drawn: Array, dim: int) -> Op:
             use_resource=True,
         )
     with tf.device(worker):
-        # A constant would be looked up before the first step.
+        # TensorFlow would look up a constant once, before the first step.
         ids = tf.get_variable(f"ids_{number}", initializer=drawn, use_resource=True).read_value()
         distinct, position = tf.unique(ids)
     with tf.device(server):
         rows = tf.gather(table, distinct)
     with tf.device(worker):
         gradients = tf.gather(rows, position) + 1.0
-        # An op of its own, as the ids of gradients are another message than those of a lookup.
+        # A separate op, because the ids of gradients are sent in their own message.
         sent = tf.tile(ids, [1])
     with tf.device(server):
         there, position = tf.unique(sent)
@@ -155,7 +153,6 @@ def _updated(number: int, drawn: Array, dim: int) -> Op:
 
 @contextlib.contextmanager
 def _tasks() -> Iterator[tuple[dict[str, list[str]], list[subprocess.Popen[bytes]]]]:
-    """Starts a parameter server and a worker, and ends them; yields addresses and processes."""
     addresses = {job: [f"127.0.0.1:{port}"] for job, port in zip(_JOBS, _free_ports(), strict=True)}
     processes: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -208,7 +205,6 @@ def _resident(pid: int) -> int:
 
 
 def _serve(cluster: str, job: str) -> None:
-    """Runs as a task until it is killed."""
     import tensorflow as tf
 
     tf.distribute.Server(json.loads(cluster), job_name=job, task_index=0).join()

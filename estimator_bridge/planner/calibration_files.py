@@ -1,4 +1,4 @@
-"""The files in which calibrations are kept."""
+"""Reads and writes the files that hold calibrations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ from tf2_engine.types import Object
 
 
 def write(path: str, coefficients: Coefficients) -> None:
-    """Writes coefficients as JSON.
-
-    Raises:
-        CannotWrite: the file cannot be written.
-    """
+    """Writes coefficients as JSON; raises CannotWrite if the file cannot be written."""
     text = json.dumps(coefficients.as_dict(), indent=2) + "\n"
     try:
         pathlib.Path(path).write_text(text, encoding="utf-8")
@@ -26,11 +22,11 @@ def write(path: str, coefficients: Coefficients) -> None:
 
 
 def read(path: str) -> Coefficients:
-    """Returns the coefficients of a file that `write` wrote.
+    """Reads coefficients that `write` wrote.
 
     Raises:
-        InvalidInput: there is no such file, or it is none of a calibration: a coefficient is
-            missing, unknown, negative or no number.
+        InvalidInput: the file does not exist or is not a calibration: a coefficient is missing,
+            unknown, negative or not a number.
     """
     again = "Write it anew, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:

@@ -1,4 +1,4 @@
-"""The plan of a cluster for a job: memory, bytes and time of tasks, now and as it grows. Pure."""
+"""Plans a cluster for a job: memory, bytes and time of its tasks, now and as it grows. Pure."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from tf2_engine.placement import (
 )
 
 MACHINES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""The numbers of machines whose step time is expected: workers and parameter servers together."""
+"""Numbers of machines, workers and parameter servers together, to estimate step times for."""
 
 _SERVER_STEPS = 1.5
-"""Numbers of parameter servers that are tried grow by this factor."""
+"""The factor between the numbers of parameter servers that are tried."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of a plan: how tables and bytes are spread.
+    """How a cluster spreads tables and sends bytes.
 
     Attributes:
-        layout: of the rows of large tables, one of `placement.LAYOUTS`.
-        wire: the form of gradients, one of `traffic.WIRES`.
-        fused: whether all tables share one tensor of a kind between a core and a server.
-        chief_reads: whether the chief reads the input for all workers, and sends it.
+        layout: how rows of large tables are spread, one of `placement.LAYOUTS`.
+        wire: the form in which gradients are sent, one of `traffic.WIRES`.
+        fused: whether all tables share one tensor of each kind between a core and a server.
+        chief_reads: whether the chief reads the input and sends it to all workers.
     """
 
     layout: Layout = "div"
@@ -52,10 +52,10 @@ class Options:
 
 
 class Growth(NamedTuple):
-    """A cluster of some machines, with as many parameter servers as make it fastest.
+    """A cluster of a given number of machines, with the number of servers that makes it fastest.
 
-    Every worker has the samples that a worker of the plan has. With one machine `workers` is 1 and
-    `servers` 0: one process does all.
+    Every worker processes as many samples as a worker of the plan. On one machine, `workers` is 1
+    and `servers` is 0: one process does everything.
     """
 
     machines: int
@@ -67,18 +67,19 @@ class Growth(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CapacityPlan:
-    """The needs of a job: memory, bytes and time of a cluster's tasks.
+    """What a job needs: memory, bytes and time of a cluster's tasks.
 
     Attributes:
-        cores: of all workers together; batches are spread over them.
-        servers_for_memory: the least number of parameter servers that hold the tables.
-        servers_for_bandwidth: the least number of which the busiest takes no longer for a step's
-            exchange than a worker; None if that is so with no number.
+        cores: of all workers together.
+        servers_for_memory: the smallest number of parameter servers that can hold the tables.
+        servers_for_bandwidth: the smallest number whose busiest server is no slower than a worker
+            in
+            exchanging a step's bytes; None if no number is enough.
         memory: of each parameter server.
-        worker_bytes: of a worker, beside what the model and the input take.
-        uneven: the bytes of the busiest parameter server over the mean, for each layout.
-        bytes: of a step on all links together.
-        growth: for each of some numbers of machines that hold the tables.
+        worker_bytes: memory of a worker, not counting the model and the input.
+        uneven: the busiest parameter server's bytes divided by the mean, for each layout.
+        bytes: sent in a step over all links together.
+        growth: for each number of machines that can hold the tables.
     """
 
     job: Job
@@ -101,16 +102,13 @@ class CapacityPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether every parameter server has the memory that it needs."""
         return max(each.bytes for each in self.memory) <= self.machine.memory
 
     @property
     def samples_per_second(self) -> float:
-        """The samples of all cores in a second."""
         return _rate(self.job.samples * self.cores, self.time)
 
     def time_with(self, *, servers: int | None = None, options: Options | None = None) -> StepTime:
-        """Returns the time of a step with another number of parameter servers, or other options."""
         model = _Model(self.job, self.machine, self.coefficients, options or self.options)
         return model.time(self.workers, self.cores, servers or self.servers)
 
@@ -125,17 +123,15 @@ def plan_capacity(
     servers: int | None = None,
     options: Options | None = None,
 ) -> CapacityPlan:
-    """Returns the plan of a cluster.
+    """Plans a cluster.
 
     Args:
-        workers: the number of workers.
-        cores: of all workers together; None is one for each worker.
-        servers: the number of parameter servers; None takes, of those that hold the tables, the
-            one with which a step is shortest.
+        cores: of all workers together; None means one per worker.
+        servers: the number of parameter servers; None takes the one with the shortest step.
 
     Raises:
-        InvalidInput: no number of parameter servers holds the tables.
-        InvalidSpec: the workers do not divide the cores.
+        InvalidInput: no number of parameter servers can hold the tables.
+        InvalidSpec: the cores cannot be divided evenly among the workers.
     """
     cores = workers if cores is None else cores
     workers_of_cores(cores, workers)
@@ -167,7 +163,7 @@ def plan_capacity(
 
 
 class _Model:
-    """A job on clusters of any size; values that depend on the parameter servers alone are kept."""
+    """A job on clusters of any size; remembers what depends only on the parameter servers."""
 
     def __init__(
         self, job: Job, machine: Machine, coefficients: Coefficients, options: Options
@@ -178,7 +174,6 @@ class _Model:
         self.traffic = functools.cache(lambda servers: self._traffic(self.place(servers)))
 
     def time(self, workers: int, cores: int, servers: int) -> StepTime:
-        """Returns the time of a step."""
         return step_time(
             self.job,
             self.place(servers),
@@ -191,22 +186,16 @@ class _Model:
         )
 
     def worker_bytes(self, traffic: CoreTraffic, cores: int) -> float:
-        """Returns the memory of a worker of so many cores: its messages, and activations.
-
-        Activations and their gradients are there at once.
-        """
+        """A worker holds activations and their gradients at the same time."""
         cells = sum(2 * FLOAT_BYTES * table.cells * table.size.dim for table in self.job.tables)
         return self.coefficients.task_bytes + cores * (traffic.payload + cells)
 
     def uneven(self, layout: Layout, servers: int) -> float:
-        """Returns the bytes of the busiest parameter server over the mean."""
         traffic = self._traffic(self._place(layout, servers))
         every = traffic.to_servers + traffic.from_servers
         return float(every.max() / every.mean()) if every.any() else 1.0
 
     def servers_for_bandwidth(self, workers: int, cores: int) -> int | None:
-        """Returns the least number of parameter servers that are not slower than a worker."""
-
         def is_enough(servers: int) -> bool:
             time = self.time(workers, cores, servers)
             return time.worker is not None and time.servers[time.busiest].ms <= time.worker.ms
@@ -226,13 +215,11 @@ class _Model:
         return enough
 
     def best_servers(self, workers: int, cores: int, least: int, wanted: int | None) -> int:
-        """Returns the number of parameter servers, `least` or more, that makes a step shortest."""
         most = max(least, wanted or 8 * workers)
         tried = {*_numbers_of_servers(least, most), most}
         return min(sorted(tried), key=lambda servers: self.time(workers, cores, servers).ms)
 
     def growth(self, cores_of_worker: int, least: int) -> tuple[Growth, ...]:
-        """Returns the fastest cluster for each number of machines."""
         alone = time_alone(self.job, self.machine, self.coefficients, cores_of_worker)
         rows = (
             [Growth(1, 1, 0, alone, _rate(cores_of_worker * self.job.samples, alone))]
@@ -244,8 +231,8 @@ class _Model:
             if machines <= least:
                 continue
             fastest = None
-            # More machines never want fewer parameter servers, and beyond the best number every
-            # one is worse.
+            # More machines never need fewer parameter servers, and beyond the best number every
+            # larger one is slower.
             for servers in _numbers_of_servers(best, machines - 1):
                 cluster = self._cluster(machines - servers, cores_of_worker, servers)
                 if fastest and cluster.samples_per_second < fastest.samples_per_second:
@@ -275,7 +262,7 @@ def _rate(samples: int, time: StepTime) -> float:
 
 
 def _numbers_of_servers(least: int, most: int) -> list[int]:
-    """Returns the numbers of parameter servers to try, the same ones for all clusters."""
+    """All clusters try the same numbers, so that `_Model` remembers more of them."""
     largest = MACHINES[-1]
     count = int(np.log(largest) / np.log(_SERVER_STEPS)) + 1
     tried = {round(_SERVER_STEPS**power) for power in range(count)} | {least}

@@ -1,4 +1,4 @@
-"""The chart of a plan: samples a second over the number of machines, beside linear growth."""
+"""Draws a plan: samples per second over the number of machines, next to linear growth."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LINE, _AXIS, _GRID = "#2563a6", "#333333", "#cccccc"
 
 
 def chart(plan: CapacityPlan) -> str:
-    """Returns an SVG drawing: expected samples a second and milliseconds of a step.
+    """Draws the expected samples per second and step times as an SVG.
 
-    Both axes are logarithmic. A dashed line is what there would be if every machine brought as
-    much as those of the smallest cluster.
+    Both axes are logarithmic. A dashed line shows linear growth: every machine adds as much as a
+    machine of the smallest cluster.
     """
     rows = [row for row in plan.growth if row.samples_per_second > 0]
     points = [(row.machines, row.samples_per_second) for row in rows]
@@ -46,7 +46,7 @@ def chart(plan: CapacityPlan) -> str:
     clusters = [(machines, rate) for machines, rate in points if machines > 1]
     if clusters:
         (machines, rate), top = clusters[0], 10.0**high
-        # Up to the edge of the drawing, or to the last number of machines.
+        # Up to the edge of the drawing, or to the largest number of machines.
         last = min(machines * top / rate, clusters[-1][0])
         even = [(x(machines), y(rate)), (x(last), y(rate * last / machines))]
         parts.append(svg.curve(even, _AXIS, 0.0, stroke_dasharray="6 4"))

@@ -1,4 +1,4 @@
-"""The coefficients of the model of a step, and their fit to measurements. Pure."""
+"""The coefficients of the step model, and how they are fitted to measurements. Pure."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ MEGABYTE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Coefficients:
-    """The costs of a byte, a tensor and a task.
+    """What a byte, a tensor and a task cost.
 
     The defaults were fitted to ten clusters of 1 to 4 workers and 1 to 4 parameter servers on one
-    loaded machine of two cores, with TensorFlow 2.15.1; bytes were met within 2.6 %. Nodes were
-    fitted to three graphs of the driver. Updates are from the figures of docs/benchmarks.md:
-    that of parameter servers is of TensorFlow's ops, which take longer than the native ones, that
-    of one process of the native ones. `--calibrate` measures a machine's own.
+    loaded machine with two cores and TensorFlow 2.15.1; they predicted bytes within 2.6 %. Node
+    counts were fitted to three graphs of the driver. Update costs come from docs/benchmarks.md:
+    parameter servers use TensorFlow's ops, which are slower than the native ops that a single
+    process uses. `--calibrate` measures a machine's own costs.
 
     Attributes:
         bytes_per_byte: bytes on the wire for each byte of ids, rows and gradients.
-        bytes_per_tensor: headers of a tensor that goes from task to task.
-        bytes_per_step: what a step takes whatever is in it.
-        cpu_ms_per_megabyte: milliseconds of CPU of both ends together, for 10^6 bytes of payload.
-        cpu_ms_per_tensor: the same for a tensor.
-        cpu_ms_per_step: of all tasks together.
-        client_ms: of the chief, which drives a step.
-        client_ms_per_task: the same for each core and each parameter server.
-        nodes_per_core: of the graph, without the model.
-        nodes_per_table: for each core and table.
-        nodes_per_part: for each core and part of a table.
-        update_ns_per_value: nanoseconds of one CPU for each float32 of a row that is updated,
-            parameters and slots, on a parameter server.
-        update_ns_alone: the same where one process does all.
-        input_bytes_per_id: what a chief that reads the input for all sends a worker for each id:
-            the index and the value of a SparseTensor. Other features and labels are not counted.
-        task_bytes: the memory of a task that has TensorFlow loaded and nothing to do.
+        bytes_per_tensor: header bytes of a tensor that one task sends to another.
+        bytes_per_step: bytes that a step takes whatever it contains.
+        cpu_ms_per_megabyte: CPU milliseconds for 10^6 bytes of payload, sender and receiver
+            together.
+        cpu_ms_per_tensor: the same for each tensor.
+        cpu_ms_per_step: the same for each step, of all tasks together.
+        client_ms: time that the chief, which drives a step, takes itself.
+        client_ms_per_task: additional time for each core and each parameter server.
+        nodes_per_core: graph nodes without the model.
+        nodes_per_table: graph nodes for each core and table.
+        nodes_per_part: graph nodes for each core and part of a table.
+        update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row, parameters
+            and
+            slots, on a parameter server.
+        update_ns_alone: the same if one process does everything.
+        input_bytes_per_id: bytes per id that a chief sends a worker if it reads the input for all:
+            the
+            index and the value of a SparseTensor. Other features and labels are not counted.
+        task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 
     bytes_per_byte: float = 1.0
@@ -61,17 +64,16 @@ class Coefficients:
     source: str = "of the project's own measurement; --calibrate measures this machine's"
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the coefficients by name."""
         return dataclasses.asdict(self)
 
 
 class Measured(NamedTuple):
-    """One measurement of a step: the messages that were sent, and their cost.
+    """One measurement of a step: the messages that were sent, and what they cost.
 
     Attributes:
         payload: bytes of ids, rows and gradients.
-        tensors: those that went from task to task.
-        bytes: that went over the wire; None where it could not be counted.
+        tensors: the number of tensors sent from one task to another.
+        bytes: on the wire; None if they could not be counted.
         cpu_ms: of all tasks together.
     """
 
@@ -84,10 +86,10 @@ class Measured(NamedTuple):
 def fit(
     measurements: Sequence[Measured], source: str, base: Coefficients | None = None
 ) -> Coefficients:
-    """Returns the coefficients that meet measurements best (least squares of relative errors).
+    """Fits coefficients to at least three different measurements.
 
-    What a measurement does not tell is as in `base`. A coefficient that would be negative, as noise
-    can make it, is 0. There must be at least three different measurements.
+    It minimizes the squares of the relative errors. Coefficients that the measurements do not
+    determine come from `base`. Noise can make a coefficient negative; such a coefficient becomes 0.
     """
     base = base or Coefficients()
     causes = np.array([(m.payload, m.tensors, 1.0) for m in measurements])
@@ -109,9 +111,8 @@ def fit(
 
 
 def _least_squares(causes: Array, effects: Array) -> list[float]:
-    """Returns a coefficient for each column of causes, none of them negative."""
     weights = 1 / np.maximum(effects, 1e-9)
-    # Beside millions of bytes the constant, 1, would be lost in rounding.
+    # Without scaling, the constant 1 would vanish in rounding next to millions of bytes.
     sizes = np.maximum(np.abs(causes).max(axis=0), 1e-9)
     scaled = causes / sizes * weights[:, None]
     used = list(range(causes.shape[1]))

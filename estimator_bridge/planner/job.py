@@ -10,15 +10,16 @@ from tf2_engine.placement import TableSize
 
 @dataclasses.dataclass(frozen=True)
 class TableLoad:
-    """A table, and the lookups of one core in a step, of all features that use the table.
+    """A table, and one core's lookups in it in a step, over all features that use the table.
 
     Attributes:
-        size: rows, dim and the number of variables: the table and its slots.
+        size: rows, dimension and the number of variables: the table and its slots.
         load: which rows are looked up.
-        cells: activations [dim] that the lookups of the core are combined to.
+        cells: the number of activations [dim] that the core computes from the lookups.
         slots: names of the slots.
-        features: for each feature its activations, and the ids that these are combined of;
-            without, every activation has as many ids as the others.
+        features: for each feature, its number of activations and of ids. If empty, the ids are
+            spread
+            evenly over all activations.
     """
 
     size: TableSize
@@ -30,12 +31,12 @@ class TableLoad:
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training as a cluster sees it.
+    """A training job as the planner sees it.
 
     Attributes:
-        subject: what reports call it.
+        subject: the name used in reports.
         samples: the samples of a core in a step.
-        source: where the loads come from, for people: a sample, or an assumption.
+        source: tells the reader of a report where the loads come from: a sample, or an assumption.
     """
 
     subject: str
@@ -45,15 +46,13 @@ class Job:
 
     @property
     def sizes(self) -> tuple[TableSize, ...]:
-        """The sizes of the tables."""
         return tuple(table.size for table in self.tables)
 
     @property
     def ids(self) -> float:
-        """The ids that a core looks up in a step, of all tables."""
+        """The ids that a core looks up in a step, in all tables."""
         return sum(table.load.num_occurrences for table in self.tables)
 
     @property
     def bytes(self) -> int:
-        """The bytes of all tables and slots."""
         return sum(size.bytes for size in self.sizes)

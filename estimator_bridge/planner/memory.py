@@ -1,4 +1,4 @@
-"""The memory of each task, and the least number of parameter servers that have enough. Pure."""
+"""Estimates each task's memory, and the smallest number of parameter servers with enough. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from estimator_bridge.readable_sizes import readable
 from tf2_engine.placement import FLOAT_BYTES, Placement
 
 TRAINING_BYTES = 100e6
-"""The bytes that a parameter server takes beside its tables while it trains and saves."""
+"""Memory that a parameter server needs in addition to its tables while it trains and saves."""
 
 RESTORING_BYTES = 100e6
-"""The same while it restores a checkpoint that is written in slices: up to two of them, and a step.
+"""The same while it restores a sliced checkpoint: up to two slices, and a step.
 
 Servers with 268 and 1,074 MB of rows and slots took 59 to 101 MB in eight runs.
 """
@@ -23,7 +23,6 @@ Servers with 268 and 1,074 MB of rows and slots took 59 to 101 MB in eight runs.
 MOST_SERVERS = 4096
 
 PlaceOn = Callable[[int], Placement]
-"""Returns the placement of a job's tables on a number of parameter servers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +30,10 @@ class ServerMemory:
     """The bytes of a parameter server.
 
     Attributes:
-        tables: its rows and their slots.
-        task: of TensorFlow, and what training or restoring takes, whichever is more.
-        unsliced: what restoring takes more if the checkpoint has its tables in one piece: a server
-            reads such a piece whole.
+        tables: rows and slots.
+        task: TensorFlow itself, plus whichever is larger of what training and restoring need.
+        unsliced: extra memory for restoring a checkpoint whose tables are each stored in one piece,
+            because the server reads a whole piece at once.
     """
 
     tables: int
@@ -43,26 +42,25 @@ class ServerMemory:
 
     @property
     def bytes(self) -> float:
-        """All but the memory of a checkpoint in one piece."""
+        """All memory but the extra for a checkpoint in one piece."""
         return self.tables + self.task
 
 
 def server_memory(placement: Placement, server: int, coefficients: Coefficients) -> ServerMemory:
-    """Returns the memory of one parameter server."""
     sizes = [placement.tables[name].size for name in placement.tables_of(server)]
-    # A piece is one variable of a table: parameters or a slot.
+    # A piece is one variable of a table: its parameters or a slot.
     piece = max((size.rows * size.dim * FLOAT_BYTES for size in sizes), default=0)
     return ServerMemory(placement.server_bytes[server], _beside_tables(coefficients), piece)
 
 
 def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coefficients) -> int:
-    """Returns the least number of parameter servers of which each has enough memory.
+    """Finds the smallest number of parameter servers that each have enough memory.
 
     Args:
         memory: the bytes of a machine.
 
     Raises:
-        InvalidInput: no number of them is enough.
+        InvalidInput: no number of servers is enough.
     """
     room = memory - _beside_tables(coefficients)
     if room <= 0:
@@ -77,7 +75,7 @@ def least_servers(job: Job, place: PlaceOn, memory: float, coefficients: Coeffic
                 f"than a parameter server of {readable(int(memory))} has for tables. Give --memory "
                 "more GB."
             )
-    # No fewer can hold all tables, however even they are spread.
+    # Fewer servers cannot hold all tables, however evenly they are spread.
     for servers in range(max(1, -int(-job.bytes // room)), MOST_SERVERS + 1):
         if max(place(servers).server_bytes) <= room:
             return servers

@@ -1,4 +1,4 @@
-"""The job of a program: its tables from its spec, and its lookups from a sample or a law."""
+"""Describes a program as a job: tables from its spec, lookups from a data sample or a Zipf law."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from tf2_engine.types import Array, Object
 
 @dataclasses.dataclass(frozen=True)
 class Assumed:
-    """The assumptions about ids where there is no sample.
+    """What to assume about ids without a sample of the data.
 
     Attributes:
-        ids: ids of a sample, or of each position of a sequence, for each feature by its key; the
-            key None is for all others, and 1 without it.
-        zipf: the exponent of the law that ids follow; the first rows are the most frequent ones.
+        ids: for each feature, by key, the number of ids in a sample or in each position of a
+            sequence.
+            The key None is for all other features, and defaults to 1.
+        zipf: the exponent of the law; the first rows are the most frequent.
     """
 
     ids: Mapping[str | None, float] = dataclasses.field(default_factory=dict)
@@ -35,7 +36,7 @@ class Assumed:
 
 
 class PlannedJob(NamedTuple):
-    """A job, and the cores that its batches are spread over."""
+    """A job, and the number of cores over which its batches are spread."""
 
     job: Job
     cores: int
@@ -44,15 +45,16 @@ class PlannedJob(NamedTuple):
 def job_of_spec(
     spec: Object, subject: str, *, batch_size: int, cores: int, assumed: Assumed | None = None
 ) -> PlannedJob:
-    """Returns the job of a spec, whose ids follow a Zipf law.
+    """Describes a spec as a job whose ids follow a Zipf law.
 
     Args:
-        subject: what reports call it.
+        subject: the name used in reports.
         batch_size: samples of the global batch.
         cores: of all workers together.
 
     Raises:
-        InvalidInput: the cores do not divide the batch; or a feature of `assumed` does not exist.
+        InvalidInput: the batch cannot be divided among the cores, or `assumed` has an unknown
+            feature.
     """
     assumed = assumed or Assumed()
     if batch_size % cores:
@@ -87,20 +89,20 @@ def job_of_program(
     sample: int = 0,
     assumed: Assumed | None = None,
 ) -> PlannedJob:
-    """Returns the job of a program, which is run up to its first TPUEstimator.
+    """Describes a program as a job, by running it up to its first TPUEstimator.
 
-    With a sample it is run up to its first training, whose batches are read.
+    With a sample, the program runs up to its first training, whose batches are read.
 
     Args:
-        workers: the cores are a multiple of them.
-        cores: of all workers together; None takes the program's, or one for each worker.
-        batch_size: samples of the global batch; None takes the program's.
-        sample: how many batches of the program's data to look at; 0 assumes a law.
+        cores: of all workers together; None means the program's number, or one per worker.
+        batch_size: samples of the global batch; None means the program's.
+        sample: how many batches of the program's data to read; 0 assumes a Zipf law instead.
 
     Raises:
-        InvalidInput: the program ends without a TPUEstimator, or has no tables, no batch size, or
-            one that the cores do not divide.
-        InvalidSpec: the workers do not divide the cores.
+        InvalidInput: the program creates no TPUEstimator, has no tables or no batch size, or its
+            batch
+            cannot be divided evenly among the cores.
+        InvalidSpec: the cores cannot be divided evenly among the workers.
     """
     arguments = program.arguments_of(*(("__init__", "train") if sample else ("__init__",)))
     settings = arguments["__init__"]
@@ -134,8 +136,7 @@ def job_of_program(
 def _sampled(
     job: Job, training: Mapping[str, Object], spec: Object, cores: int, sample: int
 ) -> Job:
-    """Returns a job with the lookups of batches of a training, of which these are the arguments."""
-    # It imports what only works once legacy names lead to the bridge.
+    # Its imports only work once legacy names lead to the bridge.
     from estimator_bridge.audit.sampling import lookups_of_batches
 
     ids: dict[str, list[Array]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A plan as text, and as values that JSON can hold."""
+"""Formats a plan as text, and as values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _GRADIENTS = {
     "cells": "for each activation",
     "summed": "summed for each row and core",
 }
-"""The gradients that are sent, by `wire`."""
 
 MODEL = (
     "Bytes, milliseconds and numbers of machines are a model's: linear in bytes and tensors, "
@@ -28,7 +27,7 @@ MODEL = (
 
 
 def as_dict(plan: CapacityPlan) -> dict[str, Object]:
-    """Returns a plan as values that JSON can hold; sizes in bytes, times in milliseconds."""
+    """Converts a plan to values that JSON can hold; sizes in bytes, times in milliseconds."""
     busiest = plan.time.busiest
     return {
         "subject": plan.job.subject,
@@ -88,7 +87,6 @@ def as_dict(plan: CapacityPlan) -> dict[str, Object]:
 
 
 def lines(plan: CapacityPlan) -> Iterator[str]:
-    """Yields the lines of a report."""
     yield plan.job.subject
     yield (
         f"  {plan.workers} worker(s) with {plan.cores // plan.workers} core(s) of "

@@ -1,4 +1,4 @@
-"""Counts the lookups of a table's rows in a step: of a sample, or by a Zipf law. Pure."""
+"""Counts how often a step looks up each row of a table, from a sample or a Zipf law. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from estimator_bridge import errors
 from tf2_engine.types import Array
 
 ZIPF = 1.05
-"""The exponent of the law that is assumed where there is no sample of the data."""
+"""The exponent of the law that is assumed without a sample of the data."""
 
 _SINGLE = 1 << 13
-"""The most frequent rows, which are counted one by one; the others in groups."""
+"""This many of the most frequent rows are counted one by one; the others are counted in groups."""
 
 _GROUPS = 1 << 13
 
@@ -26,8 +26,9 @@ class RowLoad:
     Attributes:
         rows: a row of each group, int64 [groups].
         widths: how many rows each group has, float64 [groups].
-        distinct: how many rows of each group are expected to be looked up, float64 [groups].
-        occurrences: how often, float64 [groups].
+        distinct: how many different rows of each group are expected to be looked up, float64
+            [groups].
+        occurrences: how many lookups each group gets, float64 [groups].
     """
 
     rows: Array
@@ -37,18 +38,16 @@ class RowLoad:
 
     @property
     def num_distinct(self) -> float:
-        """The distinct rows that a core looks up in a step."""
         return float(self.distinct.sum())
 
     @property
     def num_occurrences(self) -> float:
-        """The ids that a core looks up in a step."""
         return float(self.occurrences.sum())
 
     def of_cores(self, cores: int) -> Array:
-        """Returns the distinct rows that so many cores together look up, float64 [groups].
+        """Counts the different rows that several cores look up together, float64 [groups].
 
-        Cores are taken to draw independently of each other.
+        Cores are assumed to draw independently of each other.
         """
         share = np.minimum(self.distinct / self.widths, 1.0)
         together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
@@ -56,9 +55,9 @@ class RowLoad:
 
 
 def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
-    """Returns the load of a sample: `ids` are those of one core in one step each, [any] int.
+    """Counts the lookups of a sample; each of `ids`, [any] int, is one core's ids in one step.
 
-    Ids outside of the table count for nothing. A sample of no step is a load of nothing.
+    Ids outside of the table are ignored.
     """
     steps = max(len(ids), 1)
     known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
@@ -69,9 +68,10 @@ def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
 
 
 def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
-    """Returns the expected load of ids drawn independently, row k as often as (k + 1)^-exponent.
+    """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
 
-    So vocabularies are that are sorted by frequency; an exponent of 0 draws all rows alike.
+    This fits vocabularies that are sorted by frequency. An exponent of 0 draws all rows equally
+    often.
 
     Raises:
         InvalidInput: the exponent is negative.
@@ -80,20 +80,19 @@ def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowL
         raise errors.InvalidInput(f"The exponent of the Zipf law is {exponent}; 0 is the least.")
     edges = _edges(num_rows)
     widths = np.diff(edges).astype(np.float64)
-    # The middle of a group stands for its rows: a group is less than 0.3 % of the rows before it.
+    # The middle stands for all rows of its group, which has less than 0.3 % of the rows before it.
     middle = (edges[:-1] + edges[1:] + 1) / 2
     frequency = middle**-exponent
     frequency /= (frequency * widths).sum()
     distinct = widths * -np.expm1(occurrences * np.log1p(-np.minimum(frequency, 1 - 1e-16)))
-    # Any row of a group may be the one that is placed. The same distance from group to group would
-    # meet the same parts of the layout "mod".
+    # A random row of each group decides where the group is placed. At a constant distance, the rows
+    # would fall on the same parts of the layout "mod".
     offset = np.random.default_rng(0).random(len(widths))
     rows = edges[:-1] + (offset * widths).astype(np.int64)
     return RowLoad(rows, widths, distinct, occurrences * frequency * widths)
 
 
 def _edges(num_rows: int) -> Array:
-    """Returns the first row of each group, and the end: single rows, then ever larger groups."""
     single = np.arange(min(num_rows, _SINGLE) + 1, dtype=np.int64)
     if num_rows <= _SINGLE:
         return single

@@ -1,4 +1,4 @@
-"""The expected time of a step, and the part that it waits for. Pure."""
+"""Estimates the time of a step, and its bottleneck. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tf2_engine.placement import FLOAT_BYTES, Placement
 from tf2_engine.types import Array
 
 MOST_NODES = 1_000_000
-"""Beyond so many nodes the one graph of a chief is what limits the cluster."""
+"""With more nodes than this, the chief's single graph limits the cluster."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +24,9 @@ class Machine:
 
     Attributes:
         memory: bytes.
-        network: bits a second, in each direction at once.
-        cpus: cores of its processor.
-        model_ms: how long a worker takes for its part of a step without the tables, input
-            included.
+        network: bits per second, in each direction at once.
+        cpus: number of CPU cores.
+        model_ms: milliseconds that a worker needs for a step without the tables, input included.
     """
 
     memory: float
@@ -36,23 +35,16 @@ class Machine:
     model_ms: float = 0.0
 
     def network_ms(self, sent: float, received: float) -> float:
-        """Returns how long so many bytes take, both directions at once."""
         return max(sent, received) * 8 / self.network * 1e3
 
 
 def shown(ms: float) -> str:
-    """Returns milliseconds for people: three digits, and none behind the point from 100 on."""
+    """Formats milliseconds for people: three digits, and no decimals from 100 on."""
     return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
 class TaskTime(NamedTuple):
-    """The traffic and the time of one task in a step's exchange.
-
-    Attributes:
-        sent, received: bytes, headers included.
-        network_ms: what they take of its network.
-        cpu_ms: what calls and bytes take of all of its processor's cores.
-    """
+    """One task's traffic, in bytes with headers, and its time in the exchange of a step."""
 
     sent: float
     received: float
@@ -61,20 +53,19 @@ class TaskTime(NamedTuple):
 
     @property
     def ms(self) -> float:
-        """The longer of network and processor."""
         return max(self.network_ms, self.cpu_ms)
 
 
 @dataclasses.dataclass(frozen=True)
 class StepTime:
-    """The parts of a step; they follow each other.
+    """The parts of a step, which follow each other.
 
     Attributes:
-        worker: a worker in the exchange; None where one process does all.
-        servers: the same for each parameter server.
-        update_ms: the update of rows, on the parameter server that has most of it.
+        worker: a worker in the exchange; None if one process does everything.
+        servers: each parameter server in the exchange.
+        update_ms: updating rows, on the parameter server with the most updates.
         client_ms: the chief's calls.
-        input_ms: the chief's network, where it reads the input and sends ids to the workers.
+        input_ms: the chief's network time if it reads the input and sends ids to the workers.
         model_ms: the model and the input, on a worker.
         nodes: of the chief's graph.
     """
@@ -89,25 +80,22 @@ class StepTime:
 
     @property
     def busiest(self) -> int:
-        """The number of the parameter server whose exchange takes longest."""
         return max(range(len(self.servers)), key=lambda server: self.servers[server].ms)
 
     @property
     def exchange_ms(self) -> float:
-        """The time of ids, rows and gradients between the tasks: that of the slowest task."""
+        """The slowest task's time for exchanging ids, rows and gradients."""
         if self.worker is None:
             return 0.0
         return max(self.worker.ms, self.servers[self.busiest].ms)
 
     @property
     def ms(self) -> float:
-        """The time of a step."""
         parts = (self.model_ms, self.input_ms, self.exchange_ms, self.update_ms, self.client_ms)
         return sum(parts)
 
     @property
     def limit(self) -> str:
-        """The bottleneck of a step."""
         if self.nodes > MOST_NODES:
             return "the graph of one chief"
         parts = {
@@ -137,12 +125,10 @@ def step_time(
     cores: int,
     chief_reads: bool = False,
 ) -> StepTime:
-    """Returns the expected time of a step with so many workers, and cores of all workers.
+    """Estimates the time of a step; `cores` counts those of all workers together.
 
-    With `chief_reads` the chief sends each worker its input, which it reads itself otherwise.
-
-    Source: bytes and CPU are linear in payload and tensors; half of the CPU is at either end, and
-    half of the headers go either way. Tasks work at the same time, each on its own machine.
+    Bytes and CPU time are linear in payload and tensors. Sender and receiver share the CPU time
+    equally, and half of the headers go each way. Tasks work in parallel, each on its own machine.
     """
     per_worker = cores // workers
     bytes_of_input = cores * job.ids * coefficients.input_bytes_per_id if chief_reads else 0.0
@@ -175,7 +161,6 @@ def step_time(
 
 
 def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: int = 1) -> StepTime:
-    """Returns the expected time of a step where one process does all."""
     values = sum(
         float(table.load.of_cores(cores).sum()) * table.size.row_bytes / FLOAT_BYTES
         for table in job.tables
@@ -193,9 +178,9 @@ def time_alone(job: Job, machine: Machine, coefficients: Coefficients, cores: in
 
 
 def values_updated(job: Job, placement: Placement, cores: int) -> Array:
-    """Returns the float32 values that each parameter server updates in a step, [servers].
+    """Counts the float32 values that each parameter server updates in a step, [servers].
 
-    A row is updated once for all cores, its slots with it.
+    A row and its slots are updated once for all cores.
     """
     values = np.zeros(placement.num_servers)
     for table in job.tables:

@@ -1,4 +1,4 @@
-"""The bytes and tensors of a step between workers and parameter servers. Pure."""
+"""Computes the bytes and tensors that workers and parameter servers exchange in a step. Pure."""
 
 from __future__ import annotations
 
@@ -13,34 +13,28 @@ from tf2_engine.placement import FLOAT_BYTES, Placement, TablePlacement
 from tf2_engine.types import Array
 
 Wire: TypeAlias = Literal["smallest", "occurrences", "cells", "summed"]
-"""The form of gradients on their way to a parameter server; those of the driver of tables on these.
+"""The form in which the driver sends gradients to parameter servers.
 
-* "smallest": occurrences or cells, whichever has fewer bytes; the driver's default.
+* "smallest": occurrences or cells, whichever is fewer bytes; the driver's default.
 * "occurrences": a gradient for each id.
-* "cells": a gradient for each activation, once to each server, and for each id its activation.
-* "summed": a gradient for each distinct row. Sums are then associated by core, so that numbers are
-  not those of one process to the bit.
+* "cells": each activation's gradient, once to each server, and the activation of each id.
+* "summed": a gradient for each distinct row. Gradients are then added core by core, so numbers
+  are not bit-identical with one process.
 """
 
 WIRES: tuple[Wire, ...] = get_args(Wire)
 
 _ID_BYTES = 8
 _CELL_OF_ID_BYTES = 20
-"""Of an id in the form of cells: the id, its cell and its gain."""
+"""For one id in the form "cells": the id, its cell and its gain."""
 
 _TENSORS = 4
-"""Between a core and a part of a table: ids wanted, rows, ids of gradients, and gradients."""
+"""Tensors between a core and a part of a table: wanted ids, rows, gradient ids, gradients."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TableTraffic:
-    """The payload of one table, of one core in one step, by parameter server: bytes [servers].
-
-    Attributes:
-        wanted: ids of the rows that the core asks for.
-        rows: those rows.
-        gradients: what the core sends back.
-    """
+    """The payload of one table, of one core in one step, by parameter server: bytes [servers]."""
 
     wanted: Array
     rows: Array
@@ -52,10 +46,8 @@ class CoreTraffic:
     """The payload of one core in one step.
 
     Attributes:
-        tables: by name.
-        to_servers: bytes from the core to each server, [servers].
-        from_servers: bytes from each server to the core, [servers].
-        tensors: between the core and each server, both ways, [servers].
+        to_servers, from_servers: bytes between the core and each server, [servers].
+        tensors: the number sent between the core and each server, both ways, [servers].
     """
 
     tables: dict[str, TableTraffic]
@@ -65,18 +57,16 @@ class CoreTraffic:
 
     @property
     def payload(self) -> float:
-        """The bytes of ids, rows and gradients, both ways."""
         return float(self.to_servers.sum() + self.from_servers.sum())
 
 
 def core_traffic(
     job: Job, placement: Placement, *, wire: Wire = "smallest", fused: bool = True
 ) -> CoreTraffic:
-    """Returns the traffic of one core of a job in a step.
+    """Computes the traffic of one core in a step.
 
     Args:
-        wire: the form of gradients.
-        fused: whether all tables share one tensor of a kind between a core and a server.
+        fused: whether all tables share one tensor of each kind between a core and a server.
     """
     tables, tensors = {}, np.zeros(placement.num_servers)
     for table in job.tables:
@@ -92,7 +82,7 @@ def core_traffic(
 
 
 def step_bytes(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> float:
-    """Returns the bytes of a step on all links together, headers included."""
+    """Computes the bytes of a step over all links together, headers included."""
     return (
         coefficients.bytes_per_byte * cores * traffic.payload
         + coefficients.bytes_per_tensor * cores * float(traffic.tensors.sum())
@@ -101,7 +91,6 @@ def step_bytes(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> 
 
 
 def graph_nodes(job: Job, placement: Placement, cores: int, coefficients: Coefficients) -> int:
-    """Returns the nodes of the graph that one chief makes for all cores, without the model."""
     parts = sum(len(placement.tables[table.size.name].servers) for table in job.tables)
     of_core = (
         coefficients.nodes_per_core
@@ -112,7 +101,6 @@ def graph_nodes(job: Job, placement: Placement, cores: int, coefficients: Coeffi
 
 
 def on_servers(placed: TablePlacement, rows: Array, amounts: Array, num_servers: int) -> Array:
-    """Returns the sum of amounts, each of which belongs to a row, by parameter server."""
     servers = np.array(placed.servers)[placed.part_of(rows)]
     sums: Array = np.bincount(servers, weights=amounts, minlength=num_servers)
     return sums
@@ -136,7 +124,7 @@ def _table_traffic(
 
 
 def _cells(table: TableLoad, occurrences: Array) -> Array:
-    """Returns how many cells have an id on each server; ids of a cell are taken as independent."""
+    """The ids of a cell are assumed to be independent."""
     total = float(occurrences.sum())
     touched: Array = np.zeros_like(occurrences)
     for cells, ids in table.features or ((table.cells, total),):

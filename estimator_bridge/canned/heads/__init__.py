@@ -1,1 +1,1 @@
-"""Heads: what a model's logits mean, with their loss, predictions, metrics and exports."""
+"""Heads compute loss, predictions, metrics and export outputs from a model's logits."""

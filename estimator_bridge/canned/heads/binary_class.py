@@ -37,8 +37,8 @@ class BinaryClassHead(SingleHead):
         weight_column: a numeric feature column, or its key, with a weight for each example.
         thresholds: probabilities in (0, 1) at which accuracy, precision and recall are reported.
         label_vocabulary: the two labels as strings.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
-        loss_fn: takes labels, logits and, if it likes, features; returns losses, [batch, 1].
+        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
+        loss_fn: takes labels, logits and optionally features; returns losses, [batch, 1].
         name: added to the names of metrics and summaries.
 
     Raises:
@@ -103,7 +103,7 @@ class BinaryClassHead(SingleHead):
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
         key = PredictionKeys.LOGISTIC
-        # Stock computes it once more, and the metrics after the regularization take the same.
+        # Stock computes it again, and uses it for the metrics after the regularization, too.
         chances = self.predictions(predictions[PredictionKeys.LOGITS], [key])[key]
         predictions[key] = chances
         of_ids = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
@@ -113,7 +113,7 @@ class BinaryClassHead(SingleHead):
         # The accuracy of always predicting the more frequent class, from the mean of the labels.
         label_mean = self._metric(metrics, MetricKeys.LABEL_MEAN)
         baseline = self._metric(metrics, MetricKeys.ACCURACY_BASELINE)
-        baseline.add_update(tf.no_op())  # An Estimator takes metrics that have an update.
+        baseline.add_update(tf.no_op())  # An Estimator requires metrics to have an update.
         baseline.total = tf.maximum(label_mean.total, label_mean.count - label_mean.total)
         baseline.count = label_mean.count
         for key in (MetricKeys.AUC, MetricKeys.AUC_PR):

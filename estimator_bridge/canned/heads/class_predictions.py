@@ -1,4 +1,4 @@
-"""The predictions of classifiers, each made by a function if it is asked for."""
+"""The predictions of classifiers, each computed only if it is asked for."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ K = PredictionKeys
 ALL_CLASSES = (K.ALL_CLASS_IDS, K.ALL_CLASSES)
 
 Makers = Mapping[str, Callable[[], Tensor]]
-"""Functions that return predictions, by name."""
+"""Functions that compute predictions, by name."""
 
 
 def predictions_of(
     makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
 ) -> Predictions:
-    """Returns the predictions that have some keys, all if there are none; `first` are made first.
+    """Computes the predictions with the given keys, or all; those in `first` come first.
 
     Raises:
-        InvalidInput: there is no prediction of a key.
+        InvalidInput: there is no prediction with a key.
     """
     head_checks.check_prediction_keys(keys or (), makers)
     chosen = [key for key in makers if key in (keys or makers)]
-    # The order in which ops are made decides their names, which signatures of exports have.
+    # The order of ops decides their names, which appear in export signatures.
     predictions = {key: makers[key]() for key in sorted(chosen, key=lambda key: key not in first)}
     return {key: predictions[key] for key in chosen}
 
 
 def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) -> Makers:
-    """Returns the functions of the predictions for one class of each example.
+    """Makes the functions that predict one class for each example.
 
     Args:
-        logits: those of the model.
+        logits: the model's logits.
         class_logits: [..., classes], one for each class.
     """
 

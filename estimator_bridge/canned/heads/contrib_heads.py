@@ -17,7 +17,7 @@ def regression_head(
     inverse_link_fn: Callable[[Tensor], Tensor] | None = None,
     name: str | None = None,
 ) -> RegressionHead:
-    """Returns a `RegressionHead`; the arguments are its own."""
+    """Makes a `RegressionHead`, whose arguments it takes."""
     return RegressionHead(
         label_dimension, weight_column, loss_reduction, loss_fn, inverse_link_fn, name
     )
@@ -30,7 +30,7 @@ def poisson_regression_head(
     compute_full_loss: bool = True,
     name: str | None = None,
 ) -> PoissonRegressionHead:
-    """Returns a `PoissonRegressionHead`; the arguments are its own."""
+    """Makes a `PoissonRegressionHead`, whose arguments it takes."""
     return PoissonRegressionHead(
         label_dimension, weight_column, loss_reduction, compute_full_loss, name
     )

@@ -1,8 +1,8 @@
 """The heads of TensorFlow 1's estimators: losses and metrics of `tf.compat.v1`, in graphs.
 
-They differ from the public heads in their loss, by default the sum over a batch, in taking
-optimizers of `tf.compat.v1.train`, and in metrics: `tf.compat.v1.metrics.auc` integrates otherwise
-than Keras does.
+They differ from the public heads in the loss, by default the sum over a batch, in the optimizers,
+those of `tf.compat.v1.train`, and in the metrics: `tf.compat.v1.metrics.auc` integrates in another
+way than Keras.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SUM = tf.losses.Reduction.SUM
 class GraphHead(SingleHead):
     """The shared base of the heads of TensorFlow 1; mixed into a public head.
 
-    Scopes and the order of ops are stock's, since programs name tensors: `head/weighted_loss/Sum`,
-    `head/predictions/probabilities`, `head/truediv`.
+    Scopes and the order of ops are stock's, because programs refer to tensors by name, such as
+    `head/weighted_loss/Sum`, `head/predictions/probabilities` and `head/truediv`.
     """
 
     _numeric_weights = False
@@ -77,7 +77,7 @@ class GraphHead(SingleHead):
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
-        """Returns the logits, which are checked, and all predictions."""
+        """Checks the logits, and computes all predictions."""
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         with tf.name_scope(None, "predictions", (logits,)):
             return logits, self._predictions(logits, None)
@@ -94,7 +94,7 @@ class GraphHead(SingleHead):
         predictions: Predictions,
         regularization: Tensor | None,
     ) -> MetricOps:
-        """Returns all metrics, with the name of the head; `labels` are those of the program."""
+        """Makes all metrics, named after the head; `labels` are the program's."""
         with tf.name_scope(None, "metrics"):
             metrics = self._metric_ops(losses, predictions)
             if regularization is not None:
@@ -103,7 +103,7 @@ class GraphHead(SingleHead):
         return {self._summary_key(key): metric for key, metric in metrics.items()}
 
     def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
-        """Returns the metrics but for that of the regularization."""
+        """Makes the metrics except the regularization loss."""
         raise NotImplementedError
 
 
@@ -137,7 +137,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
 class GraphMultiClassHead(GraphHead, MultiClassHead):
     """One of several classes; see `MultiClassHead`."""
 
-    _any_vocabulary = True  # As in stock, it may have another length than there are classes.
+    _any_vocabulary = True  # As in stock, its length may differ from the number of classes.
     _first_predictions = ALL_CLASSES
 
     def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
@@ -163,7 +163,7 @@ class GraphRegressionHead(GraphHead, RegressionHead):
         metrics = {
             MetricKeys.LOSS_MEAN: tf.metrics.mean(losses.of_examples, weights=weights),
             key: _spread_mean(key, predictions[PredictionKeys.PREDICTIONS], weights),
-            # As stock has it: the labels as the program gave them, of any shape.
+            # As in stock: the program's own labels, of any shape.
             MetricKeys.LABEL_MEAN: tf.metrics.mean(labels, weights=weights),
         }
         if regularization is not None:
@@ -178,7 +178,7 @@ def graph_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> GraphHead:
-    """Returns the head of TensorFlow 1 for two classes or for more.
+    """Makes the head of TensorFlow 1 for two or more classes.
 
     Raises:
         WrongType: two classes, and the vocabulary is neither a list nor a tuple.
@@ -214,7 +214,7 @@ _OF_BINARY_IDS = {
 def _class_metrics(
     makers: Mapping[str, Callable[..., MetricOp]], losses: Losses, predictions: Predictions
 ) -> MetricOps:
-    """Returns metrics that compare the predicted class with the label."""
+    """Makes metrics that compare the predicted class with the label."""
     ids = predictions[PredictionKeys.CLASS_IDS]
     return {key: make(losses.labels, ids, losses.weights, name=key) for key, make in makers.items()}
 
@@ -225,7 +225,7 @@ def _mean_loss(losses: Losses) -> MetricOp:
 
 
 def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
-    """Returns the mean of values, whose weights are spread over all values of an example."""
+    """Averages values; the weight of an example applies to all of its values."""
     with tf.name_scope(key) as scope:
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
@@ -233,7 +233,7 @@ def _spread_mean(key: str, values: Tensor, weights: Tensor | float) -> MetricOp:
 
 
 def _accuracy_baseline(label_mean: MetricOp) -> MetricOp:
-    """Returns the accuracy of always predicting the more frequent class."""
+    """Computes the accuracy of always predicting the more frequent class."""
     value, update = label_mean
     with tf.name_scope(None, MetricKeys.ACCURACY_BASELINE):
         return (
@@ -249,7 +249,6 @@ def _auc(key: str, losses: Losses, chances: Tensor, curve: str = "ROC") -> Metri
 
 
 def _metrics_at(threshold: float, losses: Losses, chances: Tensor) -> MetricOps:
-    """Returns accuracy, precision and recall at a threshold."""
     labels, weights = losses.labels, losses.weights
     accuracy, *others = threshold_keys(threshold)
     with tf.name_scope(accuracy) as scope:

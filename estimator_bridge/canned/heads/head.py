@@ -1,4 +1,4 @@
-"""`Head`: the base class of heads, a program's own ones included."""
+"""`Head`: the base class of all heads, including a program's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ Features = Mapping[str, Tensor]
 Predictions = dict[Object, Tensor]
 
 Metrics = dict[str, Object]
-"""Keras metrics by name."""
 
 
 class HeadCall(NamedTuple):
@@ -40,7 +39,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """The name, which is added to the names of metrics and summaries; None adds nothing."""
+        """Added to the names of metrics and summaries; may be None."""
 
     @property
     @abc.abstractmethod
@@ -50,7 +49,7 @@ class Head(abc.ABC):
     @property
     @abc.abstractmethod
     def loss_reduction(self) -> str:
-        """How the losses of examples become that of the batch: one of `tf.losses.Reduction`."""
+        """How the losses of examples become the loss of a batch: one of `tf.losses.Reduction`."""
 
     @abc.abstractmethod
     def loss(
@@ -61,15 +60,15 @@ class Head(abc.ABC):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Returns the loss of a batch, a scalar."""
+        """Computes the loss of a batch, a scalar."""
 
     @abc.abstractmethod
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
-        """Returns predictions by name; `keys` chooses some of them."""
+        """Computes predictions by name; `keys` chooses some of them."""
 
     @abc.abstractmethod
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Returns new Keras metrics by name."""
+        """Makes new Keras metrics by name."""
 
     @abc.abstractmethod
     def update_metrics(
@@ -80,7 +79,7 @@ class Head(abc.ABC):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the metrics of `metrics` by a batch, and returns them."""
+        """Updates metrics that `metrics` made with a batch, and returns them."""
 
     def create_estimator_spec(
         self,
@@ -94,22 +93,23 @@ class Head(abc.ABC):
         update_ops: Sequence[Op] | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> EstimatorSpec:
-        """Returns the EstimatorSpec of a model_fn.
+        """Makes the EstimatorSpec of a model_fn.
 
         Args:
-            features: the features, which may hold weights.
+            features: the features, which may contain weights.
             mode: one of `ModeKeys`.
             logits: [..., logits_dimension]; a dict by head for `MultiHead`.
-            labels: what they should be; None in prediction.
-            optimizer: a Keras optimizer; in training either that or `train_op_fn`.
+            labels: the expected results; None in prediction.
+            optimizer: a Keras optimizer; training needs either this or `train_op_fn`.
             trainable_variables: what the optimizer updates.
             train_op_fn: takes the loss, returns the train op.
             update_ops: ops to run with the train op, such as those of batch normalization.
             regularization_losses: scalars that are added to the loss.
 
         Raises:
-            InvalidInput: labels, logits or weights have the wrong shape or type; or there is no
-                optimizer, or two, in training.
+            InvalidInput: labels, logits or weights have the wrong shape or type; or training does
+                not
+                have exactly one of optimizer and train_op_fn.
         """
         call = HeadCall(
             features,
@@ -125,7 +125,6 @@ class Head(abc.ABC):
         return self._estimator_spec(call)
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
-        """Returns the result of `create_estimator_spec`."""
         try:
             spec = self._create_tpu_estimator_spec(**call._asdict())
         except NotImplementedError:
@@ -136,9 +135,8 @@ class Head(abc.ABC):
         return spec.as_estimator_spec()
 
     def _create_tpu_estimator_spec(self, *arguments: Object, **by_name: Object) -> TPUEstimatorSpec:
-        """Returns a TPUEstimatorSpec; takes the arguments of `create_estimator_spec`."""
+        """Makes a TPUEstimatorSpec; takes the arguments of `create_estimator_spec`."""
         raise NotImplementedError("TPUEstimatorSpec not available for this model head.")
 
     def _summary_key(self, key: str) -> str:
-        """Returns the name of a metric or summary with the name of the head."""
         return f"{key}/{self.name}" if self.name else key

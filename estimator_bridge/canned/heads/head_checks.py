@@ -1,7 +1,7 @@
-"""Checks of the inputs of heads, at once where values are known, else when the graph runs.
+"""Checks the inputs of heads: immediately if values are known, or else when the graph runs.
 
-In a graph the functions return their tensor behind an assertion, which raises InvalidArgumentError;
-eagerly, and for shapes that are known in a graph, they raise InvalidInput.
+In a graph, functions return their tensor behind an assertion, which raises InvalidArgumentError.
+Eagerly, and for shapes that are known in a graph, they raise InvalidInput.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _NO_LABELS = (
 
 
 def check_list(name: str, value: Object) -> None:
-    """Raises InvalidInput if a value is neither None, a list nor a tuple."""
     if value is not None and not isinstance(value, (list, tuple)):
         raise errors.InvalidInput(
             f"{name} should be a list or a tuple. Given type: {type(value)}. Put the values into a "
@@ -32,7 +31,7 @@ def check_list(name: str, value: Object) -> None:
 
 
 def check_reduction(reduction: Object, known: Iterable[str]) -> None:
-    """Raises InvalidInput if a reduction is none of those known, or leaves the losses as they are.
+    """Raises InvalidInput if a reduction is unknown or NONE.
 
     Args:
         known: the reductions of Keras, or those of `tf.compat.v1.losses`.
@@ -65,7 +64,7 @@ def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
 
 
 def check_trainable(variables: Object) -> None:
-    """Raises InvalidInput if the variables that a Keras optimizer updates are not in a list."""
+    """Raises InvalidInput unless the variables that a Keras optimizer updates are in a list."""
     if variables is None:
         raise errors.InvalidInput(
             "trainable_variables cannot be None. A Keras optimizer does not find them by itself: "
@@ -75,7 +74,7 @@ def check_trainable(variables: Object) -> None:
 
 
 def checked_logits(logits: Tensor, width: int) -> Tensor:
-    """Returns logits as float32, [..., width]."""
+    """Checks logits and casts them to float32, [..., width]."""
     with tf.name_scope(None, "logits", (logits,)) as scope:
         logits = tf.cast(logits, tf.float32)
         if tf.executing_eagerly():
@@ -97,9 +96,9 @@ def checked_logits(logits: Tensor, width: int) -> Tensor:
 
 
 def checked_labels(labels: Nest, logits: Tensor, width: int) -> Tensor:
-    """Returns dense labels in the shape of the logits but for their width, [..., width].
+    """Checks that labels are dense and have the shape of the logits, but with `width` values.
 
-    Labels of one axis less than the logits get it as their last.
+    Labels with one axis less than the logits get it as their last axis.
     """
     if labels is None:
         raise errors.InvalidInput(_NO_LABELS)
@@ -149,16 +148,16 @@ def checked_weights(
     per_logit: bool = False,
     numeric: bool = True,
 ) -> Tensor | float:
-    """Returns the weights of a weight column as float32, [..., 1]; 1.0 if there is no column.
+    """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
     Args:
         column: the key of a feature, or a numeric column.
         per_logit: whether weights may have a value for each logit, [..., logits].
-        numeric: whether the column must be a numeric one; False takes any dense column.
+        numeric: whether the column must be numeric rather than any dense column.
 
     Raises:
         WrongType: the column is neither.
-        InvalidInput: the weights are no numbers, or do not fit the logits.
+        InvalidInput: the weights are not numbers, or do not fit the logits.
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:
@@ -184,7 +183,7 @@ def checked_weights(
 def checked_losses(
     loss_fn: Callable[..., Tensor], labels: Tensor, logits: Tensor, features: Nest, width: int
 ) -> Tensor:
-    """Returns the result of a program's loss function: a loss for each example, [..., width]."""
+    """Calls a program's loss function, which returns a loss for each example, [..., width]."""
     optional = {"features": features} if "features" in argument_names(loss_fn) else {}
     with tf.name_scope(None, "call_loss_fn", [labels, logits, *tf.nest.flatten(features)]):
         losses = loss_fn(labels=labels, logits=logits, **optional)
@@ -210,7 +209,7 @@ def checked_losses(
 def checked_range(
     labels: Tensor, n_classes: int, message: str | None = None, scope: str = "check_label_range"
 ) -> Tensor:
-    """Returns labels that are in [0, n_classes)."""
+    """Checks that labels are in [0, n_classes)."""
     with tf.name_scope(None, scope, (labels,)):
         if tf.executing_eagerly():
             if not tf.reduce_all(tf.less_equal(labels, n_classes - 1)):
@@ -229,7 +228,6 @@ def checked_range(
 
 
 def check_prediction_keys(keys: Iterable[str], known: Collection[str]) -> None:
-    """Raises InvalidInput if a head has no prediction of a key."""
     for key in keys:
         if key not in known:
             raise errors.InvalidInput(
@@ -239,7 +237,6 @@ def check_prediction_keys(keys: Iterable[str], known: Collection[str]) -> None:
 
 
 def _behind(checks: Op | tuple[Op, ...], value: Tensor, name: str | None = None) -> Tensor:
-    """Returns a tensor that waits for checks."""
     checks = checks if isinstance(checks, tuple) else (checks,)
     with tf.control_dependencies(checks):
         return tf.identity(value, name=name)

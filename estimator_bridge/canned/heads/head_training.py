@@ -21,7 +21,6 @@ REDUCTIONS = ("auto", "sum", MEAN)
 
 
 def check_one_way_to_train(call: HeadCall) -> None:
-    """Raises InvalidInput unless there is an optimizer or a train_op_fn, and not both."""
     if (call.optimizer is None) == (call.train_op_fn is None):
         count = "None" if call.optimizer is None else "set"
         raise errors.InvalidInput(
@@ -30,7 +29,7 @@ def check_one_way_to_train(call: HeadCall) -> None:
 
 
 def per_replica(loss: Tensor, reduction: str) -> Tensor:
-    """Returns a replica's part of a mean over all replicas, whose gradients are summed."""
+    """Scales a replica's loss in a mean over all replicas, whose gradients are summed."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if reduction == MEAN and replicas > 1:
         loss *= 1.0 / replicas
@@ -38,10 +37,10 @@ def per_replica(loss: Tensor, reduction: str) -> Tensor:
 
 
 def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
-    """Returns the train op of a Keras optimizer, or of a function of the program.
+    """Makes the train op of a Keras optimizer, or of a function of the program.
 
     Raises:
-        InvalidInput: there are both, or neither; or the optimizer is none of Keras.
+        InvalidInput: there are both, or neither; or the optimizer is not one of Keras.
     """
     head_checks.check_list("update_ops", call.update_ops)
     check_one_way_to_train(call)
@@ -58,7 +57,6 @@ def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
 
 
 def check_keras_optimizer(optimizer: Object) -> None:
-    """Raises InvalidInput if an object is no optimizer of Keras 2."""
     optimizers = tf_compat.keras2().optimizers
     if not isinstance(optimizer, (optimizers.Optimizer, optimizers.legacy.Optimizer)):
         raise errors.InvalidInput(
@@ -72,7 +70,7 @@ def add_loss_summaries(
     regularization_losses: Sequence[Tensor] | None,
     key_of: Callable[[str], str] = str,
 ) -> None:
-    """Adds summaries of the loss and of its regularization; `key_of` returns their tags."""
+    """Adds summaries of the loss and the regularization loss; `key_of` makes their tags."""
     with tf.name_scope(""):
         tf.summary.scalar(key_of(MetricKeys.LOSS), loss)
         if regularization_losses is not None:

@@ -18,16 +18,16 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class MultiClassHead(SingleHead):
-    """More than two classes: the softmax of the logits is the probability of each.
+    """More than two classes: the softmax of the logits gives their probabilities.
 
     The loss of an example is the sparse softmax cross entropy of its label and logits. Labels are
     integers in [0, n_classes), or strings of the vocabulary: [batch, 1] or [batch].
 
     Args:
-        n_classes: how many classes there are, more than 2.
+        n_classes: the number of classes, more than 2.
         label_vocabulary: the labels as strings, one for each class.
 
-    The other arguments are those of `BinaryClassHead`.
+    The other arguments are the same as in `BinaryClassHead`.
 
     Raises:
         InvalidInput: an argument is not possible.
@@ -55,8 +55,8 @@ class MultiClassHead(SingleHead):
             raise errors.InvalidInput(
                 f"n_classes must be > 2: {n_classes}. BinaryClassHead is for two classes."
             )
-        # Stock's ops too where a model_fn makes the head: TensorFlow seeds random ops by their
-        # number in the graph, and so the initial values of the variables that follow.
+        # Stock's ops, even if a model_fn makes the head: TensorFlow derives the seeds of random
+        # ops, and so the initial values of later variables, from the number of ops in the graph.
         is_large = tf.debugging.assert_greater(
             tf.convert_to_tensor(n_classes), 2, message="n_classes must be greater than 2"
         )
@@ -113,7 +113,7 @@ def class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> SingleHead:
-    """Returns the head for two classes or for more."""
+    """Makes the head for two or more classes."""
     if n_classes == 2:
         return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -19,14 +19,14 @@ keras = tf_compat.keras2()
 
 
 class MultiHead(Head):
-    """Several heads: the loss is the sum of theirs, and they share the logits of a model.
+    """Several heads that share the logits of a model; the loss is the sum of their losses.
 
     Labels are a dict by the name of each head. Logits are such a dict, or one tensor whose last
-    axis has those of all heads in their order. Predictions are by (head, key).
+    axis has the logits of all heads in order. Predictions are by (head, key).
 
     Args:
         heads: heads with names.
-        head_weights: a factor for the loss of each head; None is 1.
+        head_weights: a factor for the loss of each head; None means 1.
 
     Raises:
         InvalidInput: there is no head, or one without a name, or not as many weights as heads.
@@ -50,12 +50,10 @@ class MultiHead(Head):
 
     @property
     def name(self) -> str:
-        """The names of the heads, joined."""
         return "_".join(self._heads)
 
     @property
     def logits_dimension(self) -> int:
-        """The logits of all heads."""
         return sum(head.logits_dimension for head in self._heads.values())
 
     @property
@@ -76,7 +74,7 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Returns the weighted sum of the losses of all heads, and the regularization losses."""
+        """Adds the weighted losses of all heads and the regularization losses."""
         by_head = self._by_head(logits, labels)
         losses = [
             head.loss(labels[name], by_head[name], features, mode)
@@ -94,7 +92,7 @@ class MultiHead(Head):
         return loss
 
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
-        """Returns the predictions of all heads by (head, key)."""
+        """Computes the predictions of all heads by (head, key)."""
         by_head = self._by_head(logits)
         with tf.name_scope("merge_pred"):
             return {
@@ -104,7 +102,7 @@ class MultiHead(Head):
             }
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Returns the losses by head; `update_metrics` adds the metrics of each head."""
+        """Makes a metric of each head's loss; `update_metrics` adds the metrics of each head."""
         means: Metrics = {}
         if regularization_losses is not None:
             key = MetricKeys.LOSS_REGULARIZATION
@@ -165,7 +163,7 @@ class MultiHead(Head):
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
-        """Returns the logits by head; raises InvalidInput if those of a head, or labels, lack."""
+        """Maps heads to their logits; raises InvalidInput if a head lacks logits or labels."""
         if labels is not None:
             if not isinstance(labels, Mapping):
                 raise errors.InvalidInput(
@@ -185,7 +183,7 @@ class MultiHead(Head):
             )
 
     def _split(self, logits: Tensor) -> dict[str, Tensor]:
-        """Returns the part of the last axis that belongs to each head."""
+        """Splits the last axis into the logits of each head."""
         with tf.name_scope("split_logits"):
             logits = tf.convert_to_tensor(logits)
             sizes = [head.logits_dimension for head in self._heads.values()]
@@ -212,7 +210,7 @@ def _loss_key(name: str) -> str:
 
 
 def _merged_outputs(specs: Mapping[str, EstimatorSpec]) -> dict[str, Object]:
-    """Returns the outputs of all heads; that of the first one is the default one."""
+    """Merges the outputs of all heads; the first head provides the default one."""
     predict: Object = tf_compat.export_output_classes()["PredictOutput"]
     merged: dict[str, Object] = {}
     predictions: dict[str, Tensor] = {}

@@ -29,16 +29,16 @@ _OF_CLASS = (PROBABILITY_MEAN, MetricKeys.AUC, MetricKeys.AUC_PR)
 
 
 class MultiLabelHead(SingleHead):
-    """Classes that do not exclude each other: the sigmoid of each logit is the chance of one.
+    """Classes that do not exclude each other: a logit's sigmoid is its class's probability.
 
     The loss of an example is the mean over the classes of the sigmoid cross entropy. Labels are
-    [batch, n_classes] of zeros and ones, or a SparseTensor of the ids, or strings, of each example.
+    [batch, n_classes] of zeros and ones, or a SparseTensor of the ids, or names, of each example.
 
     Args:
-        n_classes: how many classes there are, more than 1.
-        classes_for_class_based_metrics: classes, by id or name, that get metrics of their own.
+        n_classes: the number of classes, more than 1.
+        classes_for_class_based_metrics: classes, by id or name, with metrics of their own.
 
-    The other arguments are those of `BinaryClassHead`.
+    The other arguments are the same as in `BinaryClassHead`.
 
     Raises:
         InvalidInput: an argument is not possible.
@@ -86,7 +86,7 @@ class MultiLabelHead(SingleHead):
         return head_checks.checked_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Returns 1 for the classes of each example and 0 for the others, int64."""
+        """Marks the classes of each example with 1, int64."""
         count = self.logits_dimension
         if labels.dtype == tf.string:
             ids = self._classes.ids_of(labels.values)
@@ -154,7 +154,7 @@ class MultiLabelHead(SingleHead):
 def _ids(
     classes: Sequence[int | str], n_classes: int, vocabulary: Sequence[str] | None
 ) -> list[int]:
-    """Returns the ids of classes; raises InvalidInput for those that the head does not have."""
+    """Finds the ids of classes; raises InvalidInput for unknown ones."""
     ids: list[int] = []
     for each in classes:
         if isinstance(each, str):

@@ -31,13 +31,13 @@ class _Head:
     """The base class of a program's own heads of TensorFlow 1.
 
     A subclass has `name`, `logits_dimension` and `create_loss`, and either `create_estimator_spec`
-    or `_create_tpu_estimator_spec`. As in stock, nothing checks that it has.
+    or `_create_tpu_estimator_spec`. As in stock, this is not checked.
     """
 
     @property
     @abc.abstractmethod
     def name(self) -> str | None:
-        """The name, which is added to the names of metrics and summaries."""
+        """Added to the names of metrics and summaries."""
 
     @property
     @abc.abstractmethod
@@ -48,7 +48,7 @@ class _Head:
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Nest, labels: Nest
     ) -> LossSpec:
-        """Returns the loss of a batch."""
+        """Computes the loss of a batch."""
 
     def create_estimator_spec(
         self,
@@ -60,7 +60,7 @@ class _Head:
         train_op_fn: Callable[[Tensor], object] | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> EstimatorSpec:
-        """Returns the EstimatorSpec of a model_fn; see `Head.create_estimator_spec`."""
+        """Makes the EstimatorSpec of a model_fn; see `Head.create_estimator_spec`."""
         rest = optimizer, train_op_fn, regularization_losses
         return self._create_tpu_estimator_spec(
             features, mode, logits, labels, *rest
@@ -74,12 +74,12 @@ class _Head:
 
 
 class _PrivateHead(GraphHead):
-    """The shared base of the private heads: it computes the loss of a batch by itself, too."""
+    """The shared base of the private heads, which also compute the loss of a batch alone."""
 
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
     ) -> LossSpec:
-        """Returns the loss of a batch, of its examples, their weights and labels."""
+        """Computes the loss of a batch, and what it consists of."""
         losses = self._losses(logits, labels, features)
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 

@@ -20,16 +20,16 @@ _KEYS = (PredictionKeys.PREDICTIONS, PredictionKeys.LOGITS)
 class RegressionHead(SingleHead):
     """Numbers: the logits, or a function of them, are the predictions.
 
-    The loss of a logit is its squared difference from the label. Labels are
-    [batch, label_dimension], or [batch] for one; weights may have a value for each of them.
+    The loss of a logit is its squared difference from the label. Labels are [batch,
+    label_dimension], or [batch] if it is 1; weights may have the same shape.
 
     Args:
         label_dimension: how many numbers an example has.
         weight_column: a numeric feature column, or its key.
-        loss_reduction: one of `tf.losses.Reduction`, but NONE.
-        loss_fn: takes labels, logits and, if it likes, features; returns losses, [batch,
+        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
+        loss_fn: takes labels, logits and optionally features; returns losses, [batch,
             label_dimension].
-        inverse_link_fn: makes predictions of the logits; None leaves them as they are.
+        inverse_link_fn: computes predictions from the logits; may be None.
         name: added to the names of metrics and summaries.
 
     Raises:
@@ -82,7 +82,7 @@ class RegressionHead(SingleHead):
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
-        # As stock has it: the labels as the program gave them, of any shape.
+        # As in stock: the program's own labels, of any shape.
         self._metric(metrics, MetricKeys.LABEL_MEAN).update_state(
             values=labels, sample_weight=losses.weights
         )
@@ -96,8 +96,8 @@ class PoissonRegressionHead(RegressionHead):
     Args:
         compute_full_loss: adds Stirling's approximation of the loss's constant part.
 
-    The other arguments are those of `RegressionHead`. The prediction is exp(logit), the loss is
-    `tf.nn.log_poisson_loss`.
+    The other arguments are the same as in `RegressionHead`. The prediction is exp(logit), and the
+    loss is `tf.nn.log_poisson_loss`.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class PoissonRegressionHead(RegressionHead):
 
 
 class LogisticRegressionHead(RegressionHead):
-    """Probabilities: labels are in [0, 1], and so are the predictions, the logits' sigmoids.
+    """Probabilities: labels and predictions are in [0, 1]; predictions are the logits' sigmoids.
 
-    The loss is the sigmoid cross entropy; the arguments are those of `RegressionHead`.
+    The loss is the sigmoid cross entropy; the arguments are the same as in `RegressionHead`.
     """
 
     def __init__(

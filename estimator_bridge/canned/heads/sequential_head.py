@@ -1,4 +1,4 @@
-"""A head of one example as the head of every step of a sequence."""
+"""`SequentialHead`: applies a head to every step of a sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.types import Nest, Object, Tensor
 
 
 class SequentialHead(Head):
-    """A head of sequences, which finds among the features which steps there are.
+    """A head of sequences; a mask among the features tells which steps exist.
 
     Args:
         static_head: the head of one step.
@@ -65,18 +65,15 @@ class SequentialHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Returns the loss of all steps that there are."""
         labels, logits, features = self._steps(labels, logits, features or {})
         return self.static_head.loss(labels, logits, features, mode, regularization_losses)
 
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
     ) -> dict[Object, Tensor]:
-        """Returns the predictions of each step."""
         return self.static_head.predictions(logits, keys)
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Returns new metrics of the steps."""
         return self.static_head.metrics(regularization_losses)
 
     def update_metrics(
@@ -87,14 +84,13 @@ class SequentialHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the metrics by all steps that there are."""
         labels, logits, features = self._steps(labels, logits, features)
         return self.static_head.update_metrics(
             eval_metrics, features, logits, labels, regularization_losses
         )
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
-        """Returns the spec of the static head; predictions have the mask, too."""
+        """Makes the spec of the static head, with the mask as another prediction."""
         key, features = self.input_sequence_mask_key, call.features
         if call.mode == ModeKeys.PREDICT:
             spec = self.static_head.create_estimator_spec(features, call.mode, call.logits)
@@ -106,7 +102,7 @@ class SequentialHead(Head):
     def _steps(
         self, labels: Nest, logits: Tensor, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Returns labels, logits and weights of the steps that there are, one after another."""
+        """Concatenates labels, logits and weights of the steps that exist."""
         for key in (self.input_sequence_mask_key, *self._keys):
             if key not in features:
                 raise errors.InvalidInput(
@@ -127,7 +123,7 @@ class SequentialHead(Head):
 
 
 def _flat(tensor: Nest, mask: Tensor, count: Tensor) -> Tensor:
-    """Returns the values of the steps in a mask, [steps, ...]; at least with a last axis of 1."""
+    """Selects the values of the steps in a mask, [steps, ...], with at least one more axis."""
     shape = tensor.shape
     if shape.rank < 2:
         raise errors.InvalidInput(

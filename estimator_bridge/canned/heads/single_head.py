@@ -1,4 +1,4 @@
-"""`SingleHead`: the course of a head with one kind of labels, from logits to an EstimatorSpec."""
+"""`SingleHead`: the base class of heads with one kind of labels."""
 
 from __future__ import annotations
 
@@ -40,17 +40,13 @@ class Losses(NamedTuple):
 
 
 class SingleHead(Head):
-    """A head with one kind of labels; subclasses say what labels, losses and predictions are.
-
-    Attributes:
-        logits_dimension: the size of the last axis of the logits.
-    """
+    """A head with one kind of labels; subclasses define labels, losses and predictions."""
 
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
     _range_scope = "check_label_range"
     _label_classes = LabelClasses
-    _compared_predictions: Sequence[str] | None = None  # by metrics; None is all
+    _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
     _reductions: Sequence[str] = head_training.REDUCTIONS
 
     def __init__(
@@ -94,10 +90,10 @@ class SingleHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Returns the loss of a batch, a scalar.
+        """Computes the loss of a batch, a scalar.
 
         The losses of the examples are multiplied by their weights and summed. With the reduction
-        SUM_OVER_BATCH_SIZE the sum is divided by the number of the losses, not by the sum of the
+        SUM_OVER_BATCH_SIZE the sum is divided by the number of losses, not by the sum of the
         weights. Regularization losses are added.
         """
         with tf.name_scope("losses"):
@@ -110,7 +106,7 @@ class SingleHead(Head):
     def predictions(
         self, logits: Tensor, keys: Sequence[str] | None = None
     ) -> dict[Object, Tensor]:
-        """Returns predictions by name; `keys` chooses some of them.
+        """Computes predictions by name; `keys` chooses some of them.
 
         Raises:
             InvalidInput: the head has no prediction of a key, or the logits have the wrong shape.
@@ -120,7 +116,6 @@ class SingleHead(Head):
             return self._predictions(logits, keys)
 
     def metrics(self, regularization_losses: Sequence[Tensor] | None = None) -> Metrics:
-        """Returns new Keras metrics by name."""
         with tf.name_scope("metrics"):
             key = MetricKeys.LOSS_MEAN
             metrics = {key: keras.metrics.Mean(name=key), **self._metrics()}
@@ -138,8 +133,7 @@ class SingleHead(Head):
         labels: Nest,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Metrics:
-        """Updates the metrics of `metrics` by a batch, and returns them."""
-        # Stock computes these anew, so that their ops are named `predictions/…` without the head.
+        # Computed again as in stock, which names the ops `predictions/...` without the head.
         predictions = self.predictions(logits, self._compared_predictions)
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         losses = self._losses(logits, labels, features or {})
@@ -174,7 +168,7 @@ class SingleHead(Head):
         return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
 
     def _eval_metrics(self, call: HeadCall) -> HostCall:
-        """Returns the function that makes and updates metrics, and its tensors."""
+        """Makes the function that creates and updates metrics, and its tensors."""
         metrics = self.metrics(call.regularization_losses)
 
         def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
@@ -188,13 +182,13 @@ class SingleHead(Head):
         return update, tensors
 
     def _reduced(self, losses: Losses) -> Tensor:
-        """Returns the loss of a batch from those of its examples."""
+        """Reduces the losses of examples to the loss of a batch."""
         return keras.__internal__.losses.compute_weighted_loss(
             losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
         )
 
     def _losses(self, logits: Tensor, labels: Nest, features: Features) -> Losses:
-        """Returns the losses of the examples, their weights, and labels that were checked."""
+        """Computes the losses of the examples and their weights, and checks the labels."""
         labels = self._checked_labels(logits, labels)
         if self._loss_fn is None:
             losses = self._losses_of_examples(labels, logits)
@@ -216,7 +210,7 @@ class SingleHead(Head):
     def _update_mean(
         self, metrics: Metrics, key: str, values: Tensor, weights: Tensor | float
     ) -> None:
-        """Updates a Keras Mean by values, whose weights are spread over those of an example."""
+        """Updates a Keras Mean; the weight of an example applies to all of its values."""
         values = tf.cast(values, tf.float32)
         spread = tf_compat.broadcast_weights(weights, values)
         self._metric(metrics, key).update_state(values=values, sample_weight=spread)
@@ -231,18 +225,18 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _checked_labels(self, logits: Tensor, labels: Nest) -> Tensor:
-        """Returns the labels as the loss function takes them."""
+        """Checks labels and converts them to what the loss function takes."""
 
     @abc.abstractmethod
     def _losses_of_examples(self, labels: Tensor, logits: Tensor) -> Tensor:
-        """Returns the loss of each example, where the program has no loss function."""
+        """Computes the loss of each example if the program has no loss function."""
 
     @abc.abstractmethod
     def _predictions(self, logits: Tensor, keys: Sequence[str] | None) -> Predictions:
-        """Returns predictions by name, in the scope of predictions."""
+        """Computes predictions by name."""
 
     def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Returns the outputs of a SavedModel by the name of their signature."""
+        """Makes the outputs of a SavedModel by the name of their signature."""
         outputs = self._own_outputs(predictions)
         default = next(iter(outputs.values()))
         predict = tf_compat.export_output_classes()["PredictOutput"](predictions)
@@ -250,21 +244,21 @@ class SingleHead(Head):
 
     @abc.abstractmethod
     def _own_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Returns the outputs but for that of all predictions; the first is the default one."""
+        """Makes the outputs except the one with all predictions; the first is the default."""
 
     @abc.abstractmethod
     def _metrics(self) -> Metrics:
-        """Returns new metrics but for those of the losses and the later ones."""
+        """Makes metrics, except for the losses and the later ones."""
 
     def _later_metrics(self) -> Metrics:
-        """Returns new metrics that stock makes after that of the regularization losses."""
+        """Makes the metrics that stock makes after the regularization loss."""
         return {}
 
     @abc.abstractmethod
     def _update(
         self, metrics: Metrics, predictions: Predictions, labels: Nest, losses: Losses
     ) -> None:
-        """Updates metrics; `labels` are those of the program."""
+        """Updates metrics; `labels` are the program's."""
 
     def _update_later(self, metrics: Metrics, predictions: Predictions, losses: Losses) -> None:
-        """Updates the metrics that stock updates after that of the regularization losses."""
+        """Updates the metrics that stock updates after the regularization loss."""

@@ -14,7 +14,7 @@ keras = tf_compat.keras2()
 
 
 def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
-    """Returns thresholds as a tuple; raises InvalidInput if one is not between 0 and 1."""
+    """Checks that thresholds are between 0 and 1."""
     checked = tuple(thresholds or ())
     for threshold in checked:
         if threshold <= 0.0 or threshold >= 1.0:
@@ -26,13 +26,13 @@ def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
 
 
 def threshold_keys(*thresholds: float) -> list[str]:
-    """Returns the names of accuracy, precision and recall at each threshold."""
+    """Names accuracy, precision and recall at each threshold."""
     keys = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
     return [AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
 
 def metrics_at(thresholds: Iterable[float], name_of: Callable[[str], str]) -> Metrics:
-    """Returns new accuracy, precision and recall at each threshold; `name_of` names a key's."""
+    """Makes accuracy, precision and recall at each threshold; `name_of` names each metric."""
     metrics: dict[str, Object] = {}
     for threshold in thresholds:
         accuracy, precision, recall = keys = threshold_keys(threshold)

@@ -39,27 +39,28 @@ def model_to_estimator(
     metric_names_map: Mapping[str, str] | None = None,
     export_outputs: Outputs | None = None,
 ) -> Estimator:
-    """Returns an estimator that trains copies of a compiled Keras model, from the model's weights.
+    """Makes an estimator that trains copies of a compiled Keras model, starting from its weights.
 
-    Programs call it as `tf.keras.estimator.model_to_estimator`, which the bridge stands behind
-    after `install()`. Features of an input_fn may be {'features': ..., 'sample_weights': ...}.
+    After `install()`, programs call it as `tf.keras.estimator.model_to_estimator`. An input_fn may
+    return {'features': ..., 'sample_weights': ...} as features.
 
     Args:
         keras_model: a compiled model of Keras 2: `tf.keras` on TensorFlow 2.15, `tf_keras` later.
-            The weights of a program's own subclass of Model are not taken over.
+            The weights of a program's own subclass of Model are not copied.
         keras_model_path: where such a model was saved; instead of `keras_model`.
         custom_objects: the program's own layers and functions by name.
-        model_dir, config: those of `Estimator`.
-        checkpoint_format: 'checkpoint', which is the default: keys of `tf.train.Checkpoint`; or
-            'saver': names of variables, the only one for subclasses of Model.
+        checkpoint_format: 'checkpoint' (the default): keys of `tf.train.Checkpoint`; or 'saver':
+            names
+            of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
-        metric_names_map: by the name that Keras gives a metric, its name in evaluations.
-        export_outputs: by output of the model, the class of its signature in exports, such as
+        metric_names_map: maps Keras's names of metrics to their names in evaluations.
+        export_outputs: for each output of the model, the class of its export signature, such as
             `tf.estimator.export.RegressionOutput`. The default signature has all outputs.
 
     Raises:
-        InvalidInput: there is no model, or two; the model is not compiled, cannot be copied, or is
-            of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
+        InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
+            or
+            is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -98,7 +99,6 @@ def _check_kind(model: Object) -> None:
 
 
 def _check_is_copied(model: Object, custom_objects: Mapping[str, Object] | None) -> None:
-    """Raises InvalidInput if a program's own subclass of Model has no config to copy it by."""
     if tf_compat.is_graph_network(model) or isinstance(model, keras.models.Sequential):
         return
     try:
@@ -136,13 +136,9 @@ def _check_is_compiled(model: Object) -> None:
 
 
 def _optimizer_settings(model: Object) -> Object:
-    """Returns the config of a model's optimizer; None if it has none, as those of TensorFlow 1.
+    """Reads the config of a model's optimizer; None for an optimizer of TensorFlow 1.
 
-    A new optimizer of Keras does not train in graphs: the model gets its legacy one instead.
-
-    Raises:
-        InvalidInput: that is not possible, because TensorFlow does not run eagerly, or as
-            `_legacy_optimizer` says.
+    Keras's new optimizers do not train in graphs, so the model gets their legacy counterparts.
     """
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.experimental.Optimizer):
@@ -163,14 +159,14 @@ def _optimizer_settings(model: Object) -> Object:
 
 
 def _legacy_optimizer(optimizer: Object) -> Object:
-    """Returns the legacy optimizer of Keras with the name and the settings of a new one.
+    """Converts a new optimizer of Keras to the legacy one with the same name and settings.
 
     Raises:
         InvalidInput: Keras converts it to a class of tf_keras, which tf.keras refuses.
     """
     name = type(optimizer).__name__
     legacy = keras.__internal__.optimizers.convert_to_legacy_optimizer(optimizer)
-    # Keras 2.15 finds the class by its public name, in a list that tf_keras writes to as well.
+    # Keras 2.15 finds the class by its public name in a registry that tf_keras also writes to.
     if not isinstance(legacy, keras.optimizers.legacy.Optimizer):
         raise errors.InvalidInput(
             f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and the "
@@ -187,10 +183,10 @@ def _legacy_optimizer(optimizer: Object) -> Object:
 
 
 def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
-    """Returns a checkpoint of the model's weights, where training starts; None if it has none."""
+    """Finds or saves a checkpoint of the model's weights; None if the model has none."""
     model = source.model
     if not tf_compat.has_keras_weights(model):
-        # The session that gives the weights their values gets the program's own settings.
+        # The session that initializes the weights gets the program's own settings.
         session = tf.Session(config=config.session_config)
         tf_compat.keras2_v1().backend.set_session(session)
     if tf_compat.is_graph_network(model) and config.is_chief:
@@ -206,7 +202,6 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
 
 
 def _save_weights(source: KerasSource, config: RunConfig, folder: str) -> str:
-    """Saves a model's weights in the format of the estimator's checkpoints; returns the path."""
     weights: list[Array] = []
     if tf_compat.has_keras_weights(source.model):
         weights = source.model.get_weights()
@@ -216,7 +211,7 @@ def _save_weights(source: KerasSource, config: RunConfig, folder: str) -> str:
         tf.random.set_random_seed(config.tf_random_seed)
         tf.train.create_global_step()
         model = clone(source, ModeKeys.TRAIN)
-        # Makes the variables of the optimizer, which belong to the checkpoint.
+        # Creates the optimizer's variables, which belong in the checkpoint.
         tf_compat.keras_train_op(model, is_training=True)
         with tf.Session(config=config.session_config) as session:
             if weights:

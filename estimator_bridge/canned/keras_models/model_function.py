@@ -1,4 +1,4 @@
-"""The model_fn of a Keras model: a clone of it in each graph."""
+"""The model_fn of a Keras model, which clones the model in each graph."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class KerasSource:
     Attributes:
         model: compiled; it is cloned, and stays as it is.
         custom_objects: the program's own layers and functions by name.
-        by_object: whether checkpoints have the keys of `tf.train.Checkpoint`, not variables' names.
-        metric_names: by the name that Keras gives a metric, that of the estimator; None keeps them.
-        export_outputs: by output, the class of its signature; None is that of predictions.
-        optimizer_settings: of the model's optimizer, or a list of those of several.
+        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
+            names.
+        metric_names: maps Keras's names of metrics to the estimator's; None keeps them.
+        export_outputs: for each output, the class of its signature; None means predictions.
+        optimizer_settings: the config of the model's optimizer, or a list of configs.
     """
 
     model: Object
@@ -43,7 +44,6 @@ class KerasSource:
     optimizer_settings: Object
 
     def model_fn(self, features: Nest, labels: Nest, mode: str) -> EstimatorSpec:
-        """Returns the EstimatorSpec of a clone of the model."""
         model = clone(self, mode, features, labels, self.optimizer_settings)
         predictions = dict(zip(_output_names(model), model.outputs, strict=True))
         loss = train_op = metrics = None
@@ -108,9 +108,9 @@ def clone(
     labels: Nest = None,
     optimizer_settings: Object = None,
 ) -> Object:
-    """Returns a copy of a source's model in the default graph, compiled unless for predictions.
+    """Copies a source's model into the default graph, compiled unless for predictions.
 
-    Its optimizer counts steps in the global step. Without features its inputs are placeholders.
+    The global step counts the steps of its optimizer. Without features its inputs are placeholders.
     """
     model = source.model
     keras.backend.set_learning_phase(mode == ModeKeys.TRAIN)
@@ -136,7 +136,7 @@ def clone(
 
 
 def track_step(model: Object) -> None:
-    """Makes the global step a part of the checkpoints of a model."""
+    """Adds the global step to the checkpoints of a model."""
     tf_compat.track(model, "estimator_global_step", tf.train.get_global_step())
 
 
@@ -146,7 +146,7 @@ def _object_saver(model: Object) -> tf.train.Saver:
 
 
 def _output_names(model: Object) -> list[str]:
-    """Returns the names of a model's outputs, which on all replicas are the same."""
+    """The names of a model's outputs; they are the same on all replicas."""
     if not tf.distribute.has_strategy():
         return list(model.output_names)
     return [_NUMBER_OF_CLONE.sub("", name) for name in model.output_names]

@@ -1,4 +1,4 @@
-"""The features, labels and weights of an estimator's batch, in the order of a Keras model's own."""
+"""Orders an estimator's features, labels and weights as a Keras model takes them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class KerasBatch(NamedTuple):
     """A batch as a Keras model takes it.
 
     Attributes:
-        inputs: the tensors of the model's inputs, in their order; or by name.
-        targets: the tensors of the labels, in the order of the model's outputs.
-        weights: the weights of the examples as the program gives them; None without.
+        inputs: the tensors in the order of the model's inputs, or by name.
+        targets: the labels in the order of the model's outputs.
+        weights: the weights of the examples as the program gives them, or None.
     """
 
     inputs: Nest
@@ -29,7 +29,7 @@ class KerasBatch(NamedTuple):
 
 
 def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
-    """Returns a batch in the order of a Keras model's inputs and outputs.
+    """Orders a batch by a Keras model's inputs and outputs.
 
     Features may be {'features': ..., 'sample_weights': ...}.
 
@@ -51,13 +51,13 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
 
 
 def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
-    """Returns the weights of the examples for each output of a model, None for one without.
+    """Lists the weights of the examples for each output of a model; None for an output without.
 
     Args:
-        weights: one tensor if there is one output; else a list, or a dict by output.
+        weights: a tensor if there is one output, or else a list, or a dict by output.
 
     Raises:
-        InvalidInput: there are weights for other outputs than the model has.
+        InvalidInput: there are weights for outputs that the model does not have.
         WrongType: the model has several outputs, and weights are neither a list nor a dict.
     """
     if isinstance(weights, (list, tuple)) and not weights:
@@ -87,7 +87,7 @@ def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
 
 
 def _names(model: Object, attribute: str, prefix: str, values: Nest) -> list[str]:
-    """Returns the names of a model's inputs or outputs; one that is no graph has numbered ones."""
+    """Names a model's inputs or outputs; those of a subclassed model are numbered."""
     if not isinstance(values, dict):
         return []
     if tf_compat.is_graph_network(model):

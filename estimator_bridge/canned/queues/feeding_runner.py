@@ -16,12 +16,10 @@ Feed = Callable[[], Mapping[Tensor, Array]]
 
 
 class FeedingRunner(tf.train.QueueRunner):
-    """Fills a queue from Python, one thread for each enqueue op; the last to end closes it.
+    """Fills a queue from Python, with one thread per enqueue op; the last thread to end closes it.
 
     Args:
-        queue: the queue.
-        enqueue_ops: ops that put rows into it.
-        feeds: for each op the function that returns what it is fed with.
+        feeds: for each op, the function that returns its feed dict.
     """
 
     def __init__(self, queue: Object, enqueue_ops: Sequence[Op], feeds: Sequence[Feed]) -> None:
@@ -47,7 +45,7 @@ class FeedingRunner(tf.train.QueueRunner):
         daemon: bool = False,
         start: bool = False,
     ) -> list[threading.Thread]:
-        """Returns the threads that fill the queue; none where they run in this session already."""
+        """Creates the threads that fill the queue; none if they already run in this session."""
         with self._guard:
             if self._running.get(sess):
                 return []
@@ -75,7 +73,7 @@ class FeedingRunner(tf.train.QueueRunner):
                 session.run(op, feed())
         except self.queue_closed_exception_types:
             self._end(session, close=True)
-        except Exception as error:  # whatever a feed raises ends the step, not the thread alone
+        except Exception as error:  # any error of a feed must end the step, not only the thread
             self._end(session, close=False)
             if coord is not None:
                 coord.request_stop(error)
@@ -87,12 +85,12 @@ class FeedingRunner(tf.train.QueueRunner):
             self._end(session, close=False)
 
     def _end(self, session: Session, close: bool) -> None:
-        """Notes the end of a thread; the last one that finds no more rows closes the queue."""
+        """Closes the queue if this was the last thread and it found no more rows."""
         with self._guard:
             self._running[session] -= 1
             is_last = self._running[session] == 0
         if close and is_last:
-            # A session that was closed meanwhile has no queue to close.
+            # If the session is closed by now, there is no queue to close.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 session.run(self.close_op)
 

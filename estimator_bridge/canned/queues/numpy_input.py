@@ -26,22 +26,23 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Nest]:
-    """Returns an input_fn that feeds arrays by a queue of the graph.
+    """Makes an input_fn that feeds arrays through a queue of the graph.
 
     Args:
         x: features, an array or arrays by name, [rows, ...].
-        y: labels, likewise; None is none.
+        y: labels in the same form, or None.
         batch_size: rows per batch; with `num_epochs` the last batch may be smaller.
-        num_epochs: how often the rows are gone through; None is without end.
-        shuffle: whether rows come at random; it has no default.
-        queue_capacity, num_threads: size of the queue, and how many threads fill it.
+        num_epochs: passes over the rows; None means no end.
+        shuffle: whether the order is random; it must be given.
+        queue_capacity, num_threads: the size of the queue, and how many threads fill it.
 
     Returns:
         A function that returns features, or (features, labels), in the structures of x and y.
 
     Raises:
-        InvalidInput: `shuffle` is not a bool. When the function is called: there are no arrays, or
-            they are empty or of different lengths, or a key is both a feature and a label.
+        InvalidInput: `shuffle` is not a bool. When the function is called: there are no arrays,
+            they
+            are empty or differ in length, or a key is both a feature and a label.
         WrongType: when the function is called: x is neither an array nor a dict.
     """
     check_shuffle(shuffle)
@@ -69,7 +70,6 @@ def numpy_input_fn(
 
 
 def check_shuffle(shuffle: Object) -> None:
-    """Raises InvalidInput if `shuffle` is not a bool."""
     if not isinstance(shuffle, bool):
         raise errors.InvalidInput(
             "shuffle must be provided and explicitly set as boolean: True for training, False to "

@@ -24,20 +24,20 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Nest]:
-    """Returns an input_fn that feeds the rows of a DataFrame by a queue of the graph.
+    """Makes an input_fn that feeds the rows of a DataFrame through a queue of the graph.
+
+    The other arguments are the same as in `numpy_input_fn`.
 
     Args:
         x: a DataFrame, whose columns are the features.
-        y: labels: a Series, or a DataFrame for labels by name; of x's index.
-        queue_capacity: the size of the queue; None is that of the data, four times that with
+        y: labels: a Series, or a DataFrame for labels by name, with the index of x.
+        queue_capacity: the size of the queue; None means the number of rows, times four with
             `shuffle`.
-        target_column: the name of the labels in the queue; not that of a feature.
-
-    The other arguments are those of `numpy_input_fn`.
+        target_column: the name of the labels in the queue, which no feature may have.
 
     Raises:
-        InvalidInput: `shuffle` is not a bool; the index of x and that of y differ; `target_column`
-            is a feature.
+        InvalidInput: `shuffle` is not a bool; x and y have different indices; `target_column` is a
+            feature.
         WrongType: `target_column` is not a str, or x is not a DataFrame.
     """
     check_shuffle(shuffle)
@@ -68,7 +68,7 @@ def pandas_input_fn(
 
 
 def _joined(x: Object, y: Object, target_column: str) -> tuple[Object, dict[str, str]]:
-    """Returns a copy of x with the labels as columns, and the column of each label."""
+    """Copies x with the labels as additional columns; also returns the column of each label."""
     frame = x.copy()
     if y is None:
         return frame, {}

@@ -1,4 +1,4 @@
-"""Queues of rows: where an input function takes its batches from."""
+"""Queues of rows, from which an input function takes its batches."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from tf2_engine.types import Array, DType, Object, Tensor
 
 
 class Rows(NamedTuple):
-    """Data in memory: columns of equal length, after the number of each row.
+    """Data in memory: the number of each row, then columns of equal length.
 
     Attributes:
-        length: how many rows there are.
         dtypes, shapes: of one row's values.
-        take: returns the values of the rows with some numbers, one array for each dtype.
+        take: returns the rows with given positions, one array for each dtype.
     """
 
     length: int
@@ -31,8 +30,6 @@ class Rows(NamedTuple):
 
 
 def array_rows(columns: Sequence[Array]) -> Rows:
-    """Returns the rows of numpy arrays, along their first axes."""
-
     def take(rows: list[int]) -> list[Array]:
         return [np.asarray(rows), *(column[rows] for column in columns)]
 
@@ -41,7 +38,7 @@ def array_rows(columns: Sequence[Array]) -> Rows:
 
 
 def frame_rows(frame: Object) -> Rows:
-    """Returns the rows of a pandas DataFrame of scalars; their numbers are those of its index."""
+    """Reads a pandas DataFrame of scalars; its index gives the numbers of the rows."""
     columns = [
         np.asarray(frame.index.values),
         *(_array_of(frame[name], name) for name in frame.columns),
@@ -55,12 +52,12 @@ def frame_rows(frame: Object) -> Rows:
 
 
 def _array_of(column: Object, name: Object) -> Array:
-    """Returns the values of a column of pandas as an array with a dtype that TensorFlow has.
+    """Converts a pandas column to an array whose dtype TensorFlow has.
 
-    pandas has dtypes of its own: strings, categories, numbers that may be missing, Arrow's.
+    pandas has dtypes of its own: strings, categories, nullable numbers, Arrow's.
 
     Raises:
-        InvalidInput: TensorFlow has no such values, or one is missing that is no float.
+        InvalidInput: TensorFlow has no such values, or a value that is not a float is missing.
     """
     values = column.values
     if not isinstance(values, np.ndarray):
@@ -73,7 +70,7 @@ def _array_of(column: Object, name: Object) -> Array:
                 f"The column {name!r} lacks {missing} values; TensorFlow has no missing value for "
                 f"the dtype {column.dtype}. Replace them: fillna(0), or fillna('')."
             )
-        # A float that is missing is NaN then.
+        # Missing floats become NaN.
         options = {"na_value": np.nan} if missing else {}
         is_number = isinstance(kind, np.dtype) and code in "biuf"
         values = column.to_numpy(kind, **options) if is_number else np.asarray(column)
@@ -87,9 +84,9 @@ def _array_of(column: Object, name: Object) -> Array:
 
 
 class _RowFeed:
-    """Feeds consecutive rows, over and over: the rows of `num_epochs` epochs, or without end.
+    """Feeds consecutive rows over and over: those of `num_epochs` epochs, or without end.
 
-    With `random_start` an epoch begins at any row, and ends at the one before it.
+    With `random_start` an epoch begins at a random row, and ends at the row before it.
     """
 
     def __init__(
@@ -125,18 +122,20 @@ def next_batch(
     num_threads: int,
     min_after_dequeue: float | None = None,
 ) -> list[Tensor]:
-    """Returns the columns of a batch, from a queue that threads of the session fill with rows.
+    """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The ops, and their number, are those of stock's queues: by the number of ops before them
-    TensorFlow seeds random ops that have no seed of their own.
+    The ops and their number are those of stock's queues, because TensorFlow derives the seeds of
+    later random ops from the number of ops before them.
 
     Args:
-        batch_size: rows per batch, and how many are put into the queue at a time; with
-            `num_epochs` the last batch may be smaller.
-        capacity: the rows that the queue holds at most.
-        shuffle: takes rows at random from those in the queue, of which there are then at least
-            `min_after_dequeue`, by default a quarter of the capacity.
-        num_epochs: how often each thread goes through the rows; None is without end.
+        batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the
+            last
+            batch may be smaller.
+        capacity: the most rows that the queue holds.
+        shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue`
+            rows,
+            by default a quarter of the capacity.
+        num_epochs: how often each thread passes over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)
     with tf.name_scope("enqueue_input"):

@@ -1,4 +1,4 @@
-"""Stochastic dual coordinate ascent: the ops of a step, for weights that may be in parts."""
+"""The ops of a step of stochastic dual coordinate ascent; weights may be split into parts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tf2_engine.types import Op, Tensor, Variable
 
 Parts = list[Variable]
 
-_FEW = 1.0  # Below it, l2 regularization is less than the method is made for.
+_FEW = 1.0  # Smaller values of l2 are less than the method is meant for.
 
 
 class Ascent:
     """A linear model that is trained on a batch.
 
-    A step changes the "unshrunk" copies of the weights; `update_weights` makes the model's weights
-    of them, closer to zero by l1 / l2.
+    A step changes "unshrunk" copies of the weights; `update_weights` computes the model's weights
+    from them by shrinking them by l1 / l2.
 
     Args:
         examples: the batch, and the model's weights.
@@ -43,7 +43,7 @@ class Ascent:
         tf.summary.scalar("examples_seen", self._table.size())
 
     def minimize(self, global_step: Variable) -> Op:
-        """Returns the train op, which also counts the step."""
+        """Makes the train op, which also counts the step."""
         examples, settings = self._examples, self._optimizer
         with tf.name_scope("sdca/minimize"):
             keys = tf.raw_ops.SdcaFprint(input=examples.names)
@@ -81,7 +81,7 @@ class Ascent:
                 return tf.assign_add(global_step, 1).op
 
     def update_weights(self, train_op: Op) -> Op:
-        """Returns the op that updates the model's weights after a step."""
+        """Makes the op that updates the model's weights after a step."""
         slots = itertools.chain(*self._sparse_slots, *self._dense_slots)
         with tf.control_dependencies([train_op]):
             updates = [
@@ -98,7 +98,7 @@ class Ascent:
         return tf.group(*updates)
 
     def _duality_gap(self) -> Tensor:
-        """Returns how far the loss of all examples is from its minimum, at most; NaN without."""
+        """Bounds how far the loss of all examples is from its minimum; NaN without examples."""
         settings = self._optimizer
         with tf.name_scope("sdca/approximate_duality_gap"):
             sums = self._table.sums()
@@ -107,11 +107,10 @@ class Ascent:
                 l1 = settings.symmetric_l1_regularization * self._sum_of_weights(tf.abs)
             with tf.name_scope("sdca/l2_loss"):
                 l2 = settings.symmetric_l2_regularization * self._sum_of_weights(tf.square) / 2.0
-            # l2's loss is in the primal and in the dual problem.
+            # The l2 loss is in the primal and in the dual problem.
             return (primal + dual + l1 + 2.0 * l2) / importance
 
     def _sum_of_weights(self, of_each: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the sum of a function of all weights of the model, float64."""
         weights = [tf.cast(tf.convert_to_tensor(each), tf.float64) for each in self._weights()]
         return tf.add_n([tf.reduce_sum(of_each(each)) for each in weights])
 
@@ -128,11 +127,10 @@ class UpdateWeightsHook(tf.train.SessionRunHook):
         self._update: Op = None
 
     def begin(self) -> None:
-        """Makes the op, while the graph can still be changed."""
+        """Makes the op while the graph can still be changed."""
         self._update = self._ascent.update_weights(self._train_op)
 
     def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
-        """Asks for the op."""
         return tf.train.SessionRunArgs(self._update)
 
 
@@ -157,7 +155,7 @@ def _check_regularization(optimizer: LinearSDCA) -> None:
 
 
 def _copies(parts: Sequence[Variable]) -> Parts:
-    """Returns a variable of zeros for each; v2's class, which makes them trainable, as stock's."""
+    """Makes a variable of zeros for each part; v2's class makes them trainable, as in stock."""
     return [
         tf.compat.v2.Variable(tf.zeros(part.shape), name=f"{part.op.name}_unshrunk")
         for part in parts
@@ -174,7 +172,7 @@ def _distinct_ids(ids: Tensor) -> Tensor:
 
 
 def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
-    """Returns the ops that add changes to rows of a variable, whose parts are one below another."""
+    """Adds changes to rows of a variable that may be split into parts along its rows."""
     if len(parts) == 1:
         return [tf.scatter_add(parts[0], ids, changes)]
     updates, first = [], 0

@@ -1,4 +1,4 @@
-"""The numbers that stochastic dual coordinate ascent keeps for every example, in hash tables."""
+"""Hash tables with the numbers that stochastic dual coordinate ascent keeps for every example."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight 
 
 
 class ExampleTable:
-    """Four numbers for each example, by the hash of its name; a part of the checkpoints.
+    """Four numbers for each example, by the hash of its name; saved in checkpoints.
 
     Args:
-        num_shards: how many tables there are; an example is in that of its hash modulo the number.
+        num_shards: the number of tables; an example is in table hash modulo `num_shards`.
     """
 
     def __init__(self, num_shards: int) -> None:
@@ -24,7 +24,7 @@ class ExampleTable:
                     tf.int64,
                     tf.float32,
                     default_value=[0.0] * _WIDTH,
-                    # No hash of SdcaFprint is one of these.
+                    # No hash of SdcaFprint equals one of these.
                     empty_key=[0, 0],
                     deleted_key=[1, 1],
                     name=f"{_NAME}-{number}-of-{num_shards}",
@@ -33,21 +33,21 @@ class ExampleTable:
             ]
 
     def size(self) -> Tensor:
-        """Returns how many examples there are."""
+        """The number of examples."""
         return tf.add_n([shard.size() for shard in self._shards])
 
     def sums(self) -> Tensor:
-        """Returns the sum of each number over all examples, [4] float64."""
+        """Sums each number over all examples, [4] float64."""
         sums: list[Tensor] = []
         for shard in self._shards:
             _, values = shard.export()
-            # One after another: each is a copy of a table in double precision.
+            # One after another, because each copies a table in double precision.
             with tf.control_dependencies(sums):
                 sums.append(tf.reduce_sum(tf.cast(values, tf.float64), 0))
         return tf.add_n(sums)
 
     def lookup(self, keys: Tensor) -> Tensor:
-        """Returns the numbers of examples, [batch, 4] float32; zeros for new ones."""
+        """Looks up the numbers of examples, [batch, 4] float32; zeros for new ones."""
         if len(self._shards) == 1:
             return self._shards[0].lookup(keys)
         places = self._places(keys)
@@ -57,7 +57,6 @@ class ExampleTable:
         return tf.dynamic_stitch(rows, numbers)
 
     def insert(self, keys: Tensor, values: Tensor) -> Op:
-        """Sets the numbers of examples."""
         if len(self._shards) == 1:
             return self._shards[0].insert(keys, values)
         places = self._places(keys)

@@ -1,4 +1,4 @@
-"""The values of feature columns as stochastic dual coordinate ascent takes them."""
+"""Reads feature columns into the form that stochastic dual coordinate ascent takes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_examples(
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
-    """Returns a batch's values of the columns of a linear layer.
+    """Reads a batch's values of the columns of a linear layer.
 
     Raises:
         InvalidInput: the features lack the examples' names, or a column has more than one axis.
@@ -90,7 +90,7 @@ def _importance(
 ) -> Tensor:
     if not weight_column:
         return tf.ones([batch_size])
-    # A numeric column of the weights has a key.
+    # A numeric column has the key of its feature.
     key = str(getattr(weight_column, "key", weight_column))
     return tf.cast(tf.reshape(features[key], [-1]), tf.float32)
 
@@ -105,9 +105,9 @@ def _check_rank(column: Object) -> None:
 
 
 def _distinct(categories: Object) -> SparseValues:
-    """Returns the categories of a column; an example's equal ones are one, their weights added.
+    """Merges equal categories of an example, adding their weights.
 
-    Ids below 0, such as those of words that a vocabulary lacks, are left out.
+    Drops ids below 0, for instance those of words outside of a vocabulary.
     """
     ids, weights = categories.id_tensor, categories.weight_tensor
     count = tf.shape(ids.indices)[0]
@@ -116,7 +116,7 @@ def _distinct(categories: Object) -> SparseValues:
     flat = tf.cast(tf.reshape(ids.values, [-1]), tf.int64)
     is_known = tf.greater_equal(flat, 0)
     flat, examples, values = (tf.boolean_mask(each, is_known) for each in (flat, examples, values))
-    # One number for each pair of an example and an id.
+    # Each pair of an example and an id becomes one number.
     width = tf.reduce_max(flat) + 1
     pairs, places = tf.unique(width * examples + flat)
     size = tf.shape(pairs)[0]

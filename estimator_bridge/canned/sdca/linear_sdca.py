@@ -14,17 +14,17 @@ from tf2_engine.types import Object
 class LinearSDCA:
     """Stochastic dual coordinate ascent, as the `optimizer` of a linear estimator.
 
-    It minimizes the mean loss of the examples with regularization of both kinds, and has no
-    learning rate. It keeps four numbers for every example, which therefore need names. For
-    classifiers of two classes and regressors of one number, with columns of `tf.feature_column`.
+    It minimizes the mean loss of the examples plus l1 and l2 regularization, and has no learning
+    rate. It keeps four numbers for every example, so examples need names. It is for classifiers of
+    two classes and regressors of one number, with columns of `tf.feature_column`.
 
     Args:
         example_id_column: the feature with the name of each example, a string.
         num_loss_partitions: how many workers train at a time.
-        num_table_shards: the number of tables for the examples' numbers; None is one.
-        symmetric_l1_regularization: the weight of the sum of absolute weights, 0 or more.
-        symmetric_l2_regularization: the weight of half the sum of squares, more than 0.
-        adaptive: whether examples with a larger loss are trained more often.
+        num_table_shards: the number of tables for the examples' numbers; None means one.
+        symmetric_l1_regularization: the factor of the sum of absolute weights, 0 or more.
+        symmetric_l2_regularization: the factor of half the sum of squares, above 0.
+        adaptive: whether to train examples with a larger loss more often.
 
     Reference: Shalev-Shwartz and Zhang, "Stochastic Dual Coordinate Ascent Methods for Regularized
     Loss Minimization", 2013; with the distributed variant of Ma et al., 2015.
@@ -41,11 +41,11 @@ class LinearSDCA:
 def check_sdca(
     optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
 ) -> None:
-    """Raises InvalidInput if the optimizer is a LinearSDCA, and does not fit the other arguments.
+    """Raises InvalidInput if a LinearSDCA does not fit the other arguments of an estimator.
 
     Args:
-        outputs: how many classes there are, or how many numbers of an example.
-        most: the largest number of them that is possible.
+        outputs: the number of classes, or of numbers in a label.
+        most: the largest possible number of outputs.
     """
     if not isinstance(optimizer, LinearSDCA):
         return

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.arguments import check_new_columns
 from estimator_bridge.canned.heads.binary_class import BinaryClassHead
 from estimator_bridge.canned.heads.graph_heads import GraphHead
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer
-from estimator_bridge.canned.model_checks import check_new_columns
 from estimator_bridge.canned.sdca.ascent import Ascent, UpdateWeightsHook
 from estimator_bridge.canned.sdca.examples import read_examples
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA
@@ -27,9 +27,9 @@ def sdca_spec(
     labels: Nest,
     mode: str,
 ) -> EstimatorSpec:
-    """Returns the EstimatorSpec of a linear model with one logit, trained by an ascent.
+    """Makes the EstimatorSpec of a linear model with one logit.
 
-    Its variables are in the open variable scope for a head of TensorFlow 1.
+    For a head of TensorFlow 1 the variables are in the open variable scope.
 
     Raises:
         InvalidInput: the head is neither for two classes nor for one number, or a column is one of

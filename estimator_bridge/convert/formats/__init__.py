@@ -1,4 +1,4 @@
-"""The formats of checkpoints behind one interface: by name, by object, for SparseCores."""
+"""The formats of checkpoints, with one interface: by name, by object, for SparseCores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ FORMATS: Mapping[str, Format] = {
 
 
 def format_of(reader: Reader) -> Format:
-    """Returns the format of an open checkpoint."""
     if object_graph.KEY not in reader.tensors:
         return FORMATS["names"]
     return FORMATS["sparsecore" if is_sparse_core(reader) else "object"]

@@ -27,14 +27,14 @@ Item = TypeVar("Item")
 
 
 class Gap(NamedTuple):
-    """A tensor without a counterpart, and why it has none."""
+    """A tensor without a counterpart, and the reason."""
 
     name: str
     reason: str
 
 
 Moves: TypeAlias = Iterator[TensorMove | Gap]
-"""The moves of tensors, and the gaps of those without a place in the new checkpoint."""
+"""The moves of tensors, and the tensors without a place in the new checkpoint."""
 
 
 class StoredTable(NamedTuple):
@@ -43,9 +43,9 @@ class StoredTable(NamedTuple):
     known: KnownTable
     kind: str  # its optimizer, a key of `OPTIMIZERS`
     parameters: StoredTensor
-    slots: Mapping[str, StoredTensor | None]  # None is a slot that the checkpoint lacks
-    variable: str | None = None  # of a legacy estimator; None if the checkpoint does not tell
-    # Where its rows are in the tensors of its parts; None if they are in the order of their ids.
+    slots: Mapping[str, StoredTensor | None]  # None if the checkpoint lacks the slot
+    variable: str | None = None  # of a legacy estimator; None if unknown
+    # The places of its rows in the tensors; None if they are in the order of their ids.
     layout: Layout | None = None
 
     @property
@@ -55,16 +55,16 @@ class StoredTable(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and dim, without the padding that a checkpoint of SparseCores has."""
+        """Rows and dimension, without the padding of SparseCore checkpoints."""
         if isinstance(self.layout, TableLayout):
             return self.layout.rows, self.layout.dim
         rows, dim = self.parameters.shape
         return rows, dim
 
     def rows(self, part: str) -> PartRows:
-        """Returns the rows of its parameters or of a slot; those of a missing slot are filled.
+        """Describes the rows of the parameters or of a slot; a missing slot is filled.
 
-        Raises InvalidInput if a slot is missing whose initial value nobody has said.
+        Raises InvalidInput if nobody has given the initial value of a missing slot.
         """
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
@@ -82,17 +82,18 @@ class Contents:
 
     reader: Reader
     form: str
-    tables: Sequence[StoredTable]  # those of the spec, else those that can be recognised
-    others: Mapping[str, str | None]  # the other tensors, with their legacy names where known
-    gaps: Sequence[Gap] = ()  # what tables lack, and tensors of theirs that are none of their slots
-    doubtful: Sequence[Gap] = ()  # variables that are carried as ordinary ones but may be tables
+    tables: Sequence[StoredTable]  # the spec's tables, or else those that were recognised
+    others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
+    gaps: Sequence[
+        Gap
+    ] = ()  # missing parts of tables, and tensors below a table that are none of its slots
+    doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     root: Path | None = None  # of the object that holds the tables; None if there are no objects
     notes: Sequence[str] = ()
 
     def step(self) -> int | None:
-        """Returns the global step, None if there is none."""
         for name, variable in self.others.items():
             if variable == GLOBAL_STEP:
                 tensor = self.reader.tensors[name]
@@ -103,9 +104,9 @@ class Contents:
 
 
 class WriterHosts(NamedTuple):
-    """The layout of tables over a writer's hosts: "div" or "mod"; a note says what is assumed.
+    """How a writer spread tables over hosts, "div" or "mod"; a note states what is assumed.
 
-    The tables whose parameters are named in `whole` are on one of them each.
+    Each table whose parameters are named in `whole` is on a single host.
     """
 
     hosts: int = 1
@@ -114,7 +115,6 @@ class WriterHosts(NamedTuple):
     whole: frozenset[str] = frozenset()
 
     def layout_of(self, table: StoredTable) -> RowLayout:
-        """Returns the order of a table's rows."""
         hosts = 1 if table.parameters.name in self.whole else self.hosts
         return RowLayout(table.shape[0], hosts, self.strategy)
 
@@ -122,12 +122,12 @@ class WriterHosts(NamedTuple):
 class CheckpointTarget(abc.ABC):
     """A checkpoint to write: the places of tables and variables in it.
 
-    Its files are named by `basename` and the step, which it may need.
+    Its files are named `basename`, plus the step if the form needs it.
     """
 
     basename: ClassVar[str]
     needs_step: ClassVar[bool] = False
-    notes: Sequence[str] = ()  # assumptions, once its tables have moves
+    notes: Sequence[str] = ()  # assumptions, known once its tables have moves
 
     @abc.abstractmethod
     def tables(self, tables: Sequence[StoredTable]) -> Moves:
@@ -135,28 +135,29 @@ class CheckpointTarget(abc.ABC):
 
     @abc.abstractmethod
     def variable(self, tensor: StoredTensor, name: str | None, full_name: str | None) -> Moves:
-        """Yields the move of a variable outside of tables; nothing if it is not to be carried.
+        """Yields the move of a variable outside of tables, or nothing if it is to be left behind.
 
-        It has a legacy name, or a full name in the program that saved it by object, or neither.
+        The variable has a legacy name, or a full name in the program that saved it by object, or
+        neither.
         """
 
     def unchanged(self, targets: set[str]) -> Iterator[TensorMove]:
-        """Yields the tensors that the checkpoint has besides `targets`."""
+        """Yields the tensors that the new checkpoint has besides `targets`."""
         yield from ()
 
     @abc.abstractmethod
     def finish(self, writer: Writer, moves: Sequence[TensorMove], step: int | None) -> None:
-        """Writes the tensors that no move makes: the step, and the object graph."""
+        """Writes the tensors that no move creates: the step, and the object graph."""
 
 
 class Format(abc.ABC):
-    """A format of checkpoints, named by its `form`, that `converts_to` another unless told."""
+    """A format of checkpoints: its name, `form`, and the form it is converted to by default."""
 
     form: ClassVar[str]
     converts_to: ClassVar[str]
 
     def read(self, reader: Reader, options: ConversionOptions, *, strict: bool = True) -> Contents:
-        """Returns the contents; `strict` demands tables whose optimizers are certain."""
+        """Reads the contents; `strict` requires tables, with optimizers that are certain."""
         contents = self._read(reader, options, strict)
         if options.no_tables:
             return dataclasses.replace(contents, doubtful=())
@@ -170,36 +171,34 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def _read(self, reader: Reader, options: ConversionOptions, strict: bool) -> Contents:
-        """Returns the contents, tables or not."""
+        """Reads the contents, with or without tables."""
 
     @abc.abstractmethod
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> WriterHosts:
-        """Returns how the writer of a checkpoint spread its tables over hosts."""
+        """Determines how the writer of a checkpoint spread its tables over hosts."""
 
     @abc.abstractmethod
     def target(
         self, old: Contents, options: ConversionOptions, strategy: str, like: Reader | None
     ) -> CheckpointTarget:
-        """Returns a new checkpoint of this format.
+        """Plans a new checkpoint of this format.
 
-        The old one has its rows by `strategy`; the new one has the names or objects of `like`.
+        The old one has its rows by `strategy`; the new one takes the names or objects of `like`.
         """
 
 
 def split_gaps(items: Iterable[Item | Gap]) -> tuple[list[Item], list[Gap]]:
-    """Returns the items that are no gaps, and the gaps."""
     mixed = list(items)
     gaps = [item for item in mixed if isinstance(item, Gap)]
     return [item for item in mixed if not isinstance(item, Gap)], gaps
 
 
 def part_names(tables: Iterable[StoredTable]) -> set[str]:
-    """Returns the names of all tensors of tables."""
     return {part.name for table in tables for part in table.parts.values() if part}
 
 
 def known_tables(options: ConversionOptions) -> list[KnownTable]:
-    """Returns the tables of the spec, which must have those of the options; none without a spec."""
+    """Reads the tables of the spec, and checks that it has the tables named in the options."""
     known = [] if options.spec is None else tables_of_spec(options.spec)
     unknown = set(options.tables) - {table.name for table in known}
     if known and unknown:
@@ -211,7 +210,7 @@ def known_tables(options: ConversionOptions) -> list[KnownTable]:
 
 
 def known_kind(table: KnownTable, options: ConversionOptions) -> str | None:
-    """Returns the optimizer of a table as the spec or the user says it; None if neither does."""
+    """The optimizer of a table according to the spec or the user; None if neither says."""
     if table.kind is not None or options.optimizer is None:
         return table.kind
     return optimizer_kind(options.optimizer)
@@ -226,8 +225,8 @@ def stored_table(
 ) -> Iterator[StoredTable | Gap]:
     """Yields a table of a checkpoint, and the slots that it lacks.
 
-    `names` are those of its parts, by the engine's; there is a tensor of the parameters.
-    InvalidInput is raised for one of another shape or type than the table, or of odd slices.
+    `names` maps the engine's names of parts to tensors; the parameters have one. Raises
+    InvalidInput for a tensor whose shape, type or slices do not fit the table.
     """
     parameters = reader.tensors[names[PARAMETERS]]
     if table.shape is not None and table.shape != parameters.shape:
@@ -266,9 +265,9 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
 def row_moves(
     table: StoredTable, places: Mapping[str, str], layout: RowLayout | None = None
 ) -> Iterator[RowMove]:
-    """Yields the moves of parts of a table to the tensors `places`; missing slots are filled.
+    """Yields the moves of a table's parts to the tensors `places`; missing slots are filled.
 
-    The new rows have a `layout`, by default the order of their ids.
+    The new rows are in `layout`, by default in the order of their ids.
     """
     layout = layout or RowLayout(table.shape[0])
     for part, target in places.items():
@@ -277,5 +276,4 @@ def row_moves(
 
 
 def variable_move(tensor: StoredTensor, target: str, description: str = "variable") -> CopyMove:
-    """Returns the move of a variable outside of tables."""
     return CopyMove(target, description, tensor.shape, tensor)

@@ -62,13 +62,13 @@ class NameFormat(common.Format):
         return Contents(reader, self.form, tables, variables, gaps, doubtful)
 
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
-        # The number of hosts in whose parts a table is stored, and of its rows.
+        # For each table, the number of hosts among whose parts it is divided, and its rows.
         slices = {t.parameters.name: (t.parameters.hosts, t.shape[0]) for t in contents.tables}
         whole = _whole(slices)
         slices = {name: count for name, count in slices.items() if name not in whole}
         stored = _common_hosts(slices)
         hosts = options.from_hosts or stored
-        # A checkpoint that another program restored and saved has no slices any more.
+        # If another program restored and saved the checkpoint, its slices are gone.
         if stored > 1 and any(count != min(rows, hosts) for count, rows in slices.values()):
             raise errors.InvalidInput(
                 f"`from_hosts`={hosts}, but the tables are stored in slices of {stored} hosts: "
@@ -91,7 +91,7 @@ class NameFormat(common.Format):
 
 
 class NameTarget(common.CheckpointTarget):
-    """A new name-based checkpoint, with the names of tables and variables in `like`."""
+    """A new name-based checkpoint; tables and variables have the names that they have in `like`."""
 
     basename = "model.ckpt"
     needs_step = True
@@ -147,7 +147,6 @@ class NameTarget(common.CheckpointTarget):
 
 
 def _shapes(reader: Reader) -> Shapes:
-    """Returns the shapes of the tensors that may be parts of tables."""
     return {name: t.shape for name, t in reader.tensors.items() if t.dtype == tf.float32}
 
 
@@ -176,9 +175,9 @@ def _tables(
 
 
 def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
-    """Returns the tables in parts of no hosts beside others: whole on one parameter server.
+    """Finds the tables that are whole on one host while others are divided.
 
-    Or a Saver has cut them into slices, of rows by their ids.
+    Or a Saver has cut such a table into slices, with rows in the order of their ids.
     """
     if all(count == 1 for count, _ in slices.values()):
         return frozenset()
@@ -186,8 +185,8 @@ def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
-    """Returns the number of hosts that fits the numbers of slices and rows of all tables."""
-    # A table with a row in each slice may have had more hosts than that.
+    """Finds the number of hosts that fits the numbers of slices and rows of all tables."""
+    # A table with one row in each slice may have had more hosts than slices.
     exact = {count for count, rows in slices.values() if count < rows}
     at_least = max((count for count, _ in slices.values()), default=1)
     hosts = exact.pop() if len(exact) == 1 else at_least

@@ -71,7 +71,7 @@ class ObjectFormat(common.Format):
 class ObjectTarget(common.CheckpointTarget):
     """A new object checkpoint: tables below the root, variables by their legacy names.
 
-    Where the `old` checkpoint has objects, for SparseCores, its variables stay where they are.
+    If the `old` checkpoint is one of SparseCores, and so has objects, its variables stay in place.
     """
 
     basename = "ckpt"
@@ -89,7 +89,6 @@ class ObjectTarget(common.CheckpointTarget):
             )
 
     def key(self, part: str, name: str) -> str:
-        """Returns the key of the parameters, or of a slot, of a table or a stack."""
         own_name = name if part == PARAMETERS else f"{name}/{part}"
         return object_graph.key_of((*self._root, own_name))
 
@@ -104,7 +103,7 @@ class ObjectTarget(common.CheckpointTarget):
         if self._base is not None:
             yield common.variable_move(tensor, tensor.name)
             return
-        assert name is not None  # A name-based checkpoint has the names of all variables.
+        assert name is not None  # A name-based checkpoint has names for all variables.
         name = self._options.rename.get(name, name)
         path = (common.GLOBAL_STEP,) if name == common.GLOBAL_STEP else (_VARIABLES, name)
         yield common.variable_move(tensor, object_graph.key_of(path))
@@ -135,9 +134,9 @@ class ObjectTarget(common.CheckpointTarget):
 
 
 class TemplateTarget(common.CheckpointTarget):
-    """An object checkpoint with all objects of another one, such as a Keras program saves.
+    """An object checkpoint with all objects of a template, such as one that a Keras program saved.
 
-    Names and paths of variables in the template, by legacy name, are in `rename`.
+    `rename` maps legacy names to names or paths of variables in the template.
     """
 
     basename = "ckpt"
@@ -193,7 +192,7 @@ class TemplateTarget(common.CheckpointTarget):
         writer.string(object_graph.KEY, self._graph)
 
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
-        """Returns the key for a variable, by path or key, else by its name; None if it has none."""
+        """Finds the key for a variable, by path or key, or else by name; None if it has none."""
         for key in (name, f"{name}{object_graph.END}"):
             place = self._others.get(key)
             if place is not None and _differ(place, tensor):
@@ -206,10 +205,10 @@ class TemplateTarget(common.CheckpointTarget):
         return self._key_by_name(name, tensor)
 
     def _key_of_object(self, tensor: StoredTensor, full_name: str | None) -> str | None:
-        """Returns the key for a variable of another object checkpoint; None if it has none."""
+        """Finds the key for a variable of another object checkpoint; None if it has none."""
         place = self._tensors.get(tensor.name)
-        # Where a number counts the variables of a list, as those of an optimizer, the template may
-        # count others, so that the path does not decide.
+        # A number in a path counts variables in a list, for instance an optimizer's. The template
+        # may count other variables, so such a path does not identify one.
         counted = any(part.isdigit() for part in tensor.name.split("/"))
         if place is None or counted or _differ(place, tensor):
             return None if full_name is None else self._key_by_name(full_name, tensor)
@@ -225,7 +224,7 @@ class TemplateTarget(common.CheckpointTarget):
 def other_variables(
     reader: Reader, objects: Objects, options: ConversionOptions, parts: set[str]
 ) -> dict[str, str | None]:
-    """Returns the tensors besides `parts` of tables, with their legacy names where known."""
+    """Lists the tensors besides `parts` of tables, with their legacy names if known."""
     ignored = {object_graph.KEY, object_graph.key_of((_SAVE_COUNTER,)), *parts}
     names = {
         key: path[-1]
@@ -241,7 +240,7 @@ def other_variables(
 
 
 def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict: bool) -> str:
-    """Returns the one optimizer that has these slots; if not `strict`, the first of several."""
+    """Finds the one optimizer that has these slots; if not `strict`, the first of several."""
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(
@@ -261,7 +260,7 @@ def _tables(
     if not objects.embeddings and not strict:
         return
     children = objects.children(_embedding(objects, options.root))
-    # Without a spec, the variables of a TPUEmbedding that are not slots of others.
+    # Without a spec: the variables of a TPUEmbedding that are not slots of other variables.
     of_others = {name for name in children for other in children if name.startswith(f"{other}/")}
     others = [KnownTable(name) for name in children if name not in of_others]
     for table in common.known_tables(options) or others:
@@ -271,14 +270,14 @@ def _tables(
         slots, kinds = _slots(table.name, objects, children)
         kind = common.known_kind(table, options)
         kind = kind or kind_with_slots(table.name, set(slots), kinds, strict)
-        # A slot that is missing goes by the name that it would have.
+        # A missing slot gets the name that it would have.
         keys = {slot: slots.get(slot, f"{table.name}/{slot}") for slot in OPTIMIZERS[kind].slots}
         names = {PARAMETERS: children[table.name], **keys}
         yield from common.stored_table(reader, table, kind, names)
 
 
 def _embedding(objects: Objects, root: str | None) -> Path:
-    """Returns the path of the TPUEmbedding, or of that one which the root names."""
+    """Finds the path of the TPUEmbedding, or of the one that `root` names."""
     paths = {"/".join(path): path for path in objects.embeddings}
     if root is None and len(objects.embeddings) == 1:
         return objects.embeddings[0]
@@ -293,7 +292,7 @@ def _embedding(objects: Objects, root: str | None) -> Path:
 def _slots(
     table: str, objects: Objects, children: Mapping[str, str]
 ) -> tuple[dict[str, str], Collection[str]]:
-    """Returns the key of each slot of a table, and the optimizers that may have such slots."""
+    """Finds the key of each slot of a table, and the optimizers that may have such slots."""
     prefix = f"{table}/"
     slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
     if slots:

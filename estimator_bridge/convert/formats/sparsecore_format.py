@@ -1,11 +1,11 @@
-"""Checkpoints for SparseCores, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
+"""SparseCore checkpoints, which `tf.train.Checkpoint` writes with stock's TPUEmbeddingV2.
 
 Tables are stacked, and the stacks are stored as the SparseCores hold them; the checkpoint says in
-which layout. Neither the number of hosts nor the kind of TPU matters besides the numbers of cores
-and of SparseCores.
+which layout. Only the numbers of cores and of SparseCores matter, not the number of hosts or the
+kind of TPU.
 
-Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow, whose
-restore into another layout keeps the tables and resets their slots, in silence.
+Reference: tpu_embedding_v3.py and tpu_embedding_v3_checkpoint_adapter.py of TensorFlow. Their
+restore into another layout keeps the tables and silently resets their slots.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class SparseCoreFormat(common.Format):
 
 
 class SparseCoreTarget(object_format.ObjectTarget):
-    """A new checkpoint for SparseCores: stacks below the root, and their layouts."""
+    """A new SparseCore checkpoint: stacks below the root, and their layouts."""
 
     registers_saver = False
 
@@ -150,7 +150,7 @@ class SparseCoreTarget(object_format.ObjectTarget):
 
 
 class SparseCoreTemplateTarget(object_format.TemplateTarget):
-    """A checkpoint for SparseCores with the layouts and objects of another one."""
+    """A SparseCore checkpoint with the layouts and objects of a template."""
 
     def tables(self, tables: Sequence[StoredTable]) -> Moves:
         by_name = {table.known.name: table for table in tables}
@@ -184,12 +184,11 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
 
 
 def is_sparse_core(reader: Reader) -> bool:
-    """Returns whether a checkpoint has the layouts of SparseCores."""
     return any(name.endswith(graph.LAYOUTS_KEY) for name in reader.tensors)
 
 
 def layouts_of(reader: Reader) -> list[bytes]:
-    """Returns the serialised layouts of a checkpoint for SparseCores; none of other forms."""
+    """Reads the serialised layouts of a SparseCore checkpoint; other forms have none."""
     tensors = [
         tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)
     ]
@@ -199,11 +198,11 @@ def layouts_of(reader: Reader) -> list[bytes]:
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
-    """Returns how many rows of a table's padding were trained: by ids outside of the vocabulary.
+    """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
-    In those its slots differ from their initial value, which is 0, or for an accumulator the least
-    in the padding. None if there are no slots, or the table is not on SparseCores; ids so large
-    that they trained rows of the next table of the stack cannot be told.
+    In such rows a slot differs from its initial value: 0, or for an accumulator the smallest value
+    in the padding. None if there are no slots, or the table is not on SparseCores. Ids so large
+    that they trained rows of the next table of the stack cannot be recognised.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
@@ -233,7 +232,7 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
 
 
 def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
-    """Returns the path of the TPUEmbeddingV2, or the wanted one's, and its layouts' key."""
+    """Finds the path of the TPUEmbeddingV2, or of the wanted object, and the key of its layouts."""
     roots = {
         "/".join(path[:-1]): (path[:-1], key)
         for path, key in objects.keys.items()
@@ -321,7 +320,6 @@ def _stack_moves(
     layouts: Sequence[TableLayout],
     places: Mapping[str, str],
 ) -> Iterator[StackMove]:
-    """Yields the move of each part of a stack to its place; `tables` are those of `layouts`."""
     for part, target in places.items():
         parts = tuple(
             StackedPart(table.rows(part), layout, _padding(table, part))
@@ -332,7 +330,6 @@ def _stack_moves(
 
 
 def _padding(table: StoredTable, part: str) -> float:
-    """Returns the value of padding: 0 in tables, and the initial value in slots."""
     if part == PARAMETERS:
         return 0.0
     usual = OPTIMIZERS[table.kind].engine().slot_initial_values()

@@ -1,0 +1,237 @@
+"""The arguments of canned estimators: constructors from rows of names, optimizers, checks."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import tensorflow.compat.v1 as tf
+
+from estimator_bridge import errors
+from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
+from estimator_bridge.canned.heads.head_training import MEAN
+from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned.heads.regression import RegressionHead
+from estimator_bridge.legacy.base_run_config import RunConfig
+from estimator_bridge.runtime.program_types import ModelFn
+from tf2_engine import tf_compat
+from tf2_engine.types import Nest, Object
+
+
+class Version(NamedTuple):
+    """What the estimators of one version of TensorFlow have in common."""
+
+    class_head: Callable[..., Object]
+    number_head: Callable[..., Object]
+    loss_reduction: str
+    has_partitioners: bool
+
+
+V1 = Version(graph_class_head, GraphRegressionHead, SUM, has_partitioners=True)
+V2 = Version(class_head, RegressionHead, MEAN, has_partitioners=False)
+
+CLASSIFIER = "n_classes weight_column label_vocabulary"
+REGRESSOR = "label_dimension weight_column"
+"""The arguments that describe labels."""
+
+_BY_NAME_OR_PLACE = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_PARTITIONERS = ("input_layer_partitioner", "partitioner")
+_DEFAULTS: Mapping[str, Object] = {
+    **dict.fromkeys(
+        ("self", "head", "hidden_units", "feature_columns", "sequence_feature_columns"),
+        inspect.Parameter.empty,
+    ),
+    "n_classes": 2,
+    "label_dimension": 1,
+    **dict.fromkeys(("activation_fn", "dnn_activation_fn"), tf.nn.relu),
+    "linear_optimizer": "Ftrl",
+    "dnn_optimizer": "Adagrad",
+    **dict.fromkeys(("batch_norm", "return_sequences"), False),
+    **dict.fromkeys(("sparse_combiner", "linear_sparse_combiner"), "sum"),
+    "sequence_mask": "sequence_mask",
+}
+"""The default of each argument if it is the same in all estimators and is not None."""
+
+_OPTIMIZERS = {
+    "Adagrad": ("AdagradOptimizer", "Adagrad"),
+    "Adam": ("AdamOptimizer", "Adam"),
+    "Ftrl": ("FtrlOptimizer", "Ftrl"),
+    "RMSProp": ("RMSPropOptimizer", "RMSprop"),
+    "SGD": ("GradientDescentOptimizer", "SGD"),
+}
+"""The class in `tf.compat.v1.train`, and Keras's."""
+
+_LARGE_SLICE = 64 << 20  # bytes
+
+Arguments = types.SimpleNamespace
+_Class = TypeVar("_Class", bound=type)
+
+
+def constructor(
+    version: Version,
+    model_fn_of: Callable[[Object, Arguments], ModelFn],
+    names: str,
+    *,
+    optimizer: str | None = None,
+) -> Callable[[_Class], _Class]:
+    """Decorates a canned estimator with a constructor.
+
+    Args:
+        model_fn_of: makes the model_fn from the head and the arguments.
+        names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
+        optimizer: the default of the argument `optimizer`.
+    """
+    defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, "optimizer": optimizer}
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(name, _BY_NAME_OR_PLACE, default=defaults.get(name))
+            for name in ("self", *names.split())
+            if version.has_partitioners or name not in _PARTITIONERS
+        ]
+    )
+
+    def decorate(kind: _Class) -> _Class:
+        def construct(self: Object, *values: Object, **by_name: Object) -> None:
+            try:
+                bound = signature.bind(self, *values, **by_name)
+            except TypeError as error:
+                raise TypeError(f"{kind.__name__}: {error}.") from None
+            bound.apply_defaults()
+            arguments = Arguments(**bound.arguments)
+            super(kind, self).__init__(  # type: ignore[arg-type]
+                model_fn_of(_head(version, arguments), arguments),
+                arguments.model_dir,
+                arguments.config,
+                warm_start_from=getattr(arguments, "warm_start_from", None),
+            )
+
+        construct.__name__ = "__init__"
+        construct.__signature__ = signature  # type: ignore[attr-defined]
+        kind.__init__ = construct  # type: ignore[misc]
+        return kind
+
+    return decorate
+
+
+def _head(version: Version, arguments: Arguments) -> Object:
+    if hasattr(arguments, "head"):
+        return arguments.head
+    if hasattr(arguments, "n_classes"):
+        return version.class_head(
+            arguments.n_classes,
+            arguments.weight_column,
+            arguments.label_vocabulary,
+            arguments.loss_reduction,
+        )
+    return version.number_head(
+        arguments.label_dimension, arguments.weight_column, arguments.loss_reduction
+    )
+
+
+def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
+    """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name.
+
+    Args:
+        learning_rate: used if `optimizer` is a name.
+
+    Raises:
+        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    """
+    if isinstance(optimizer, str):
+        v1_class = getattr(tf.train, _classes_of(optimizer)[0])
+        if not learning_rate:
+            raise errors.InvalidInput(
+                f"learning_rate must be specified when opt is string. Give one for {optimizer!r}."
+            )
+        return v1_class(learning_rate=learning_rate)
+    optimizer = optimizer() if callable(optimizer) else optimizer
+    if not isinstance(optimizer, tf.train.Optimizer):
+        raise errors.InvalidInput(
+            f"The given object is not an Optimizer instance. Given: {optimizer}. Estimators of "
+            "tf.compat.v1 take optimizers of tf.compat.v1.train."
+        )
+    return optimizer
+
+
+def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
+    """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
+
+    Args:
+        learning_rate: used if `optimizer` is a name; None means Keras's default.
+
+    Raises:
+        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    """
+    optimizers = tf_compat.keras2().optimizers
+    if isinstance(optimizer, str):
+        settings = {} if learning_rate is None else {"learning_rate": learning_rate}
+        return getattr(optimizers.legacy, _classes_of(optimizer)[1])(**settings)
+    optimizer = optimizer() if callable(optimizer) else optimizer
+    if isinstance(optimizer, optimizers.experimental.Optimizer):
+        name = type(optimizer).__name__
+        raise errors.InvalidInput(
+            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do. Please set "
+            "your optimizer as an instance of `tf.keras.optimizers.legacy.Optimizer`, e.g., "
+            f"`tf.keras.optimizers.legacy.{name}`."
+        )
+    if not isinstance(optimizer, optimizers.legacy.Optimizer):
+        raise errors.InvalidInput(
+            "The given object is not a tf.keras.optimizers.Optimizer instance. Given: "
+            f"{optimizer}. Estimators of TensorFlow 2 take those of tf.keras.optimizers.legacy."
+        )
+    return optimizer
+
+
+def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
+    """Makes an optimizer as `v1_optimizer` does; programs import it by this name."""
+    return v1_optimizer(opt, learning_rate)
+
+
+def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
+    """Makes an optimizer as `keras_optimizer` does; programs import it by this name."""
+    return keras_optimizer(opt, learning_rate or None)
+
+
+def counting_steps(optimizer: Object) -> Object:
+    """Makes a Keras optimizer count its steps in the global step."""
+    optimizer.iterations = tf.train.get_or_create_global_step()
+    return optimizer
+
+
+def _classes_of(name: str) -> tuple[str, str]:
+    if name not in _OPTIMIZERS:
+        raise errors.InvalidInput(
+            f"Unsupported optimizer name: {name}. Supported names are: "
+            f"{tuple(sorted(_OPTIMIZERS))}."
+        )
+    return _OPTIMIZERS[name]
+
+
+def layer_partitioner(config: RunConfig | None) -> Object:
+    return tf.min_max_variable_partitioner(max_partitions=config.num_ps_replicas if config else 0)
+
+
+def input_partitioner(config: RunConfig | None) -> Object:
+    """Splits variables of feature columns into parts of at least 64 MiB."""
+    return tf.min_max_variable_partitioner(
+        max_partitions=config.num_ps_replicas if config else 0, min_slice_size=_LARGE_SLICE
+    )
+
+
+def check_features(features: Nest) -> None:
+    if not isinstance(features, dict):
+        raise errors.InvalidInput(
+            "features should be a dictionary of `Tensor`s. Given type: "
+            f"{type(features)}. Return a dict by the keys of the columns from the input_fn."
+        )
+
+
+def check_new_columns(columns: Sequence[Object]) -> None:
+    if not tf_compat.is_new_column(columns):
+        raise errors.InvalidInput(
+            "Received a feature column from TensorFlow v1, but this is a TensorFlow v2 Estimator. "
+            "Use columns of tf.feature_column, or an estimator of tf.compat.v1.estimator. The "
+            f"columns are {', '.join(str(getattr(each, 'name', each)) for each in columns)}."
+        )

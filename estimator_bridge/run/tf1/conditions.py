@@ -1,4 +1,4 @@
-"""Computes conditions of a program that depend on the version of TensorFlow, without running it."""
+"""Evaluates conditions on the version of TensorFlow without running the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from estimator_bridge.run import keras_choice, public_names
 from tf2_engine.types import Object
 
 UNKNOWN = object()
-"""The value of what is known only when the program runs."""
+"""The value of an expression that only running the program would tell."""
 
 
 class PublicName(NamedTuple):
@@ -25,23 +25,22 @@ class PublicName(NamedTuple):
     parts: tuple[str, ...]
 
     def value(self) -> Object:
-        """Returns the object that TensorFlow 2 has by this name."""
+        """Looks the name up in TensorFlow 2."""
         return functools.reduce(getattr, self.parts, public_names.tensorflow())
 
 
 class Answer(NamedTuple):
-    """A function of the program without arguments, which returns a known value."""
+    """A function of the program that takes no arguments and returns a known value."""
 
     value: Object
 
     def __call__(self) -> Object:
-        """Returns the value."""
         return self.value
 
 
 @functools.total_ordering
 class _Version:
-    """A version; it compares with others and, as `LooseVersion` does, with texts."""
+    """A version that compares with other versions and, like `LooseVersion`, with strings."""
 
     def __init__(self, text: object) -> None:
         self.version = self.release = [int(part) for part in re.findall(r"\d+", str(text))][:3]
@@ -65,7 +64,7 @@ VERSIONS = SimpleNamespace(
         ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
     )
 )
-"""Makers of versions: those of `distutils`, `packaging` and `pkg_resources`."""
+"""Stands for `distutils`, `packaging` and `pkg_resources`, which programs parse versions with."""
 VERSIONS.version = VERSIONS
 
 _BUILTINS: Mapping[str, Object] = {
@@ -85,7 +84,7 @@ _NODES = (
 
 
 def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
-    """Returns whether a condition holds where TensorFlow 2 is installed; None if that is open."""
+    """Whether a condition holds where TensorFlow 2 is installed; None if unknown."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = truth(test.operand, known)
         return None if inner is None else not inner
@@ -102,13 +101,13 @@ def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
 def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
     """Returns the value of an expression where TensorFlow 2 is installed, or UNKNOWN.
 
-    Only operators, methods of texts and a few builtins are executed, on values that are known.
+    It executes only operators, methods of strings and a few builtins, on values that are known.
     """
     if not all(_is_harmless(each, known) for each in ast.walk(node)):
         return UNKNOWN
     try:
         return _Evaluation(known).of(node)
-    except Exception:  # The program's own errors; they are raised when it runs.
+    except Exception:  # The program's own errors, which it will raise when it runs.
         return UNKNOWN
 
 
@@ -124,13 +123,13 @@ _UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
 
 
 class _Evaluation:
-    """Computes expressions whose parts are all harmless; raises KeyError where one is unknown."""
+    """Computes expressions whose parts are all harmless; an unknown name is a KeyError."""
 
     def __init__(self, known: Mapping[str, Object]) -> None:
         self._known = known
 
     def of(self, node: ast.AST | None) -> Object:
-        """Returns the value of an expression; None for one that is left out, as in a slice."""
+        """Returns the value of an expression; None for a missing part, as in a slice."""
         return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
 
     def _constant(self, node: ast.Constant) -> Object:
@@ -191,7 +190,7 @@ class _Evaluation:
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
-    """Returns whether to look a name up would load Keras 3 for the process."""
+    """Whether looking a name up would load Keras 3 for the whole process."""
     if "keras" not in parts or "TF_USE_LEGACY_KERAS" in os.environ:
         return False
     return public_names.is_installed() and not keras_choice.is_2_15()

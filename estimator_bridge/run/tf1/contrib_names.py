@@ -1,7 +1,7 @@
-"""The names of `tf.contrib` that TF1 programs find: by the modules that have them, and their homes.
+"""The names of `tf.contrib` that TF1 programs find: the modules that have them, and their homes.
 
-This is the one list of them: the view of `tensorflow`, its refusals and the page on programs of
-TensorFlow 1 are made of it.
+This is their only list. The view of `tensorflow`, its refusals and the documentation of TensorFlow
+1 programs are made from it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _RESOLVERS = (
 )
 
 EXTRAS: Mapping[str, str] = {"tf_slim": "'estimator-bridge[slim]'"}
-"""By package that is not required, what to install."""
+"""Optional packages, and what to install for each."""
 
-# By modules below `tensorflow.contrib` and home: names. A home that begins with a dot is a module
-# of the bridge's own; "old=new" is a name that its home calls otherwise. Programs import the names
-# by the public paths and by those of the files that defined them.
+# Maps modules below `tensorflow.contrib` to homes, and homes to names. A home that begins with a
+# dot is a module of the bridge; "old=new" is a name that its home calls differently. Modules
+# include the private ones that defined the names, because programs import from them as well.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
     "tpu tpu.python.tpu.tpu_config tpu.python.tpu.tpu_estimator": {
@@ -255,7 +255,7 @@ WHOLE: Mapping[str, str] = {
     "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
-"""By path below `tensorflow.contrib`, the module that it is now."""
+"""Whole modules: the path below `tensorflow.contrib`, and the module that it is now."""
 
 EMPTY = (
     *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),
@@ -263,7 +263,7 @@ EMPTY = (
     *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
     *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
-"""Modules without a name that is supported: programs that import them and use none run."""
+"""Modules without any supported name. Programs that import one and use nothing of it run."""
 
 _TF_DATA = "write it with the methods of tf.data.Dataset"
 _KERAS = "write the model as a model_fn for TPUEstimator, or with tf.keras"
@@ -301,7 +301,7 @@ _REASONS: Mapping[str, str] = {
     "tf.train.MomentumOptimizer",
     "slim": "use the package tf_slim",
 }
-"""By name or module, what to do instead; the longest path that has a reason counts."""
+"""What to do instead of a name or module; the longest matching path counts."""
 
 
 def _modules() -> dict[str, dict[str, str]]:
@@ -323,18 +323,18 @@ def _modules() -> dict[str, dict[str, str]]:
 
 
 MODULES: Mapping[str, Names] = _modules()
-"""By path below `tensorflow.contrib`, the names of a module, each with its target."""
+"""The names of each module below `tensorflow.contrib`, each with its target."""
 
 
 def submodules(path: str) -> list[str]:
-    """Returns the names of the modules right below one, but for those without names."""
+    """Returns the names of the modules right below a path, without the empty ones."""
     prefix = f"{path}." if path else ""
     below = (each for each in MODULES if each.startswith(prefix) and each not in EMPTY)
     return sorted({each.removeprefix(prefix).partition(".")[0] for each in below} - {""})
 
 
 def refusal(path: str) -> str:
-    """Returns the message for a name of `tf.contrib` that there is not: cause and way out."""
+    """Returns the message for a name that `tf.contrib` lacks here: the cause and the way out."""
     parent = path if path in EMPTY else path.rpartition(".")[0]
     while parent not in MODULES:
         parent = parent.rpartition(".")[0]

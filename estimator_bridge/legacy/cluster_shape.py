@@ -1,7 +1,7 @@
-"""The form of TF_CONFIG: lists of addresses by job, and the place of a task.
+"""Checks the form of TF_CONFIG: lists of addresses by job, and the place of a task.
 
-A cluster that is written wrongly would wait for tasks that are not there, without an end and
-without a word: TensorFlow's servers take any text for an address.
+TensorFlow's servers accept any text as an address, so a mistake in the cluster would make them wait
+forever, in silence, for tasks that do not exist.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _TEXTS = ("model_dir", "session_master", "eval_session_master")
 
 
 def check(config: Mapping[str, Object], cluster: Object, place: Object) -> None:
-    """Raises InvalidSpec if a part of TF_CONFIG is of another type than it must be.
+    """Raises InvalidSpec if a part of TF_CONFIG has the wrong type.
 
     Args:
-        cluster: its "cluster", which must have a list of texts for each job.
+        cluster: its "cluster", which must have a list of strings for each job.
         place: its "task", which must be an object.
     """
     for name in _TEXTS:
@@ -50,7 +50,7 @@ def check(config: Mapping[str, Object], cluster: Object, place: Object) -> None:
 
 
 def check_addresses(cluster: Mapping[str, list[str]]) -> None:
-    """Raises InvalidSpec if an address is none at which a server can listen, or that of two."""
+    """Raises InvalidSpec if a server cannot listen at an address, or two tasks share one."""
     names = {
         (job, index): address
         for job, addresses in cluster.items()
@@ -76,7 +76,7 @@ def check_addresses(cluster: Mapping[str, list[str]]) -> None:
 
 
 def index_of(place: Mapping[str, Object]) -> int | None:
-    """Returns the index of a task; None if there is none. InvalidSpec if it is no whole number."""
+    """Returns the index of a task, or None; raises InvalidSpec if it is not a whole number."""
     index = place.get("index")
     if index is None:
         return None

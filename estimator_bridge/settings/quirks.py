@@ -19,13 +19,13 @@ _default = "documented"
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that are made without; for errors see `checked_quirks`."""
+    """Sets the quirks of specs that give none; raises what `checked_quirks` raises."""
     global _default
     _default = checked_quirks(quirks)
 
 
 def default_quirks() -> str:
-    """Returns the quirks of specs that are made without."""
+    """Returns the quirks of specs that give none."""
     return _default
 
 

@@ -15,6 +15,7 @@ _HERE = "estimator_bridge.run.tf1.contrib"
 _V1 = "tensorflow:compat.v1"
 _DATA, _TRAIN, _TPU = f"{_V1}.data.experimental", f"{_V1}.train", f"{_V1}.estimator.tpu"
 _SUMMARY = "tf2_engine.tf_compat:summary_ops"
+_SLIM = "tf_slim.layers:"
 _LAYERS = "layers layers.python.layers layers.python.layers"
 _RESOLVERS = (
     "cluster_resolver cluster_resolver.python.training "
@@ -80,17 +81,15 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
     "training training.python.training.hparam": {".hparams:": "HParams parse_values"},
     "training training.python.training.evaluation": {
         _TRAIN: "checkpoints_iterator",
-        ".evaluation:": "StopAfterNEvalsHook SummaryAtEndHook get_or_create_eval_step "
-        "wait_for_new_checkpoint",
-        "tf_slim.training.evaluation:": "evaluate_once evaluate_repeatedly",
+        "tf_slim.training.evaluation:": "StopAfterNEvalsHook SummaryAtEndHook evaluate_once "
+        "evaluate_repeatedly get_or_create_eval_step wait_for_new_checkpoint",
     },
     "training training.python.training.training": {
-        ".training:": "create_train_op",
         "tf_slim.training.training:": "add_gradients_summaries clip_gradient_norms "
-        "clip_gradient_norms_fn multiply_gradients train",
+        "clip_gradient_norms_fn create_train_op multiply_gradients train",
     },
     "framework framework.python.ops framework.python.ops.arg_scope": {
-        ".arg_scopes:": "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
+        "tf_slim.ops.arg_scope:": "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
         "current_arg_scope has_arg_scope",
     },
     "framework framework.python.framework.checkpoint_utils": {
@@ -98,8 +97,9 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
     },
     "framework framework.python.ops framework.python.ops.variables": {
         _TRAIN: "assert_global_step create_global_step get_global_step get_or_create_global_step",
-        ".variables:": "add_model_variable assign_from_checkpoint assign_from_checkpoint_fn "
-        "assign_from_values assign_from_values_fn filter_variables get_local_variables "
+        "tf_slim.ops.variables:": "add_model_variable assign_from_checkpoint "
+        "assign_from_checkpoint_fn assign_from_values assign_from_values_fn filter_variables "
+        "get_local_variables "
         "get_model_variables get_trainable_variables get_unique_variable get_variables "
         "get_variables_by_name get_variables_by_suffix get_variables_to_restore local_variable "
         "model_variable variable",
@@ -110,37 +110,31 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.debugging": "assert_same_float_dtype assert_scalar",
     },
     f"{_LAYERS}.layers": {
-        ".layers:": "bias_add dropout flatten fully_connected linear one_hot_encoding relu relu6 "
-        "softmax unit_norm",
-        ".convolutions:": "conv1d conv2d conv2d_transpose conv3d conv3d_transpose convolution "
-        "convolution1d=conv1d convolution2d=conv2d convolution2d_transpose=conv2d_transpose "
-        "convolution3d=conv3d convolution3d_transpose=conv3d_transpose separable_conv2d "
-        "separable_convolution2d=separable_conv2d",
-        ".pooling:": "avg_pool2d avg_pool3d max_pool2d max_pool3d",
-        ".stacking:": "repeat stack",
-        ".normalization:": "batch_norm instance_norm layer_norm",
+        _SLIM: "avg_pool2d avg_pool3d batch_norm bias_add conv1d conv2d conv2d_transpose conv3d "
+        "conv3d_transpose convolution convolution1d convolution2d convolution2d_transpose "
+        "convolution3d convolution3d_transpose dropout flatten fully_connected instance_norm "
+        "layer_norm linear max_pool2d max_pool3d one_hot_encoding relu relu6 repeat "
+        "separable_conv2d separable_convolution2d softmax stack unit_norm",
         f"{_V1}.nn": "elu",
     },
     "layers": {
-        "tf_slim.layers:": "dense_to_sparse gdn group_norm "
+        _SLIM: "dense_to_sparse gdn group_norm "
         "images_to_sequence legacy_fully_connected maxout recompute_grad rev_block scale_gradient "
         "sequence_to_images spatial_softmax",
         f"{_V1}.nn": "safe_embedding_lookup_sparse",
     },
     f"{_LAYERS}.initializers": {
-        ".initializers:": "variance_scaling_initializer xavier_initializer "
-        "xavier_initializer_conv2d=xavier_initializer",
+        _SLIM: "variance_scaling_initializer xavier_initializer xavier_initializer_conv2d",
     },
     f"{_LAYERS}.regularizers": {
-        ".regularizers:": "apply_regularization l1_l2_regularizer l1_regularizer l2_regularizer "
+        _SLIM: "apply_regularization l1_l2_regularizer l1_regularizer l2_regularizer "
         "sum_regularizer",
     },
     f"{_LAYERS}.optimizers": {
-        ".optimize_loss:": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn "
-        "optimize_loss",
+        _SLIM: "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn optimize_loss",
     },
     f"{_LAYERS}.summaries": {
-        ".layer_summaries:": "summarize_activation summarize_activations summarize_biases "
+        _SLIM: "summarize_activation summarize_activations summarize_biases "
         "summarize_collection summarize_tensor summarize_tensors summarize_variables "
         "summarize_weights",
     },
@@ -169,16 +163,16 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.distribute": "OneDeviceStrategy",
     },
     "metrics": {
-        ".streaming_metrics:": "streaming_covariance streaming_pearson_correlation "
-        "streaming_accuracy streaming_auc streaming_precision streaming_false_negatives "
-        "streaming_false_positives streaming_mean_absolute_error streaming_mean_iou "
-        "streaming_mean_squared_error streaming_recall streaming_root_mean_squared_error "
-        "streaming_true_negatives streaming_true_positives",
         f"{_V1}.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor",
         f"{_V1}.sets": "set_difference set_intersection set_size set_union",
         _V1: "confusion_matrix",
         "tf_slim.metrics:": "accuracy aggregate_metric_map aggregate_metrics cohen_kappa count "
-        "f1_score precision_at_recall recall_at_precision streaming_concat "
+        "f1_score precision_at_recall recall_at_precision streaming_accuracy streaming_auc "
+        "streaming_concat streaming_covariance streaming_false_negatives "
+        "streaming_false_positives streaming_mean_absolute_error streaming_mean_iou "
+        "streaming_mean_squared_error streaming_pearson_correlation streaming_precision "
+        "streaming_recall streaming_root_mean_squared_error streaming_true_negatives "
+        "streaming_true_positives "
         "streaming_dynamic_auc streaming_false_negative_rate streaming_false_positive_rate "
         "streaming_mean_cosine_distance streaming_mean_relative_error streaming_percentage_less "
         "streaming_precision_at_thresholds streaming_recall_at_k streaming_recall_at_thresholds "

@@ -1,6 +1,6 @@
 """Audits programs: settings that stock ignores or treats surprisingly, and the cost of tables.
 
-Names are imported when they are first used: importing the package loads no TensorFlow.
+Names are imported when they are first used, so importing the package loads no TensorFlow.
 """
 
 from __future__ import annotations

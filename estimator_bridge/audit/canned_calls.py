@@ -1,4 +1,4 @@
-"""Lists the defaults that a call of a canned estimator relies on, which differ between the APIs."""
+"""Finds the defaults that a call of a canned estimator relies on, which differ between the APIs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ _KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 
 
 def canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
-    """Yields the notes on a call, by the name of the function or class."""
     if name not in CANNED or name.startswith("Baseline"):
         return
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in keywords:  # `**options` may hold anything.
         return
-    # Estimators have a head, which knows its loss; others come with one.
+    # An Estimator gets its loss with its head; other classes choose one.
     if "loss_reduction" not in keywords and not name.endswith("Estimator"):
         yield Note("canned_loss", where, SourceText(f"{name} without loss_reduction"))
     optimizer = keywords.get("optimizer")

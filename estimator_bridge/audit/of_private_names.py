@@ -15,9 +15,9 @@ _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_name
 
 
 def audit_folder(folder: str) -> Audit:
-    """Returns, as remarks, what the sources of a folder use of stock that the bridge lacks.
+    """Reports, as remarks, the private names of stock that a folder uses and the bridge lacks.
 
-    The folder is one of a library, or of a program. Sources that are no Python 3 are named.
+    The folder belongs to a library or a program. Sources that are not Python 3 are reported too.
     """
     remarks: list[str] = []
     paths = sorted(pathlib.Path(folder).rglob("*.py"))
@@ -33,7 +33,7 @@ def audit_folder(folder: str) -> Audit:
 
 
 def remarks_of(tree: ast.Module, file: str = "") -> Iterator[str]:
-    """Yields a sentence for each name that is lacking, with its line, and the file if given."""
+    """Yields a sentence for each missing name, with its line, and the file if given."""
     flow = NameFlow(tree)
     found: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -56,7 +56,7 @@ def _paths(node: ast.AST, flow: NameFlow) -> Iterator[str]:
 
 
 def _outcome(path: str) -> str | None:
-    """Says what becomes of a full path; None if the bridge has it, or if it is not stock's."""
+    """Says what happens to a full path; None if the bridge has it or it is not stock's."""
     if not any(f"{path}.".startswith(f"{root}.") for root in _REPLACED):
         return None
     if path in stock_names.MODULES or path in _PACKAGES:

@@ -1,4 +1,4 @@
-"""Audits a program by its source alone, without running it."""
+"""Audits a program by reading its source, without running it."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from tf2_engine.types import Object
 if TYPE_CHECKING:
     from estimator_bridge.migrate.verdicts import Verdict
 
-# Stands for a value that is known only when the program runs.
+# Stands for a value that only running the program would tell.
 _COMPUTED = object()
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
-# Functions that make columns which transform their input on a CPU alone.
+# Functions that make columns which transform their input only on a CPU.
 _TRANSFORMING = {
     *("bucketized_column", "crossed_column", "categorical_column_with_hash_bucket"),
     *("categorical_column_with_vocabulary_file", "categorical_column_with_vocabulary_list"),
 }
-# The rule of each function whose call is enough.
+# Functions that are a finding wherever they are called, with their rules.
 _CALLS = {name: rule for rule, row in RULES.items() for name in row.calls}
-# The functions and classes whose arguments rules read; of "*Parameters" all optimizers.
+# The functions and classes whose arguments rules read; "*Parameters" is all optimizers.
 _READ = {field.partition(".")[0] for row in RULES.values() for field in row.reads}
 
 
 def audit_script(path: str, target: Target | None = None) -> Audit:
     """Returns the findings in the source of a program, with their meaning on a target.
 
-    Values that are computed, and calls with `**`, are remarks: only a run knows them.
+    Computed values, and calls with `**`, become remarks: only a run knows them.
 
     Raises:
         SyntaxError: Python would not run it.
@@ -50,7 +50,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
     source = pathlib.Path(path)
     tree = ast.parse(source.read_bytes(), path)
     visitor = _Visitor(source.name, NameFlow(tree))
-    # Python refuses some programs only here: a keyword that is given twice, for instance.
+    # Some errors only appear here, for instance a keyword that is given twice.
     compile(tree, path, "exec", dont_inherit=True)
     visitor.visit(tree)
     notes = [*visitor.notes, *visitor.on_cpu_only()]
@@ -63,7 +63,7 @@ def audit_script(path: str, target: Target | None = None) -> Audit:
         remarks.insert(0, "no EmbeddingConfigSpec is made in this file")
     remarks += of_private_names.remarks_of(tree)
     on_target = None if target is None else SparseCoreAudit(target, effects_of(notes))
-    # Whether it migrates takes TensorFlow, to know its names: seconds.
+    # Deciding whether it migrates needs TensorFlow's names, which takes seconds.
     has_estimator = _makes_estimators(tree)
     migration, missing = _migration(source, target) if has_estimator else ((), [])
     every = tuple(dict.fromkeys([*remarks, *missing]))
@@ -79,7 +79,7 @@ def _makes_estimators(tree: ast.AST) -> bool:
 
 
 def _migration(path: pathlib.Path, target: Target | None) -> tuple[tuple[Verdict, ...], list[str]]:
-    """Returns whether a program migrates, by form, or a remark why that is not known."""
+    """Returns whether a program migrates, by form, or a remark why this is unknown."""
     try:
         from estimator_bridge.migrate import verdicts
     except ModuleNotFoundError as error:
@@ -91,7 +91,7 @@ def _migration(path: pathlib.Path, target: Target | None) -> tuple[tuple[Verdict
 
 
 class _Visitor(ast.NodeVisitor):
-    """Collects notes from calls, which it knows by the last part of their names."""
+    """Collects notes from calls, which it recognizes by the last part of their names."""
 
     def __init__(self, file: str, flow: NameFlow) -> None:
         self._file, self._flow, self.specs = file, flow, 0
@@ -131,7 +131,7 @@ class _Visitor(ast.NodeVisitor):
         if name not in _COLUMN_FUNCTIONS:
             self._arguments(node, (name,), where)
         elif "tpu" in full.split("."):
-            # A column says what a table and a feature say elsewhere.
+            # A column has the settings of a table and a feature.
             self._arguments(node, ("TableConfig", "FeatureConfig", *_COLUMN_FUNCTIONS), where)
             self._tpu_inputs += [(argument, where) for argument in node.args[:1]]
         self.generic_visit(node)
@@ -183,7 +183,7 @@ def _transformation(node: ast.AST) -> str | None:
 
 
 def _value(node: ast.expr) -> Object:
-    """Returns a constant; the last name of an attribute in capitals, as enums have; or a mark."""
+    """Returns a constant, the name of an enum's member (in capitals), or `_COMPUTED`."""
     if isinstance(node, ast.Attribute) and node.attr.isupper():
         return node.attr
     try:

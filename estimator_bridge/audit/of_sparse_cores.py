@@ -18,7 +18,7 @@ from tf2_engine.sparsecore_layout import SPARSE_CORES_PER_DEVICE, SparseCores
 from tf2_engine.sparsecore_limits import IDS_PER_PARTITION, IDS_PER_SAMPLE, Need
 from tf2_engine.types import Object
 
-_HEAD_ROOM = 1.25  # Of the limits that are proposed over what a sample of the data needs.
+_HEAD_ROOM = 1.25  # How far proposed limits exceed what a sample of the data needs.
 _MULTIPLE = 8
 
 
@@ -28,7 +28,7 @@ class Target(NamedTuple):
     Attributes:
         kind: one of `SPARSE_CORES_PER_DEVICE`.
         cores: of all hosts together; None takes the program's, or one.
-        batch_size: samples of the global batch; None takes the program's, where it is run.
+        batch_size: samples of the global batch; None takes the program's, if it is run.
         sample: how many batches of the program's own data to look at.
     """
 
@@ -59,7 +59,7 @@ class Sampled(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StackSize:
-    """A stack of tables on every SparseCore: `bytes` with slots and padding."""
+    """A stack of tables on every SparseCore."""
 
     name: str
     tables: tuple[str, ...]
@@ -69,7 +69,7 @@ class StackSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes on each SparseCore."""
+        """Bytes on each SparseCore, with slots and padding."""
         return 4 * self.rows * self.dim * (1 + len(self.slots))
 
 
@@ -79,9 +79,9 @@ class SparseCoreAudit:
 
     Attributes:
         effects: of every setting, worst outcome first.
-        stacks: empty where the subject has no tables, or no such machine can hold them.
+        stacks: empty if the subject has no tables, or no such machine can hold them.
         sampled: None without `Target.sample`.
-        remarks: further lines to know.
+        remarks: further lines for the reader.
     """
 
     target: Target
@@ -92,7 +92,6 @@ class SparseCoreAudit:
     remarks: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns values that JSON can hold."""
         cores, sampled = self.sparse_cores, self.sampled
         return {
             "target": self.target.kind,
@@ -115,7 +114,6 @@ class SparseCoreAudit:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a report."""
         per_core = SPARSE_CORES_PER_DEVICE[self.target.kind]
         where = self.sparse_cores or f"{per_core} SparseCores on each core"
         yield f"On {self.target.kind}, with stock's TPUEmbeddingV2: {where}"
@@ -160,7 +158,7 @@ def limits(needs: Mapping[str, Need]) -> dict[str, Object]:
 
 
 def effects_of(notes: Iterable[Note]) -> tuple[Effect, ...]:
-    """Returns the effects of the settings of which there are notes, worst outcome first."""
+    """Returns the effects of the settings that the notes are about, worst outcome first."""
     outcomes, rules = list(SPARSE_CORE_OUTCOMES), list(ROWS)
     effects = [
         Effect(note.rule, str(note.where), render.shown(note), *ROWS[note.rule].sparse_core)

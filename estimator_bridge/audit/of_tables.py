@@ -1,6 +1,6 @@
-"""Audits tables: of a spec, stock's or ours, of a program that makes one, and of checkpoints.
+"""Audits the tables of a spec, of a program that makes one, and of checkpoints.
 
-Their tables are divided among each of some numbers of hosts.
+Reports divide the tables among several numbers of hosts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def audit_spec(
 ) -> Audit:
     """Returns the tables and findings of a spec, which the report calls `subject`.
 
-    With a `target` also what becomes of it on a TPU with SparseCores.
+    With a `target`, it also tells how the spec works on a TPU with SparseCores.
 
     Raises:
         InvalidSpec, Untranslatable, WrongType: the spec cannot be read.
@@ -50,7 +50,7 @@ def audit_spec(
 
 
 def _notes(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields the notes of a spec, and again those that matter on TPUs with SparseCores."""
+    """Yields the notes of a spec, and repeats those that SparseCores ignore as `sparse_core`."""
     for note in detect.notes_of_spec(legacy):
         yield note
         if ROWS[note.rule].sparse_core.outcome == "ignored":
@@ -81,12 +81,12 @@ def audit_run(
 ) -> Audit:
     """Runs a program with the bridge in the place of stock, up to its first TPUEstimator.
 
-    Everything before that is done: flags, data, files. Nothing after it is. For a `target` with a
-    `sample` it is run up to its first training, whose batches are looked at. After a program
-    of TensorFlow 1 the process is without what TensorFlow 2 changed.
+    Everything before that is done (flags, data, files), and nothing after it. For a `target` with a
+    `sample` it runs up to the first training, whose batches are examined. After a program of
+    TensorFlow 1, TensorFlow 2's behavior stays off in the process.
 
     Args:
-        tf1, tell, is_module: as those of an `AuditedProgram`.
+        tf1, tell, is_module: see `AuditedProgram`.
 
     Raises:
         InvalidInput: it ends without a TPUEstimator.
@@ -159,7 +159,7 @@ def audit_model_dir(path: str, spec: Object = None, hosts: Sequence[int] = DEFAU
         spec: the program's, which names tables and optimizers; None guesses them.
 
     Raises:
-        UnreadableCheckpoint: there is none, or a file is damaged.
+        UnreadableCheckpoint: there is no checkpoint, or a file is damaged.
     """
     contents = convert.inspect(path, spec=spec)
     notes: list[Note] = []

@@ -21,7 +21,7 @@ _DOING = {"__init__": "making a TPUEstimator", "train": "training a TPUEstimator
 
 
 class _Reached(BaseException):
-    """Ends the program at a method of TPUEstimator; no Exception, since programs catch these."""
+    """Ends the program at a method of TPUEstimator. Programs catch Exceptions, so it is none."""
 
 
 class AuditedProgram(NamedTuple):
@@ -29,8 +29,8 @@ class AuditedProgram(NamedTuple):
 
     Attributes:
         arguments: its own, from the command line.
-        tf1: whether the program sees TensorFlow 1; None finds out from its source.
-        tell: called with a sentence if that was found, or if it would have been needed.
+        tf1: whether the program sees TensorFlow 1; None decides by its source.
+        tell: called with a sentence if the source decided, or if TensorFlow 1 was missed.
         is_module: whether `script` is the name of a module, as for `python -m`.
     """
 
@@ -43,9 +43,11 @@ class AuditedProgram(NamedTuple):
     def arguments_of(self, *methods: str) -> dict[str, Mapping[str, Object]]:
         """Runs the program once, up to the first call of the last of some methods of TPUEstimator.
 
-        Returns the arguments of the first call of each method that was called. (A second run in the
-        same process is not possible for programs that define flags of absl.) Raises InvalidInput if
-        the program ends without the last one.
+        Returns the arguments of the first call of each method that was called. (Programs that
+        define absl flags cannot run twice in a process.)
+
+        Raises:
+            InvalidInput: the program ends without calling the last method.
         """
         argv, path = sys.argv, list(sys.path)
         program = program_of(self.script, self.is_module)
@@ -54,7 +56,7 @@ class AuditedProgram(NamedTuple):
 
         first_calls: dict[str, Mapping[str, Object]] = {}
         try:
-            # The report goes to stdout; the program's own output does not belong there.
+            # stdout is for the report, not for the program's own output.
             with contextlib.ExitStack() as stack:
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
                 for method in methods:
@@ -82,7 +84,7 @@ class AuditedProgram(NamedTuple):
 def _watching(
     kind: Object, method: str, first_calls: dict[str, Mapping[str, Object]], *, stop: bool
 ) -> AbstractContextManager[object]:
-    """Keeps the arguments of the first call of a method in the context; it may stop there."""
+    """Records the arguments of the first call of a method, and may stop the program there."""
     original = getattr(kind, method)
     signature = inspect.signature(original)
 

@@ -29,10 +29,10 @@ class AuditedTable:
     """One table and its slots.
 
     Attributes:
-        optimizer: its name for people; empty where unknown.
+        optimizer: its name for people; empty if unknown.
         slots: names of the slots, each as large as the table.
-        features: those that use it; empty where the subject does not tell.
-        strategy: "div" or "mod", as the program says; None where unknown.
+        features: those that use it; empty if unknown.
+        strategy: "div" or "mod", as the program says; None if unknown.
     """
 
     name: str
@@ -53,7 +53,7 @@ class AuditedTable:
         return self.rows * self._row_bytes
 
     def hosts(self, count: int) -> list[dict[str, Object]]:
-        """Returns the part of each of `count` hosts; div and mod differ in its ids alone."""
+        """Returns the part of each of `count` hosts; div and mod differ only in the ids."""
         parts = []
         for host, rows in enumerate(sharding.shard_rows(self.rows, count)):
             first = sharding.first_row(host, self.rows, count)
@@ -68,7 +68,6 @@ class AuditedTable:
         return {**dataclasses.asdict(self), "bytes": self.bytes, "hosts": parts}
 
     def lines(self, hosts: tuple[int, ...]) -> Iterator[str]:
-        """Yields the lines of a report."""
         slots = f" with slots {', '.join(self.slots)}" if self.slots else " without slots"
         users = f", features {', '.join(self.features)}" if self.features else ""
         yield (
@@ -87,7 +86,7 @@ class AuditedTable:
 
 
 def _ids(ids: range) -> str:
-    """Returns ids as "0..4" or "0, 5, .., 10"."""
+    """Formats ids as "0..4" or "0, 5, .., 10"."""
     if len(ids) < 3:
         return ", ".join(map(str, ids)) or "none"
     if ids.step == 1:
@@ -101,7 +100,7 @@ class Finding:
 
     Attributes:
         where: "table 'words'", or a line of a file.
-        value: the setting as it is written; empty where there is nothing to show.
+        value: the setting as it is written; may be empty.
     """
 
     rule: str
@@ -115,12 +114,12 @@ class Audit:
 
     Attributes:
         subject: the script, spec or checkpoint.
-        tables: their sizes; empty where the subject does not tell.
+        tables: their sizes; empty if the subject does not tell.
         hosts: numbers of hosts that sizes are given for.
-        findings: in the order of the rules, a rule's together.
-        remarks: further lines to know.
-        on_sparse_cores: what becomes of the program on a TPU with SparseCores, if that was asked.
-        migration: whether the program migrates, by form; empty where that was not asked.
+        findings: in the order of the rules, grouped by rule.
+        remarks: further lines for the reader.
+        on_sparse_cores: how the program works on a TPU with SparseCores, if that was asked.
+        migration: whether the program migrates, by form; empty if that was not asked.
     """
 
     subject: str
@@ -146,7 +145,6 @@ class Audit:
         return {**report, "remarks": list(self.remarks), "migration": migration, **target}
 
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a report."""
         yield self.subject
         for table in self.tables:
             yield from table.lines(self.hosts)
@@ -182,7 +180,7 @@ class Audit:
 
 
 def findings_of(notes: Iterable[Note]) -> tuple[Finding, ...]:
-    """Returns the findings of notes in the order of the rules, each once; of plain rows none."""
+    """Returns the distinct findings of notes, in the order of the rules; plain rows have none."""
     findings = [
         Finding(rule, str(note.where), render.shown(note))
         for note in notes

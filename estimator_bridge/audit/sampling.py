@@ -1,4 +1,4 @@
-"""Looks at batches of a program's own data: which rows they name, without a model."""
+"""Examines which rows batches of a program's own data name, without a model."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def sample(
     layouts: Mapping[str, TableLayout],
     batches: int,
 ) -> Sampled:
-    """Returns the needs of some batches of an input_fn, by stack, on the cores of the layouts.
+    """Computes, by stack, what batches of an input_fn need on the cores of the layouts.
 
-    Raises InvalidSpec if a batch does not divide among the SparseCores of a core.
+    Raises:
+        InvalidSpec: a batch does not divide among the SparseCores of a core.
     """
     rows = {table.name: table.vocabulary_size for table in legacy.tables}
     need_of: dict[str, Need] = {}
@@ -53,10 +54,9 @@ def sample(
 def lookups_of_batches(
     estimator: TPUEstimator, input_fn: Object, legacy: LegacySpec, num_cores: int, batches: int
 ) -> Iterator[list[list[Lookup]]]:
-    """Yields the lookups of each core, batch after batch, as long as there are any.
+    """Yields the lookups of each core for up to `batches` batches of the estimator's training.
 
-    Batches are those of the estimator's training, spread over `num_cores` cores; no more than
-    `batches` of them.
+    Each batch is spread over `num_cores` cores.
     """
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
@@ -90,14 +90,14 @@ def lookups_of_batches(
 
 
 def _tensors(feature: FeaturePlan, part: CoreInput) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the number of cells of a feature, and cell and id of each occurrence."""
+    """Returns the number of cells of a feature, and the cell and id of each occurrence."""
     raw = batch.read_ids(feature, part.ids[feature.name], part.weights[feature.name])
     ids, cell, _, num_cells = batch.occurrences(feature, raw, out_of_range="keep").explicit()
     return num_cells, cell, ids
 
 
 def _samples(inputs: Iterable[CoreInput]) -> int | None:
-    """Returns the samples of a core if the shapes of all ids tell them."""
+    """Returns the samples of a core if the shapes of all ids agree."""
     sizes = {ids.shape.as_list()[0] for part in inputs for ids in part.ids.values()}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else int(size)

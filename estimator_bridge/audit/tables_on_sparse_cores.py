@@ -17,9 +17,10 @@ from tf2_engine.types import Object
 def audit_tables(
     spec: Object, legacy: LegacySpec, notes: Iterable[Note], target: Target
 ) -> SparseCoreAudit:
-    """Returns the audit of a spec; `notes` are of its settings, and others of the program.
+    """Audits the tables of a spec; `notes` are on its settings and on the program.
 
-    Raises InvalidSpec if a table has no optimizer.
+    Raises:
+        InvalidSpec: a table has no optimizer.
     """
     cores = target.cores or 1
     remarks, notes = [], list(notes)
@@ -54,7 +55,7 @@ def layouts_of_spec(
     spec: Object, legacy: LegacySpec, sparse_cores: SparseCores, batch_size: int | None
 ) -> dict[str, TableLayout]:
     """Returns the layout of each table of a spec, as TPUEmbeddingV2 computes it."""
-    # The features of the migrated program are a dict, whose first key decides.
+    # The migrated program has a dict of features, whose first key decides.
     first = min(legacy.features, key=lambda feature: feature.key, default=None)
     samples = {}
     if first is not None:

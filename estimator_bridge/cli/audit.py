@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--json", action="store_true", help="print JSON")
@@ -48,7 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints the findings."""
     if not (options.script or options.spec or options.model_dir):
         raise errors.InvalidInput("audit: name a program to audit, or give --spec or --model_dir.")
     if options.run and not options.script:
@@ -69,7 +67,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
     target = None
     if options.target:
         target = audit.Target(options.target, options.cores, options.batch_size, options.sample)
-    # With --run the run says more about the target than the source.
+    # With --run, the run tells more about the target than the source.
     of_source = None if options.run else target
     folder = _folder(options)
     if folder is not None:
@@ -99,7 +97,7 @@ def _audits(options: argparse.Namespace) -> Iterator[Audit]:
 
 
 def _folder(options: argparse.Namespace) -> str | None:
-    """Returns the folder whose sources are looked through, that of a package with -m; or None."""
+    """Returns the folder to look through: the one given, or with -m that of a package."""
     if not options.script or not options.is_module:
         return options.script if os.path.isdir(options.script or "") else None
     found = script.find_module(options.script)
@@ -107,7 +105,7 @@ def _folder(options: argparse.Namespace) -> str | None:
 
 
 def _file(options: argparse.Namespace, folder: str | None) -> str | None:
-    """Returns the file of the program; None without one, and for a folder that is no program."""
+    """Returns the file of the program; None without one, or for a folder without `__main__.py`."""
     is_library = folder is not None and not os.path.isfile(os.path.join(folder, "__main__.py"))
     if not options.script or (is_library and not options.run):
         return None

@@ -9,7 +9,6 @@ from estimator_bridge.cli import output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     text = "compile them even if the cache or the wheel has them"
     parser.add_argument("--force", action="store_true", help=text)
 

@@ -1,4 +1,4 @@
-"""Arguments that commands have in common."""
+"""Arguments of commands that read checkpoints: specs, tables and names."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def keywords(options: argparse.Namespace) -> dict[str, Object]:
 
 
 def load(text: str, tf1: bool | None = None) -> Object:
-    """Returns the spec that `--spec` names, whose module is imported.
+    """Imports the module that `--spec` names, and returns the spec.
 
-    Legacy names in it lead to the bridge where TensorFlow has none.
+    Legacy names in the module lead to the bridge if TensorFlow lacks them.
 
     Args:
-        tf1: whether the module sees TensorFlow 1; None finds out from its source.
+        tf1: whether the module sees TensorFlow 1; None decides by its source.
     """
     from estimator_bridge.run import install
 
@@ -85,7 +85,7 @@ def _spec_of(where: str, name: str) -> Object:
 
 
 def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
-    """Shows the module of a spec, in the context, the TensorFlow that it is written for."""
+    """Shows the module of a spec the TensorFlow that it is written for."""
     from estimator_bridge.run.tf1 import detection, running
 
     path, folder = where, os.path.dirname(os.path.abspath(where))
@@ -97,9 +97,9 @@ def _names(where: str, tf1: bool | None) -> AbstractContextManager[bool]:
 
 @contextlib.contextmanager
 def _names_of_tf1_in_graph(script: str) -> Iterator[None]:
-    """Shows programs, in the context, the names of TensorFlow 1 that making a spec needs.
+    """Shows programs the names of TensorFlow 1 that a spec needs, inside the context.
 
-    What TensorFlow 2 changed stays, since the commands rely on it and it could not be put back.
+    TensorFlow 2's behavior stays on, because the commands rely on it and it could not be restored.
     """
     import tensorflow as tf
 
@@ -139,7 +139,7 @@ def _names_of_module(module: str) -> Mapping[str, Object]:
     try:
         return vars(importlib.import_module(module))
     except ModuleNotFoundError as error:
-        # Or the module is there, and imports one that is not.
+        # The module may exist and import another one that does not.
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise errors.InvalidInput(f"--spec: {error}.") from error
         raise

@@ -39,15 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints the script."""
-    # Imported when it is asked for: that module imports every command.
+    # Imported late, because that module imports every command.
     from estimator_bridge.cli import main
 
     output.show(*script(main.parsers()[1]).splitlines())
 
 
 def script(parsers: dict[str, argparse.ArgumentParser]) -> str:
-    """Returns the script for the parsers of commands, by their names."""
+    """Writes the script for the parsers of commands, given by name."""
     values, options = [], []
     for command, parser in parsers.items():
         names: list[str] = []

@@ -9,7 +9,6 @@ from estimator_bridge.progress_line import ProgressLine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     add = parser.add_argument
     add("old", metavar="OLD", help="a checkpoint, or a directory: its latest one")
     add("new", metavar="NEW", help="the directory to make")
@@ -48,7 +47,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Converts, and prints what became of each tensor."""
     from estimator_bridge import convert
 
     progress = ProgressLine(

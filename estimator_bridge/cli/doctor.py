@@ -19,7 +19,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints one line per finding."""
     findings = {"Python": f"{platform.python_version()} on {platform.machine()}", **_installed()}
     if public_names.is_installed():
         with progress_line.working("importing TensorFlow", expected=5.0):
@@ -81,7 +80,7 @@ def _native_ops() -> str:
     try:
         compiled_by = f", with kernels of NVRTC {nvrtc.version()} for the GPU" if on_gpu else ""
         if build.existing(source) is None:
-            build.library_path(source)  # which says why it could not be compiled
+            build.library_path(source)  # raises the reason why it could not be compiled
             return "not compiled yet; the first engine does it, or `estimator-bridge build-native`"
     except build.CannotBuild as error:
         return f"not used, because {error}"

@@ -1,4 +1,4 @@
-"""Says in words what made a command fail. No command of its own."""
+"""Words the failure of a command. Not a command itself."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _PACKAGES = (
     *("absl", "google", "google_crc32c", "keras", "ml_dtypes", "numpy", "tensorboard"),
     *("tensorflow", "tf_keras", *_EXTRAS),
 )
-"""What an installation brings along; without its requirements a command may lack one of them."""
+"""Packages that an installation brings along. One may be missing after `pip install --no-deps`."""
 
 
 def cause_of(command: str, error: Exception) -> object:
-    """Returns the cause of an error, and the way out, in words.
+    """Words the cause of an error, and the way out.
 
-    The variable `TRACEBACK` shows first where an internal error comes from.
+    If the variable `TRACEBACK` is set, the traceback of an internal error is printed first.
     """
     if isinstance(error, errors.EngineError):
         return error

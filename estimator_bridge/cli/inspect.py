@@ -10,7 +10,6 @@ from estimator_bridge.progress_line import ProgressLine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     add = parser.add_argument
     add("path", metavar="DIR", help="a directory, whose latest is taken, or a checkpoint")
     add("--json", action="store_true", help="print JSON")
@@ -23,7 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints the description."""
     from estimator_bridge import convert
     from estimator_bridge.convert import inspection
 

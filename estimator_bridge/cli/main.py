@@ -17,16 +17,15 @@ from tf2_engine import plain_text
 FAILED = 2
 """The exit status of a command that could not do what was asked, wrong arguments included."""
 INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells have it."""
+"""The exit status after Ctrl-C, as in shells."""
 _HANDLE_SIGNALS = ("run", "serve")
-"""The commands that are a program: a signal is the program's."""
+"""Commands that run a program, which gets the signals."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors show what it got as plain text."""
+    """A parser whose error messages quote arguments as plain text."""
 
     def error(self, message: str) -> NoReturn:
-        """Says what is wrong and ends with status 2."""
         super().error(plain_text.plain(message))
 
 
@@ -50,7 +49,7 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
             continue
         name, description = each.name.replace("_", "-"), module.__doc__ or ""
         summary = description.partition("\n")[0]
-        # What comes after a program is its own, and not an option of ours that begins so.
+        # What follows a program belongs to it, even if it begins like an option of the bridge.
         by_name[name] = commands.add_parser(
             name, help=summary, description=description, allow_abbrev=False
         )
@@ -62,9 +61,9 @@ def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit status.
 
-    That is 0 if it did what was asked, 2 if it could not, with the cause on stderr, 130 after
-    Ctrl-C, and 143 after SIGTERM. Commands that answer a question, such as `verify`, have 1 for a
-    no, and `run` has the status of the program.
+    The status is 0 if the command did what was asked, 2 if it could not (the cause is on stderr),
+    130 after Ctrl-C, and 143 after SIGTERM. Commands that answer a question, such as `verify`,
+    return 1 for no, and `run` returns the status of the program.
     """
     options = parsers()[0].parse_args(arguments)
     quiet_start.quieten()

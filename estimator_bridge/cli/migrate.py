@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from estimator_bridge.migrate.rewrite_report import Line, Rewritten
 
 FORMS = ("bridge", "tf2", "keras")
-"""Those of `estimator_bridge.migrate.forms`, which needs LibCST."""
+"""The names of `estimator_bridge.migrate.forms`, which needs LibCST."""
 
 TARGETS = ("sparsecore",)
 """Hardware that a form may be for, besides TPUs of the first generation."""
 
 _LEFT = 3
-"""The exit status of a program that is written, with places that are left to a person."""
+"""The exit status if the new program has places that are left to a person."""
 
 _FLAGS = {
     "--force": "overwrite an existing FILE",
@@ -69,7 +69,6 @@ _VALUES = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     form = (
         "the new program: the same with imports of the bridge (default), in TensorFlow 2, or Keras"
@@ -129,7 +128,7 @@ def execute(options: argparse.Namespace) -> int:
 def _tell_what_is_left(
     path: pathlib.Path, results: Mapping[str, Rewritten], options: argparse.Namespace
 ) -> int:
-    """Lists the places of the new program that are left to a person; returns the exit status."""
+    """Lists the places that are left to a person; returns the exit status."""
     from estimator_bridge.migrate import brief, rewrite_report
 
     new = migrate_files.new_path(path, options)
@@ -145,7 +144,7 @@ def _tell_what_is_left(
 def _rewritten(
     path: pathlib.Path, form: Form, options: argparse.Namespace
 ) -> tuple[list[SourceFile], dict[str, Rewritten]]:
-    """Returns the sources of a program or a folder, and the result for each by its name."""
+    """Returns the sources of a program or a folder, and the result for each by name."""
     from estimator_bridge.migrate import packages, selection
 
     selected = selection.of_names(options.only, options.skip, form.rules())
@@ -198,5 +197,5 @@ def _program(options: argparse.Namespace) -> pathlib.Path:
             "migrate: --check-run and --verify run what is written; --diff and --check write "
             "nothing."
         )
-    # `.` and `..` have no name that one for the new folder could be made of.
+    # `.` and `..` have no name from which to make one for the new folder.
     return path.resolve() if path.name in ("", "..") else path

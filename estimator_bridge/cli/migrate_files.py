@@ -1,4 +1,4 @@
-"""Writes the files of `migrate`, and tries programs before; no command of its own."""
+"""Writes the files of `migrate`, after trying the new program. Not a command itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write(
     form: Form,
     options: argparse.Namespace,
 ) -> int:
-    """Writes the new program, or folder, once it has been tried; returns the exit status."""
+    """Writes the new program or folder once it has been tried; returns the exit status."""
     from estimator_bridge.migrate import undo
 
     target, is_folder = _target(path, options), path.is_dir()
@@ -42,11 +42,11 @@ def write(
             outputs = _staged_folder(path, target, staged, sources, results)
             new, old = _main_of(path, staged, sources, options)
         else:
-            # Beside its target, where the modules are that it imports.
+            # Beside its target, so that it finds the modules that it imports.
             (source,) = sources
             content = results[source.name].source.encode(source.encoding)
             outputs = [undo.Output(target, content, path)]
-            # One that is run by its name as a module needs such a name.
+            # With -m its name must be importable.
             hidden = f"_{target.stem}_new.py" if options.is_module else f".{target.stem}.new.py"
             new, old = target.with_name(hidden), path
         try:
@@ -70,7 +70,6 @@ def write(
 
 
 def new_path(path: pathlib.Path, options: argparse.Namespace) -> pathlib.Path:
-    """Returns the path of the new program or folder."""
     if options.in_place or options.output:
         return path if options.in_place else pathlib.Path(options.output)
     names = [options.form if options.form != "tf2" or not options.target else "", options.target]
@@ -102,7 +101,7 @@ def _staged_folder(
     sources: Sequence[SourceFile],
     results: Mapping[str, Rewritten],
 ) -> list[Output]:
-    """Writes the new folder to a place where it can be tried; returns the new sources."""
+    """Writes the new folder where it can be tried; returns the new sources."""
     from estimator_bridge.migrate import packages, undo
     from estimator_bridge.migrate.syntax import package_names
 
@@ -154,10 +153,10 @@ def _tried(
     options: argparse.Namespace,
     flags: Sequence[str],
 ) -> int:
-    """Runs the new program as far as it is asked for; returns the status, not 0 if it is not kept.
+    """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
     Args:
-        flags: those of the old program that the new one does not have; absl is told so.
+        flags: flags of the old program that the new one lacks; absl is told to ignore them.
 
     Raises:
         Untranslatable: it cannot make a step.

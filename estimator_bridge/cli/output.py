@@ -1,8 +1,8 @@
 """Prints for commands: results on stdout, all else on stderr, without control characters.
 
-Names of tables, variables and files come from checkpoints and programs of others, and may hold line
-breaks, too: every command prints through here, and what is printed as one line is one line. No
-command of its own.
+Names of tables, variables and files come from other people's checkpoints and programs, and may hold
+line breaks. Every command prints through here, so that one line stays one line. Not a command
+itself.
 """
 
 from __future__ import annotations
@@ -25,40 +25,37 @@ PREFIX = "estimator-bridge: "
 
 
 def show(*lines: object) -> None:
-    """Prints lines of the result."""
     for line in lines:
         print(plain_text.plain(line), flush=True)
 
 
 def show_json(value: Mapping[str, Object] | Sequence[Object], *, on_stderr: bool = False) -> None:
-    """Prints a result as JSON."""
     print(as_json(value, indent=2), file=sys.stderr if on_stderr else sys.stdout)
 
 
 def as_json(value: Mapping[str, Object] | Sequence[Object], *, indent: int) -> str:
-    """Returns the text of nested dicts and lists; JSON has no number that is not finite."""
+    """Formats nested dicts and lists; JSON has no NaN or infinity, so these raise."""
     return json.dumps(plain_text.plain_values(value), indent=indent, allow_nan=False)
 
 
 def write_json(path: str, value: Mapping[str, Object] | Sequence[Object]) -> None:
-    """Writes a result into a file, as JSON."""
     pathlib.Path(path).write_text(as_json(value, indent=1) + "\n", encoding="utf-8")
 
 
 def tell(sentence: object) -> None:
-    """Says on stderr what is not the result: what is done, or what is wrong."""
+    """Prints a sentence on stderr: what is being done, or what is wrong."""
     progress_line.end_line()
     print(f"{PREFIX}{plain_text.plain(sentence)}", file=sys.stderr)
 
 
 def note(*lines: object) -> None:
-    """Prints lines on stderr as they are, for a result that has stdout to itself."""
+    """Prints lines on stderr without a prefix, when stdout is for the result alone."""
     for line in lines:
         print(plain_text.plain(line), file=sys.stderr)
 
 
 def why_unwritable(path: str) -> str | None:
-    """Returns why a file could not be written, or None; what it holds stays."""
+    """Returns why a file could not be written, or None; its contents stay."""
     exists = os.path.exists(path)
     try:
         with open(path, "ab"):
@@ -71,15 +68,16 @@ def why_unwritable(path: str) -> str | None:
 
 
 def close_stdout() -> None:
-    """Discards all further output: Python would fail at its end on a pipe that nobody reads."""
+    """Discards further output; otherwise Python fails at exit if nobody reads the pipe."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_source(lines: Iterable[str]) -> None:
-    """Prints lines of the user's source, such as a diff, which other programs are to read.
+    """Prints lines of the user's source, such as a diff, for other programs to read.
 
-    A terminal shows them plain; elsewhere they are as they are, or `patch` could not apply them.
+    A terminal gets them as plain text. Elsewhere they stay unchanged, so that `patch` can apply
+    them.
     """
     if not sys.stdout.isatty():
         sys.stdout.writelines(lines)

@@ -23,7 +23,6 @@ _LAYOUTS = ("div", "mod", "octaves")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--workers", type=_count, default=1, metavar="W", help="workers (1)")
@@ -69,7 +68,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> None:
-    """Prints the plan."""
     _check(options)
     _check_outputs(options)
     from estimator_bridge.planner import calibration_files, capacity, chart, report
@@ -106,7 +104,7 @@ def execute(options: argparse.Namespace) -> None:
 
 
 def _calibrate(path: str | None) -> Coefficients:
-    """Returns the coefficients of this machine, and writes them to a file if there is a path."""
+    """Measures this machine, and writes the coefficients to `path` if there is one."""
     from estimator_bridge.planner import calibration, calibration_files
 
     with progress_line.working("measuring this machine", expected=60.0):
@@ -184,7 +182,7 @@ def _amount(text: str) -> float:
 
 
 def _ids(text: str) -> dict[str | None, float]:
-    """Returns ids of a sample by feature; None is for all others."""
+    """Parses the ids per sample by feature; the key None is for all others."""
     numbers: dict[str | None, float] = {}
     for part in text.split(","):
         feature, named, number = part.rpartition("=")

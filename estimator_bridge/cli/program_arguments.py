@@ -1,4 +1,4 @@
-"""Arguments that the commands have in common which run a user's program, or a part of one."""
+"""Arguments of commands that run a user's program or import a part of it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ def configure(parser: argparse.ArgumentParser, subject: str = "the program") -> 
 
 
 def add_tf1(parser: argparse.ArgumentParser, subject: str) -> None:
-    """Adds `--tf1`, which is True, False, or None: the program's source tells."""
+    """Adds `--tf1`: True, False, or None to decide by the source."""
     action = argparse.BooleanOptionalAction
     parser.add_argument("--tf1", action=action, default=None, help=_TF1.format(subject))
 
 
 def add_module(parser: argparse.ArgumentParser) -> None:
-    """Adds `-m`, before the name of a program."""
     module = "the program is a module, named as for `python -m`"
     parser.add_argument("-m", action="store_true", dest="is_module", help=module)
 
 
 def positive(text: str) -> int:
-    """Returns the number that an argument is; it is the `type` of arguments that count."""
+    """Parses a count of at least 1; use it as the `type` of an argument."""
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
@@ -46,13 +45,13 @@ def positive(text: str) -> int:
 
 @contextlib.contextmanager
 def failures_of(path: str) -> Iterator[None]:
-    """Makes an error of a user's program or module an InvalidInput that says where it comes from.
+    """Turns an error of a user's program or module into an InvalidInput that names its line.
 
-    An error that comes up where no code of a program runs is a defect of the command, and stays as
-    it is.
+    An error that arises while no code of the program runs is a defect of the command and is raised
+    unchanged.
 
     Args:
-        path: its file, or the name of a module, which may be one of an installed package.
+        path: a file, or the name of a module, possibly of an installed package.
     """
     from estimator_bridge.run import program_lines
 
@@ -68,7 +67,7 @@ def failures_of(path: str) -> Iterator[None]:
 
 
 def tell_failure() -> None:
-    """Prints the traceback of the error that is handled as Python would, without our own frames."""
+    """Prints the traceback of the current error as Python would, without the bridge's frames."""
     kind, error, trace = sys.exc_info()
     of_program = trace
     while of_program is not None and not _is_of_program(of_program):
@@ -78,6 +77,6 @@ def tell_failure() -> None:
 
 
 def _is_of_program(trace: TracebackType) -> bool:
-    """Returns whether a frame is neither of the bridge nor of what Python runs a program with."""
+    """Whether a frame belongs neither to the bridge nor to the code that runs programs."""
     name = trace.tb_frame.f_globals.get("__name__", "")
     return name.partition(".")[0] not in ("contextlib", "estimator_bridge", "importlib", "runpy")

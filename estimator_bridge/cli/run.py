@@ -13,13 +13,13 @@ from estimator_bridge.cli.output import tell
 from estimator_bridge.run.script import StartedProgram, program_of, run_program
 
 ARITHMETICS = ("tpu", "sparsecore")
-"""Those of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
+"""The names of `tf2_engine.backends.HostDriver`, which needs TensorFlow."""
 
 LAYOUTS = ("div", "octaves")
-"""Those of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
+"""The names of `estimator_bridge.runtime.step.devices`, which needs TensorFlow."""
 
 WIRES = ("smallest", "occurrences", "cells", "summed")
-"""Those of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
+"""The names of `tf2_engine.backends.ps.messages`, which needs TensorFlow."""
 
 _NOT_OF_STOCK = {
     "cores": (None, "runs on one core here"),
@@ -27,7 +27,7 @@ _NOT_OF_STOCK = {
     "layout": ("div", "has no such layout"),
     "wire": ("smallest", "has no tables on servers"),
 }
-"""The default of each option that stock's estimator does not have, and why it has not."""
+"""Options that do not apply to stock's estimator: the default, and why they do not apply."""
 
 _OPS_ARE_UNKNOWN = (
     "the program opens a graph with the native ops of a training with tables, which this process "
@@ -36,7 +36,6 @@ _OPS_ARE_UNKNOWN = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     add = parser.add_argument
     quirks = "where stock and its documents disagree: stock's numbers (default), or the documents"
     add("--quirks", choices=("stock", "documented"), default="stock", help=quirks)
@@ -83,10 +82,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Runs the program as if it were started by itself; returns 0 unless it exits otherwise."""
+    """Runs the program as if it were started alone; returns 0, or 1 if it fails."""
     program = program_of(options.script, options.is_module)
     _check(options)
-    # TensorFlow is imported from here on only: `--help` must be quick.
+    # TensorFlow is imported only from here on, so that `--help` is quick.
     from estimator_bridge.run import install, keras_choice
     from estimator_bridge.run.tf1 import running
     from tf2_engine import log
@@ -110,7 +109,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises InvalidInput if options do not go together."""
+    """Raises InvalidInput if options contradict each other."""
     for name, (default, reason) in _NOT_OF_STOCK.items():
         value = getattr(options, name)
         if options.stock and value != default:
@@ -128,10 +127,10 @@ def _check(options: argparse.Namespace) -> None:
 def _run(
     program: StartedProgram, arguments: Sequence[str], view: AbstractContextManager[bool]
 ) -> int:
-    """Runs the program; returns 1 if it fails, as Python does, with its traceback on stderr.
+    """Runs the program; prints the traceback and returns 1 if it fails, as Python does.
 
     Args:
-        view: what the program sees of TensorFlow while it is open; it is told of the failure.
+        view: what the program sees of TensorFlow while it is open; it learns of the failure.
     """
     try:
         with view:
@@ -159,7 +158,7 @@ def _stock(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
 
 
 def _bridge(options: argparse.Namespace, stack: contextlib.ExitStack) -> str:
-    """Puts the bridge where stock's names are; returns a description."""
+    """Installs the bridge in place of stock; returns its description."""
     from estimator_bridge.run import install, software_tpu
 
     names = install.install(replace=True)

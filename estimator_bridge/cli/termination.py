@@ -1,4 +1,4 @@
-"""Ends a command in order when it is terminated: what it has started does not outlive it."""
+"""Cleans up when a command is terminated: nothing that it started outlives it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NUMBERS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasa
 
 @contextlib.contextmanager
 def in_order() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP, in the context, into SystemExit with 128 and the signal's number.
+    """Turns SIGTERM and SIGHUP into SystemExit(128 + signal number) inside the context.
 
-    So processes that a command has started are ended, and its temporary files removed, as after
-    Ctrl-C. A signal that is ignored, or has a handler already, is left alone.
+    This ends processes that the command started and removes its temporary files, as after Ctrl-C. A
+    signal that is ignored or already has a handler is left alone.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     usual = [each for each in _NUMBERS if signal.getsignal(each) is signal.SIG_DFL]

@@ -60,7 +60,6 @@ _OPTIONS = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     for letter, default in (("a", "stock"), ("b", "bridge")):
         parser.add_argument(
             f"--{letter}",
@@ -104,7 +103,7 @@ def execute(options: argparse.Namespace) -> int:
         try:
             return verify_watch.watch(options) if options.watch else _compare(options)
         except Exception as raised:
-            # Python's own status is 1, which means that the sides differ.
+            # Python's own status would be 1, which means that the sides differ.
             error = failures.cause_of("verify", raised)
         _write_error(options, str(error))
     output.tell(error)
@@ -152,7 +151,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 class _Place:
-    """The directory of the recordings and logs; without `keep` it is removed at the end.
+    """The directory of the recordings and logs, which is removed at the end without `keep`.
 
     The logs stay if there is an error, or a side has failed.
     """
@@ -180,7 +179,7 @@ class _Place:
 
 
 def _report(result: Result, options: argparse.Namespace) -> int:
-    """Prints the result, and writes the files that are asked for; returns the exit status."""
+    """Prints the result, and writes the requested files; returns the exit status."""
     outputs: dict[str, Callable[[], None]] = {"the result": lambda: output.show(result)}
     if options.json:
         outputs[f"--json {options.json}"] = lambda: output.write_json(

@@ -1,4 +1,4 @@
-"""Checks the arguments of `verify` before anything runs, which takes its time. No command."""
+"""Checks the arguments of `verify` before anything slow runs. Not a command itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import json
 from estimator_bridge.run import install, keras_choice
 print(json.dumps([keras_choice.tensorflow_version(), install.has_stock()]))
 """
-"""Prints what an interpreter has, without an import of TensorFlow."""
+"""Prints what an interpreter has, without importing TensorFlow."""
 _SECONDS = 120
 
 
@@ -92,7 +92,7 @@ def _of_interpreters(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _what_it_has(python: str) -> tuple[str, bool, str]:
-    """Returns an interpreter's TensorFlow, whether it has stock's estimator, and why it is none."""
+    """Returns an interpreter's TensorFlow, whether it has stock, and why it is unusable."""
     if shutil.which(python) is None:
         return "", False, "there is no such program that can be run. Give the path of a Python"
     command = [python, "-c", _PROBE]

@@ -1,4 +1,4 @@
-"""`verify --watch`: runs one side alone, and checks in every step what must hold of it."""
+"""`verify --watch`: runs one side alone, and checks in every step what must hold."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def refusals(options: argparse.Namespace) -> Iterator[str]:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Watches side B; returns 0 if all that was checked holds, 1 if not, 2 if the program failed.
+    """Watches side B; returns 0 if all checks hold, 1 if one does not, 2 if the program failed.
 
-    A program that failed after a violation is 1: the violation is the likelier cause.
+    The status is 1 if the program failed after a violation, which is the likelier cause.
     """
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram

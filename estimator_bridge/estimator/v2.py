@@ -2,8 +2,8 @@
 
     from estimator_bridge.estimator import v2 as tf_estimator
 
-Classes of some names are others than in `tf.compat.v1.estimator`. Modules are the same: they have
-the names of TensorFlow 1 too.
+Some names stand for other classes than in `tf.compat.v1.estimator`. Modules are the same and have
+the names of TensorFlow 1 as well.
 """
 
 from estimator_bridge.run import namespaces

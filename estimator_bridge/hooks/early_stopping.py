@@ -1,4 +1,4 @@
-"""Hooks that stop training: depending on the results of evaluations, or at a checkpoint."""
+"""Hooks that stop training: by the results of evaluations, or at a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops training once a function returns True.
+    """Makes a hook that stops training once a function returns True.
 
     Args:
         should_stop_fn: returns whether to stop; takes no arguments.
-        run_every_secs, run_every_steps: how often it is called; one of them must be None.
+        run_every_secs, run_every_steps: how often to call it; one of them must be None.
 
     Raises:
         WrongType: `estimator` is not an estimator, or `should_stop_fn` cannot be called.
@@ -54,15 +54,15 @@ def stop_if_higher_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops training once a metric of an evaluation is above a threshold.
+    """Makes a hook that stops training once a metric of an evaluation is above a threshold.
 
     Args:
         eval_dir: the directory of the evaluations' event files; None is `estimator.eval_dir()`.
         min_steps: evaluations of earlier steps are ignored.
-        run_every_secs, run_every_steps: as for `make_early_stopping_hook`.
+        run_every_secs, run_every_steps: see `make_early_stopping_hook`.
 
     Raises:
-        WrongType, InvalidInput: as `make_early_stopping_hook`.
+        WrongType, InvalidInput: see `make_early_stopping_hook`.
         MissingMetric: while training, if an evaluation lacks the metric.
     """
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
@@ -79,7 +79,7 @@ def stop_if_lower_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns the same as `stop_if_higher_hook`, for a metric below a threshold."""
+    """Does the same as `stop_if_higher_hook`, for a metric below a threshold."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.crossed, threshold, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -94,7 +94,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns the same as `stop_if_higher_hook`, for no increase in a number of steps."""
+    """Does the same as `stop_if_higher_hook`, for no increase in a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_increase, operator.gt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -109,7 +109,7 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> tf.train.SessionRunHook:
-    """Returns the same as `stop_if_higher_hook`, for no decrease in a number of steps."""
+    """Does the same as `stop_if_higher_hook`, for no decrease in a number of steps."""
     evaluations = _evaluations(estimator, metric_name, eval_dir, min_steps)
     should_stop = functools.partial(evaluations.stuck, max_steps_without_decrease, operator.lt)
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -124,7 +124,7 @@ def _evaluations(
 
 
 def _stop_variable() -> Variable:
-    # As with stock, checkpoints contain it under this name.
+    # Checkpoints contain it under this name, as with stock.
     with tf.variable_scope("signal_early_stopping", reuse=tf.AUTO_REUSE):
         initializer = tf.constant_initializer(False)
         return tf.get_variable("STOP", [], tf.bool, initializer, trainable=False)
@@ -167,13 +167,13 @@ class _StopWithChiefHook(StepHook):
 def make_stop_at_checkpoint_step_hook(
     estimator: Object, last_step: int, wait_after_file_check_secs: float = 30
 ) -> tf.train.SessionRunHook:
-    """Returns a hook that stops training at a step.
+    """Makes a hook that stops training at a step.
 
-    The chief, which writes the checkpoints, stops at the step itself; another worker continues
+    The chief, which writes the checkpoints, stops at the step itself; any other worker continues
     until a checkpoint of that step exists.
 
     Args:
-        wait_after_file_check_secs: seconds from one look for the checkpoint to the next.
+        wait_after_file_check_secs: seconds between two looks for the checkpoint.
 
     Raises:
         InvalidInput: `last_step` is None.

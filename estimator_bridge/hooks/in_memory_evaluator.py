@@ -18,11 +18,10 @@ from tf2_engine.types import Nest, Object, Session
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates when a session starts, every `every_n_iter` steps, and when it ends.
 
-    The variables are passed on in a checkpoint in a temporary directory, which is then deleted;
-    the model_dir receives the events of the evaluations only. Thus every evaluation that works on
-    a checkpoint works here, with custom savers too, at the cost of writing the variables once.
-
-    Unlike stock's hook it builds a new graph for each evaluation.
+    It writes the variables to a checkpoint in a temporary directory, which is then deleted; only
+    the events of the evaluations go to the model_dir. So every evaluation that works on a
+    checkpoint works here, custom savers included, at the cost of one write. Unlike stock's hook it
+    builds a new graph for each evaluation.
 
     Args:
         input_fn, steps, hooks, name: as for `evaluate`.
@@ -63,7 +62,8 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Makes the ops that copy the variables, before the graph is finalized.
 
-        Raises InvalidInput if the graph saves more than variables.
+        Raises:
+            InvalidInput: the graph saves more than variables.
         """
         others = tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS)
         if others:
@@ -76,23 +76,20 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         self._saver = tf.train.Saver(tf.global_variables(), max_to_keep=1)
 
     def after_create_session(self, session: Session, coord: Object) -> None:
-        """Evaluates the variables that training starts from."""
         self._evaluate(session)
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
-        """Counts the step, and evaluates if an evaluation is due."""
         self._steps_run += 1
         if self._timer.should_trigger_for_step(self._steps_run):
             self._evaluate(run_context.session)
 
     def end(self, session: Session) -> None:
-        """Evaluates the variables that training ends with."""
         self._evaluate(session)
 
     def _evaluate(self, session: Session) -> None:
         self._timer.update_last_triggered_step(self._steps_run)
         with tempfile.TemporaryDirectory() as directory:
-            # Nothing else should find this checkpoint: it has no state file and no graph.
+            # Without a state file and a graph, so that nothing else finds this checkpoint.
             path = os.path.join(directory, "values")
             self._saver.save(session, path, write_meta_graph=False, write_state=False)
             self._evaluate_checkpoint(checkpoint_path=path)

@@ -18,18 +18,19 @@ _ITERATORS = "iterators"  # the collection that TensorFlow adds every iterator t
 class CheckpointInputPipelineHook(SavingHook):
     """Saves the state of the input's iterators with each checkpoint, and restores it.
 
-    Use it if the batches of the input_fn do not follow from the global step. The states are in
-    `input.ckpt-<step>` beside `model.ckpt-<step>`, and are restored with the model of the same
-    step. (TensorFlow's own hook restores the latest states and the latest model independently: a
-    job that was killed between saving the two resumes with the batches of another step.)
+    Use it if the batches of the input_fn do not follow from the global step. `input.ckpt-<step>`
+    has the states, beside `model.ckpt-<step>`, and is restored with the model of the same step.
+    (TensorFlow's own hook restores the latest states and the latest model independently: a job that
+    was killed between saving the two resumes with the batches of another step.)
 
-    A worker that trains by itself saves its states as often, in `input_worker_<i>.ckpt-<step>`, and
-    restores the latest: its steps are not those of the chief's checkpoints.
+    A worker that trains asynchronously saves its states as often, in
+    `input_worker_<i>.ckpt-<step>`, and restores the latest, because its steps differ from those of
+    the chief's checkpoints.
 
     Args:
         external_state_policy: how to save an input that depends on more than its iterators, such
-            as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore"
-            save the iterators alone.
+            as random ops without a seed: "fail", the default, refuses to; "warn" and "ignore" save
+            only the iterators.
 
     Raises:
         InvalidInput: there is no such policy.
@@ -47,13 +48,12 @@ class CheckpointInputPipelineHook(SavingHook):
         self._saves_alone = not config.is_chief
         self._path = os.path.join(estimator.model_dir, f"{name}.ckpt")
         self._state_file = f"checkpoint_{name}"
-        # One more than of the model: the states of a step are saved before the model.
+        # One more than of the model, because a step's states are saved before its model.
         self._keep = config.keep_checkpoint_max and config.keep_checkpoint_max + 1
-        # The states before each checkpoint of the model, so that none lacks them.
+        # Saving the states first ensures that every checkpoint of the model has them.
         self.listener = BeforeSave(self.save)
 
     def begin(self) -> None:
-        """Makes the ops that save and restore the iterators."""
         self._global_step = tf.train.get_global_step()
         resources = tf.get_collection(_ITERATORS)
         iterators = [tf_compat.iterator_saveable(each, self._policy) for each in resources]
@@ -80,9 +80,9 @@ class CheckpointInputPipelineHook(SavingHook):
             log.warning("There is no %s.index: the input starts from its beginning.", path)
 
     def _restore(self, session: Session, path: str) -> None:
-        """Restores the states, unless there are more or fewer of them.
+        """Restores the states if their number fits.
 
-        Each host has iterators of its own, and another number of hosts reads other batches.
+        Each host has its own iterators, and a different number of hosts reads different batches.
         """
         num_stored = len(tf.train.list_variables(path))
         if num_stored == self._num_iterators:

@@ -19,16 +19,16 @@ class TableSummaryHook(tf.train.SessionRunHook):
 
         estimator.train(input_fn, hooks=[TableSummaryHook("model")], max_steps=10_000)
 
-    docs/tensorboard.md lists the statistics. Their ops are run with the steps that are written, and
-    with no other. In a loop of several steps (`iterations_per_loop`) those of its last step count.
+    docs/tensorboard.md lists the statistics. Their ops run only with the steps that are written. In
+    a loop of several steps (`iterations_per_loop`) the last step counts.
 
     Args:
-        output_dir: of the event files; the estimator's `model_dir` for instance.
-        every_n_steps: the first step that the hook sees is written, and each that comes so many
-            steps after one.
+        output_dir: of the event files, for instance the estimator's `model_dir`.
+        every_n_steps: the hook writes the first step that it sees, and then a step whenever this
+            many have passed since the last one written.
         projector_rows: how many rows of each table the embedding projector gets when training
             ends; 0 writes no files for it.
-        labels: what it calls the rows, by table.
+        labels: the names of the rows there, by table.
 
     Raises:
         InvalidInput: `every_n_steps` is less than 1; or, when training begins, the model has no
@@ -46,7 +46,6 @@ class TableSummaryHook(tf.train.SessionRunHook):
         self._projector_rows, self._labels = projector_rows, labels
 
     def begin(self) -> None:
-        """Adds the ops of the statistics to the graph."""
         tables = tables_of_step.of_graph(tf.get_default_graph())
         if tables is None:
             raise errors.InvalidInput(
@@ -63,31 +62,28 @@ class TableSummaryHook(tf.train.SessionRunHook):
         self._of_tables = {name: statistics.of_table(table) for name, table in self._tables.items()}
         self._rows = first_rows(self._tables, self._projector_rows)
         self._plans = {table.name: table for table in plan.tables}
-        # Beside the step it would be read before or after the program counts.
+        # Without this dependency, the read could come before or after the step is counted.
         with tf.control_dependencies([tables.train_op]):
             self._step: Tensor = tf.train.get_global_step().read_value()
         self._events = EventFile(self._directory)
         self._is_due = True
-        self._next = 0  # the first step after those that were written that is due
+        self._next = 0  # the first step that is due after the last one written
         self._latest: int | None = None
 
     def before_run(self, run_context: RunContext) -> tf.train.SessionRunArgs:
-        """Asks for the statistics of a step that is due."""
         return tf.train.SessionRunArgs([self._step, self._of_step if self._is_due else {}])
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
-        """Writes the statistics, and decides whether the next step is due."""
         step, of_step = int(run_values.results[0]), run_values.results[1]
         if of_step:
             self._write(step, of_step, run_context.session.run(self._of_tables))
             self._next = step + self._every
-        # A loop makes several steps in a call.
+        # A loop makes several steps per call.
         steps = 1 if self._latest is None else step - self._latest
         self._latest = step
         self._is_due = step + steps >= self._next
 
     def end(self, session: Session) -> None:
-        """Writes the statistics that are left, and the files of the projector."""
         self._events.flush()
         if self._rows:
             write_projector(

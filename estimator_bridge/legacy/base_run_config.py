@@ -1,4 +1,4 @@
-"""Defines the `RunConfig` of estimators, as `tf.estimator.RunConfig`."""
+"""The `RunConfig` of estimators, as `tf.estimator.RunConfig`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ UNSET: Final = _Unset()
 
 
 class ConfigProperty(property):
-    """A property for an attribute whose name has an underscore in front, as in stock.
+    """A property that reads the attribute of the same name with an underscore in front.
 
     Args:
         doc: its docstring.
-        requirement: of values other than None.
+        requirement: what a value other than None must fulfil.
     """
 
     def __init__(self, doc: str, requirement: requirements.Requirement | None = None) -> None:
@@ -44,7 +44,7 @@ class ConfigProperty(property):
 
 
 class _OfTask(property):
-    """A property whose value TF_CONFIG determines."""
+    """A property that TF_CONFIG determines."""
 
     def __init__(self, doc: str) -> None:
         super().__init__(lambda config: getattr(config._task, self._attribute), doc=doc)
@@ -71,14 +71,14 @@ _PROTOCOL = requirements.one_of(("grpc", "grpc+verbs"), "{name} should be grpc o
 
 @typed
 class RunConfig:
-    """The configuration of an estimator: where it saves, how often, in which session.
+    """The configuration of an estimator: where and how often it saves, and its sessions.
 
-    The cluster is read from the environment variable TF_CONFIG. It has a single process for
-    training, or parameter servers too, and workers beside them.
+    The cluster comes from the environment variable TF_CONFIG: one process, or a chief with
+    parameter servers and any number of workers.
 
     Raises:
-        InvalidSpec: a setting is outside its range; both checkpoint intervals are given; or
-            TF_CONFIG describes a cluster that is not supported.
+        InvalidSpec: a setting is out of range, both checkpoint intervals are given, or TF_CONFIG
+            describes a cluster that is not supported.
     """
 
     _session_config: Message | None
@@ -174,7 +174,7 @@ class RunConfig:
                 "`RunConfig`: `save_checkpoints_steps` and `save_checkpoints_secs` cannot be both "
                 f"set; they are {steps} and {secs}. Drop one of them."
             )
-        # An interval that is given alone replaces the other one.
+        # One interval alone replaces the other.
         if steps is not None:
             self._save_checkpoints_secs = None
         elif secs is not None:
@@ -188,7 +188,7 @@ class RunConfig:
         """Returns a copy with other values for some of the constructor's arguments.
 
         Raises:
-            InvalidSpec: as the constructor, or a name is not one of its arguments.
+            InvalidSpec: as in the constructor, or a name is not an argument of it.
         """
         changed = copy.deepcopy(self)
         changed._set(settings)

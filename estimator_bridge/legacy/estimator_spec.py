@@ -18,7 +18,7 @@ from tf2_engine.types import Nest, Object, Op, Tensor
 __all__ = ["EstimatorSpec", "ModeKeys", "TPUEstimatorSpec"]
 
 Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple, once they are checked."""
+"""SessionRunHooks; a tuple once they are checked."""
 
 Scaffold: TypeAlias = tf.compat.v1.train.Scaffold
 ExportOutputs: TypeAlias = Mapping[str, Object]
@@ -46,30 +46,30 @@ class _EstimatorSpec(NamedTuple):
 
 
 class EstimatorSpec(_EstimatorSpec):
-    """A model for one mode: its ops and objects.
+    """The ops and objects of a model for one mode.
 
     Attributes:
-        mode: one of `ModeKeys`. Training needs `loss` and `train_op`, evaluation `loss`,
-            prediction `predictions`. With None nothing of that is checked, as by stock.
+        mode: one of `ModeKeys`. Training needs `loss` and `train_op`, evaluation needs `loss`,
+            prediction needs `predictions`. With None, nothing is required, as in stock.
         predictions: Tensor or dict of Tensors.
         loss: scalar Tensor.
         train_op: Operation or Tensor that performs a training step.
         eval_metric_ops: by name, (value, update op) or a Keras metric.
-        export_outputs: outputs of a SavedModel by signature name; if None in prediction, one is
-            made of the predictions.
+        export_outputs: outputs of a SavedModel by signature name; if None in prediction, the
+            predictions become one.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
         scaffold: a `tf.compat.v1.train.Scaffold`.
 
     Raises:
-        InvalidSpec: an argument that the mode needs is missing, or of another graph or shape.
-        WrongType: an argument is of the wrong type.
+        InvalidSpec: an argument that the mode needs is missing, or has the wrong graph or shape.
+        WrongType: an argument has the wrong type.
     """
 
     def _replace(self, **changes: Object) -> EstimatorSpec:
-        """Returns a checked spec with other values for some fields; the mode cannot be changed.
+        """Returns a checked spec with some fields changed; the mode must stay the same.
 
         Raises:
-            InvalidSpec: `mode` is another one.
+            InvalidSpec: `mode` is changed.
         """
         if changes.get("mode", self.mode) != self.mode:
             raise errors.InvalidSpec(
@@ -81,20 +81,20 @@ class EstimatorSpec(_EstimatorSpec):
 
 @checked
 class TPUEstimatorSpec(NamedTuple):
-    """A TPU model: ops on the cores, and functions of the host that take tensors from there.
+    """A TPU model: ops for the cores, and functions for the host that take tensors from the cores.
 
     Attributes:
-        mode: one of `ModeKeys`; it needs the same as in `EstimatorSpec`.
-        eval_metrics: (function, tensors): the function runs on the host and returns the metrics,
-            (value, update op) by name; the tensors, [batch, ...], are a list for positional or a
+        mode: one of `ModeKeys`, with the same needs as in `EstimatorSpec`.
+        eval_metrics: (function, tensors). The function runs on the host and returns the metrics,
+            (value, update op) by name. The tensors, [batch, ...], are a list for positional or a
             dict for keyword arguments.
         scaffold_fn: returns the `Scaffold`; runs on the host.
-        host_call: (function, tensors) like `eval_metrics`; the ops that the function returns are
-            run every step.
+        host_call: (function, tensors) like `eval_metrics`; the ops that the function returns run
+            every step.
 
     Raises:
-        InvalidSpec: as for `EstimatorSpec`; or `eval_metrics` or `host_call` is not a pair.
-        WrongType: as for `EstimatorSpec`; or the first of a pair is not callable.
+        InvalidSpec: as in `EstimatorSpec`; or `eval_metrics` or `host_call` is not a pair.
+        WrongType: as in `EstimatorSpec`; or the first element of a pair is not callable.
         SignatureMismatch: a function takes another number of arguments than there are tensors.
     """
 
@@ -130,7 +130,7 @@ class TPUEstimatorSpec(NamedTuple):
 
 
 def _checked_fields(fields: dict[str, Object]) -> dict[str, Object]:
-    """Returns the fields of a spec; those that both classes have are checked and filled in."""
+    """Checks and fills in the fields that both classes have; returns all fields."""
     mode = fields["mode"]
     predictions = spec_checks.checked_predictions(fields["predictions"], mode)
     filled = {

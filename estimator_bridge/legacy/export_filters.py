@@ -10,23 +10,23 @@ import tensorflow as tf
 
 
 class Path(NamedTuple):
-    """An export, and its version; None where it has none."""
+    """An export and its version, if it has one."""
 
     path: str
     export_version: int | None
 
 
 Filter = Callable[[Sequence[Path]], list[Path]]
-"""Returns those of some exports that are to be kept, in order."""
+"""Returns the exports to keep, in order."""
 
 
 def _largest_export_versions(n: int) -> Filter:
-    """Returns a filter that keeps the n exports with the largest versions."""
+    """Makes a filter that keeps the n exports with the largest versions."""
     return lambda paths: sorted(_by_version(paths)[-n:] if n > 0 else [])
 
 
 def _one_of_every_n_export_versions(n: int) -> Filter:
-    """Returns a filter that keeps the largest version in each of [0, n], (n, 2n], ..."""
+    """Makes a filter that keeps the largest version in each of [0, n], (n, 2n], ..."""
 
     def keep(paths: Sequence[Path]) -> list[Path]:
         by_interval = {max(_version(each) - 1, 0) // n: each for each in _by_version(paths)}
@@ -36,17 +36,15 @@ def _one_of_every_n_export_versions(n: int) -> Filter:
 
 
 def _mod_export_version(n: int) -> Filter:
-    """Returns a filter that keeps the versions that are multiples of n."""
+    """Makes a filter that keeps the versions that are multiples of n."""
     return lambda paths: sorted(each for each in paths if _version(each) % n == 0)
 
 
 def _union(lf: Filter, rf: Filter) -> Filter:
-    """Returns a filter that keeps what either of two keeps."""
     return lambda paths: sorted({*lf(paths), *rf(paths)})
 
 
 def _negation(f: Filter) -> Filter:
-    """Returns a filter that keeps what another one does not."""
     return lambda paths: sorted({*paths}.difference(f(paths)))
 
 

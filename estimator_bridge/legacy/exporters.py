@@ -86,7 +86,6 @@ class _SavedModelExporter(Exporter):
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> bytes | None:
-        """Exports the checkpoint if the exporter is to; see `Exporter.export`."""
         if not self._is_wanted(estimator, export_path, eval_result, is_the_final_export):
             return None
         written: bytes = estimator.export_saved_model(
@@ -106,7 +105,7 @@ class _SavedModelExporter(Exporter):
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation; the arguments are those of all exporters of SavedModels.
+    """Exports after every evaluation. All exporters of SavedModels take these arguments.
 
     Args:
         name: of the directory.
@@ -151,7 +150,7 @@ class FinalExporter(_SavedModelExporter):
 
 
 def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bool:
-    """Returns whether the current loss is below the best one.
+    """Whether the current loss is below the best one.
 
     Raises:
         InvalidInput: a result has no loss.
@@ -165,14 +164,13 @@ def loss_is_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> 
 class BestExporter(_SavedModelExporter):
     """Exports a model that is better than all that were evaluated before.
 
-    A job that was restarted has the best result of earlier runs from event files; the evaluation
-    that is being exported does not count among them. With quirks="stock", those of the estimator or
-    else of the process, the first model after a restart is exported in any case, and later ones
-    are compared with it.
+    After a restart, the best earlier result is read from event files, without the evaluation that
+    is being exported. With quirks="stock" (set for the estimator or the process), the first model
+    after a restart is always exported, and later ones are compared with it.
 
     Args:
-        event_file_pattern: event files below the model_dir, from which the best result of earlier
-            jobs is read; None or "" reads none.
+        event_file_pattern: event files below the model_dir that have the results of earlier jobs;
+            None or "" reads none.
         compare_fn: called with `best_eval_result` and `current_eval_result`; returns whether the
             current one is better.
 
@@ -213,13 +211,13 @@ class BestExporter(_SavedModelExporter):
         return True
 
     def _go_on(self, has_exports: bool, eval_result: Metrics, quirks: str) -> None:
-        """Goes on from the earlier runs in a model_dir, which have exported models or none."""
+        """Takes up the earlier runs in a model_dir, which may or may not have exported models."""
         results = self._earlier_results() if self._event_file_pattern else []
-        # The evaluation that is being exported has been written, too.
+        # The event files already have the evaluation that is being exported.
         step = eval_result.get(tf.GraphKeys.GLOBAL_STEP)
         best = self._best_of(result for at, result in results if at != step)
         if quirks == "documented":
-            # Where no model was exported yet the first one is, whatever was evaluated before.
+            # Without an earlier export, the first model is exported whatever was evaluated before.
             self._has_exported, self._best = has_exports, best if has_exports else None
             return
         if has_exports and not self._has_exported and not self._is_better(eval_result, best):
@@ -229,7 +227,7 @@ class BestExporter(_SavedModelExporter):
             self._best = self._best_of(result for _, result in results)
 
     def _earlier_results(self) -> list[tuple[int, Metrics]]:
-        """Returns step and results of the evaluations in the event files."""
+        """Returns the step and the results of each evaluation in the event files."""
         files = tf.gfile.Glob(os.path.join(str(self._model_dir), str(self._event_file_pattern)))
         if not files:
             log.warning(

@@ -24,22 +24,18 @@ class HostCallHook(tf.compat.v1.train.SessionRunHook):
         self._flush_writers: list[Op] = []
 
     def begin(self) -> None:
-        """Collects the summary writers of the graph."""
         self._create_writers = tf_compat.summary_writer_initializers()
         self._flush_writers = [
             tf.raw_ops.FlushSummaryWriter(writer=op.inputs[0]) for op in self._create_writers
         ]
 
     def after_create_session(self, session: Session, coord: Object) -> None:
-        """Creates the summary writers."""
         session.run(self._create_writers)
 
     def before_run(self, run_context: Object) -> tf.compat.v1.train.SessionRunArgs:
-        """Runs the ops of the host call in each step."""
         return tf.compat.v1.train.SessionRunArgs(self._tensors)
 
     def end(self, session: Session) -> None:
-        """Flushes the summary writers."""
         session.run(self._flush_writers)
 
 
@@ -47,7 +43,7 @@ def check_host_call(name: str, host_call: Object) -> None:
     """Checks that a host call is None, or a pair of a function and the tensors that it takes.
 
     Raises:
-        InvalidSpec, WrongType, SignatureMismatch: as for a TPUEstimatorSpec.
+        InvalidSpec, WrongType, SignatureMismatch: see `TPUEstimatorSpec`.
     """
     if host_call is None:
         return
@@ -74,8 +70,8 @@ def check_host_call(name: str, host_call: Object) -> None:
 def call_host_fn(host_call: HostCall) -> Nest:
     """Calls the function of a pair (function, tensors) with the tensors.
 
-    Tensors that are computed from the global step are of the step before it is counted up, as on a
-    TPU, which hands them out before.
+    Tensors computed from the global step have the step before it is incremented, as on a TPU, which
+    sends its tensors earlier.
     """
     function, tensors = host_call
     tensors = _read_before_counting(tensors)
@@ -83,10 +79,10 @@ def call_host_fn(host_call: HostCall) -> Nest:
 
 
 def _read_before_counting(tensors: Nest) -> Nest:
-    """Returns the tensors; for those of the global step copies, for which its update waits.
+    """Replaces tensors computed from the global step by copies made before it is incremented.
 
-    Nothing else orders the two, which run in one call of the session: a summary that is written
-    every N steps would come twice, or not at all.
+    Otherwise both run in one session call in any order, and a summary that is written every N steps
+    would be written twice or not at all.
     """
     graph = tf.compat.v1.get_default_graph()
     variable = tf.compat.v1.train.get_global_step(graph)
@@ -104,7 +100,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
             return tensor
         if _sources(tensor.op, control=True).intersection(updates):
             return tensor  # The program itself reads it after the update.
-        # Variables without a resource are updated in place: what is read would change.
+        # A variable that is not a resource is updated in place, which would change the tensor.
         copied = tf.raw_ops.DeepCopy(x=tensor)
         for update in updates:
             tf_compat.run_after(update, copied.op)
@@ -114,7 +110,7 @@ def _read_before_counting(tensors: Nest) -> Nest:
 
 
 def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
-    """Yields the ops that give a variable a value which is computed from its old one."""
+    """Yields the ops that give a variable a value computed from its old one."""
     for op in graph.get_operations():
         kind = op.type.removesuffix("VariableOp")
         if kind not in ("Assign", "AssignAdd", "AssignSub") or op.inputs[0].op is not variable:
@@ -124,7 +120,7 @@ def _updates(graph: Graph, variable: Op) -> Iterator[Op]:
 
 
 def _sources(op: Op, control: bool = False) -> set[Op]:
-    """Returns an op and those that it is computed from; with `control` all that run before it."""
+    """Returns an op and all ops it is computed from; with `control`, all that run before it."""
     seen, waiting = {op}, [op]
     while waiting:
         each = waiting.pop()

@@ -1,8 +1,8 @@
-"""The optimizers of legacy TPU embeddings: one class of settings each.
+"""The optimizers of legacy TPU embeddings, one class of settings each.
 
-Constructor arguments, their order and defaults, and the attributes are stock's. An optimizer
-states its own settings; those that all of them have are added once, where stock has them. Where
-TensorFlow has a class of the name, ours derive from it too, so that stock's estimator takes them.
+Arguments, their order and defaults, and attributes are stock's. An optimizer states its own
+settings; the shared ones are added once, where stock has them. If TensorFlow has a class of the
+same name, the bridge's class derives from it, so that stock's estimator accepts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OptimizationParameters:
     """The settings that every legacy optimizer has.
 
     Attributes:
-        learning_rate: a constant; tables may have a rate, or a function, of their own.
+        learning_rate: a constant; a table may have its own rate or a function instead.
         use_gradient_accumulation: sum the gradients of a row over the batch, then update once.
         clip_weight_min, clip_weight_max: limits of a weight after its update; None is no limit.
         weight_decay_factor: decoupled weight decay; None and 0 are none.
@@ -33,7 +33,7 @@ class OptimizationParameters:
         clip_gradient_min, clip_gradient_max: limits of an accumulated gradient; None is no limit.
 
     Raises:
-        InvalidSpec: a setting is outside its range; the message names it.
+        InvalidSpec: a setting is out of range; the message names it.
     """
 
     learning_rate: float
@@ -66,7 +66,7 @@ class OptimizationParameters:
         requirements.check_settings(type(self).__name__, vars(self), self.rules)
 
 
-# The settings of all optimizers that follow an optimizer's own.
+# Shared settings that follow an optimizer's own.
 _SHARED = (
     *("use_gradient_accumulation", "clip_weight_min", "clip_weight_max", "weight_decay_factor"),
     "multiply_weight_decay_factor_by_learning_rate",
@@ -78,10 +78,10 @@ _SHARED_LAST = ("clip_gradient_min", "clip_gradient_max")
 def _parameters(
     *, settable: bool = True, regularized: bool = False, **rules: requirements.Requirement
 ) -> Callable[[_Class], _Class]:
-    """Returns a decorator that makes a class a dataclass, with the shared settings as in stock.
+    """Makes a class a dataclass that has the shared settings in stock's order.
 
-    `settable=False` gives these their defaults and takes no argument for them. `regularized` adds
-    the rules of L1 and L2 terms.
+    `settable=False` fixes the shared settings at their defaults. `regularized` adds the rules of L1
+    and L2 terms.
     """
     if regularized:
         rules |= {f"{norm}_regularization_strength": NOT_NEGATIVE for norm in ("l1", "l2")}
@@ -97,7 +97,7 @@ def _parameters(
         order = (*first, *_SHARED, *late, *_SHARED_LAST)
         kind.__annotations__ = {name: annotations[name] for name in order}
         kind.rules = rules
-        # Compared by identity, and open to assignment, as stock's objects are.
+        # Like stock's objects, they compare by identity and are mutable.
         kind = dataclasses.dataclass(eq=False)(kind)
         stock = _stock_class(kind.__name__)
         if stock is None:
@@ -117,12 +117,12 @@ def _stock_class(name: str) -> type | None:
 
 
 def _fixed(value: object) -> Any:
-    """Returns a setting without an argument; a factory, so that it is in `vars` like the others."""
+    """Makes a setting that is not an argument. The factory puts it into `vars` like the others."""
     return dataclasses.field(default_factory=lambda: value, init=False)
 
 
 def _late(default: object) -> Any:
-    """Returns a setting that stock has behind the shared ones."""
+    """Makes a setting that stock has behind the shared ones."""
     return dataclasses.field(default=default, metadata={"after": "the shared ones"})
 
 
@@ -237,7 +237,7 @@ class StochasticGradientDescentParameters(OptimizationParameters):
 class FrequencyEstimatorParameters(OptimizationParameters):
     """Estimates how often a row is looked up, in a table of width 1.
 
-    The rate of the table must be the global step, by a `learning_rate_fn`.
+    The table's learning rate must be the global step, given by a `learning_rate_fn`.
     """
 
     tau: float
@@ -248,6 +248,6 @@ class FrequencyEstimatorParameters(OptimizationParameters):
 
 
 def is_parameters(thing: object) -> bool:
-    """Returns whether an object is a legacy optimizer, stock's or ours."""
+    """Whether an object is a legacy optimizer, stock's or the bridge's."""
     names = {"OptimizationParameters", "_OptimizationParameters"}
     return not names.isdisjoint(requirements.class_names(thing)) and hasattr(thing, "learning_rate")

@@ -20,14 +20,14 @@ def classifier_parse_example_spec(
     label_default: Object = None,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns the spec for `tf.io.parse_example` of columns and a class label of shape [1].
+    """Makes the `tf.io.parse_example` spec of feature columns and a class label of shape [1].
 
     Args:
-        label_default: the label of Examples that lack one; None refuses those.
+        label_default: the label of Examples that lack one; None refuses such Examples.
         weight_column: a numeric column, or its key.
 
     Raises:
-        InvalidSpec: label or weight is a feature, too, or the weight is not a numeric column.
+        InvalidSpec: label or weight is also a feature, or the weight is not a numeric column.
     """
     spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
@@ -41,7 +41,7 @@ def classifier_parse_example_spec_v2(
     label_default: Object = None,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns the result of `classifier_parse_example_spec` for columns of `tf.feature_column`."""
+    """Does what `classifier_parse_example_spec` does, for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)
@@ -55,9 +55,9 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns the spec for `tf.io.parse_example` of columns and a label [label_dimension].
+    """Makes the `tf.io.parse_example` spec of columns and a label of shape [label_dimension].
 
-    The other arguments, and errors, are those of `classifier_parse_example_spec`.
+    The other arguments and errors are those of `classifier_parse_example_spec`.
     """
     spec = tf.compat.v1.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
@@ -72,7 +72,7 @@ def regressor_parse_example_spec_v2(
     label_dimension: int = 1,
     weight_column: Object = None,
 ) -> ParsingSpec:
-    """Returns the result of `regressor_parse_example_spec` for columns of `tf.feature_column`."""
+    """Does what `regressor_parse_example_spec` does, for columns of `tf.feature_column`."""
     spec = tf.feature_column.make_parse_example_spec(feature_columns)
     label = tf.io.FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(spec, label_key, label, weight_column)

@@ -31,18 +31,18 @@ EXPORT_TAG_MAP: Mapping[str, list[str]] = {
     **{mode: ["eval"] for mode in ("eval", "test")},
     **{mode: ["serve"] for mode in ("infer", "predict")},
 }
-"""The tags of the graph of a mode in an export."""
+"""The tags of an exported graph, by mode."""
 
 
 class ExportSavedModelApiVersion(enum.Enum):
-    """The functions of a program that a graph for TPUs has; the bridge makes no such graph."""
+    """Which program functions an exported TPU graph has. The bridge exports no such graph."""
 
     V1 = 1
     V2 = 2
 
 
 class BatchConfig(NamedTuple):
-    """The batching of requests by a server with a TPU: threads, sizes, and microseconds."""
+    """How a server with a TPU batches requests: threads, sizes, and microseconds."""
 
     num_batch_threads: int
     max_batch_size: int
@@ -59,10 +59,10 @@ def model_fn_inference_on_tpu(
     params: Object = None,
     batch_config: BatchConfig | None = None,
 ) -> EstimatorSpec:
-    """Returns the model's spec for predictions, as an export for CPUs has it.
+    """Returns the model's spec for predictions, as in an export for CPUs.
 
-    The graph for a TPU, of which stock makes it a part, is not exported, and so `batch_config` has
-    no effect.
+    Stock makes the model part of a graph for TPUs. The bridge exports no such graph, so
+    `batch_config` has no effect.
     """
     arguments = {"labels": labels, "mode": ModeKeys.PREDICT, "config": config, "params": params}
     names = argument_names(model_fn)
@@ -86,7 +86,7 @@ def fn_args(fn: Callable[..., Object]) -> tuple[str, ...]:
 
 
 def estimator_export(*names: str, v1: Sequence[str] | None = None) -> Callable[[Object], Object]:
-    """Returns a decorator without effect: stock's adds names to the API of TensorFlow."""
+    """Returns a decorator without effect; stock's adds names to TensorFlow's API."""
     return lambda symbol: symbol
 
 
@@ -96,7 +96,7 @@ def should_run_distribute_coordinator(config: Object) -> bool:
 
 
 def _load_global_step_from_checkpoint_dir(checkpoint_dir: str) -> int:
-    """Returns the step of the latest checkpoint, 0 if there is none that can be read."""
+    """Returns the step of the latest checkpoint, or 0 if none can be read."""
     path = tf.train.latest_checkpoint(checkpoint_dir)
     try:
         return int(tf.train.load_variable(path, tf.compat.v1.GraphKeys.GLOBAL_STEP))
@@ -111,13 +111,12 @@ class MultiHostDatasetInitializerHook(tf.compat.v1.train.SessionRunHook):
         self._initializers = dataset_initializers
 
     def after_create_session(self, session: Session, coord: Object) -> None:
-        """Runs the initializers."""
         del coord
         session.run(self._initializers)
 
 
 def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
-    """Returns features, labels and hooks of the result of an input_fn, a dataset or a batch."""
+    """Splits the result of an input_fn, a dataset or a batch, into features, labels and hooks."""
     hooks: list[Object] = []
     if isinstance(result, (tf.compat.v1.data.Dataset, tf.data.Dataset)):
         iterator = tf.compat.v1.data.make_initializable_iterator(result)
@@ -129,14 +128,14 @@ def parse_input_fn_result(result: Object) -> tuple[Nest, Nest, list[Object]]:
 def build_supervised_input_receiver_fn_from_input_fn(
     input_fn: Callable[..., Object], **arguments: Object
 ) -> Callable[[], Object]:
-    """Returns a function whose receiver is fed features and labels like those of an input_fn."""
+    """Makes a function whose receiver is fed features and labels like an input_fn's."""
     with tf.Graph().as_default():
         features, labels, _ = parse_input_fn_result(input_fn(**arguments))
     return build_raw_supervised_input_receiver_fn(features, labels)
 
 
 def parse_iterator_result(result: Object) -> tuple[Nest, Nest]:
-    """Returns features and labels of a batch; labels are None where there are none."""
+    """Splits a batch into features and labels; labels may be None."""
     if isinstance(result, (list, tuple)):
         if len(result) != 2:
             raise errors.InvalidInput(

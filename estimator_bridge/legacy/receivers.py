@@ -11,7 +11,7 @@ from estimator_bridge import errors
 from estimator_bridge.legacy.requirements import checked
 from tf2_engine.types import Nest, Object, Tensor
 
-# The keys of a tensor without a key: serving looks for these names.
+# Keys for a tensor that is given without one; serving looks for these names.
 _DEFAULT_KEYS = {
     "feature": "feature",
     "label": "label",
@@ -42,16 +42,16 @@ class _ServingInputReceiver(NamedTuple):
 
 
 class ServingInputReceiver(_ServingInputReceiver):
-    """The inputs of a served model, and the features that are made of them.
+    """The inputs of a served model, and the features computed from them.
 
     Attributes:
         features: tensors by key (str or int); a single tensor gets the key "feature".
-        receiver_tensors: the placeholders that are fed, by name; a single one is "input".
-        receiver_tensors_alternatives: by name, other tensors that may be fed instead, each with
-            signatures of its own; or None.
+        receiver_tensors: the placeholders to feed, by name; a single one is "input".
+        receiver_tensors_alternatives: other tensors that may be fed instead, by name, each with
+            its own signatures; or None.
 
     Raises:
-        InvalidInput: an argument is missing, has a key of another type or is not a tensor.
+        InvalidInput: an argument is missing, has a key of the wrong type, or is not a tensor.
     """
 
 
@@ -86,10 +86,10 @@ class SupervisedInputReceiver(NamedTuple):
 def build_parsing_serving_input_receiver_fn(
     feature_spec: Mapping[str, Object], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose receiver is fed serialised tf.train.Examples, as "examples".
+    """Makes a function whose receiver is fed serialized tf.train.Examples, as "examples".
 
     Args:
-        feature_spec: the features, as `tf.io.parse_example` takes them.
+        feature_spec: the features, in the form of `tf.io.parse_example`.
         default_batch_size: None leaves the batch size open.
     """
 
@@ -106,10 +106,10 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Tensor], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Returns a function whose receiver is fed each feature by itself.
+    """Makes a function whose receiver is fed each feature separately.
 
     Args:
-        features: tensors with the dtypes and shapes of the placeholders, but for the batch size.
+        features: tensors with the dtypes and shapes of the placeholders, except the batch size.
         default_batch_size: None leaves it open.
     """
 
@@ -123,14 +123,14 @@ def build_raw_serving_input_receiver_fn(
 def build_raw_supervised_input_receiver_fn(
     features: Nest, labels: Nest, default_batch_size: int | None = None
 ) -> Callable[[], SupervisedInputReceiver]:
-    """Returns a function whose receiver is fed features and labels.
+    """Makes a function whose receiver is fed features and labels.
 
     Args:
-        features, labels: a tensor or a dict of tensors, as for
+        features, labels: a tensor or a dict of tensors, as in
             `build_raw_serving_input_receiver_fn`.
 
     Raises:
-        InvalidInput: they share a key.
+        InvalidInput: features and labels share a key.
     """
     keyed_features = features if isinstance(features, dict) else {"input": features}
     keyed_labels = labels if isinstance(labels, dict) else {"label": labels}
@@ -157,7 +157,7 @@ def _placeholders(like: Mapping[str, Tensor], batch_size: int | None) -> TensorD
     placeholders: TensorDict = {}
     for key, tensor in like.items():
         shape = tf.TensorShape([batch_size]).concatenate(tensor.shape[1:])
-        # An eager tensor has no op to be named after.
+        # An eager tensor has no op with a name.
         name = None if hasattr(tensor, "numpy") else tensor.op.name
         placeholders[key] = tf.compat.v1.placeholder(tensor.dtype, shape, name=name)
     return placeholders
@@ -178,10 +178,10 @@ def _alternatives(alternatives: Mapping[str, Nest] | None) -> dict[str, TensorDi
 
 
 def _tensors(what: str, tensors: Nest, *more_key_types: type) -> TensorDict:
-    """Returns tensors by key, a str or of another type given; a single one has that of serving.
+    """Checks tensors and returns them by key; a single one gets the default key of serving.
 
     Args:
-        what: "feature", "label" or what else one of the tensors is called.
+        what: what one of the tensors is called, such as "feature" or "label".
     """
     _check_given(what, tensors)
     keyed = tensors if isinstance(tensors, dict) else {_DEFAULT_KEYS[what]: tensors}
@@ -199,7 +199,7 @@ def _check_given(what: str, value: Object) -> None:
 
 
 def _check_tensor(what: str, value: Object) -> None:
-    # As in stock an object around a tensor passes, if TensorFlow can convert it.
+    # As in stock, an object around a tensor passes if TensorFlow can convert it.
     if not isinstance(value, _TENSORS) and not (hasattr(value, "tensor") and _converts(value)):
         raise errors.InvalidInput(
             f"{what} must be a Tensor, SparseTensor, or RaggedTensor, got {value!r}."

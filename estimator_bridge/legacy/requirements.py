@@ -16,16 +16,17 @@ _Value = TypeVar("_Value")
 
 
 class Requirement(NamedTuple):
-    """A test for values of a setting that are refused, and the error.
+    """A test that refuses some values of a setting, and the error.
 
-    Comparisons are written as stock's are, so that NaN passes here as it does there; the engine
-    refuses it with the name of the table.
+    Comparisons are written like stock's, so that NaN passes here as well; the engine refuses it and
+    names the table.
 
     Attributes:
         refused: whether a value is refused.
-        text: what is required, with `{name}` for the setting, and `{value}` unless it comes last.
-            It has the words of stock's message that programs and their tests look for.
-        error: the error's class; its built-in type is stock's.
+        text: the requirement, with `{name}` for the setting and, unless it comes last, `{value}`.
+            It
+            contains the words of stock's message, which programs and their tests look for.
+        error: the class of the error; it derives from the built-in error that stock raises.
     """
 
     refused: Callable[[Object], bool]
@@ -49,12 +50,11 @@ STRING = Requirement(
 
 
 def one_of(values: tuple[object, ...], text: str) -> Requirement:
-    """Returns the requirement that a value is one of some."""
     return Requirement(lambda value: value not in values, text)
 
 
 def optional(requirement: Requirement) -> Requirement:
-    """Returns a requirement that None fulfils, too."""
+    """Returns the same requirement, except that None passes."""
     return requirement._replace(
         refused=lambda value: value is not None and requirement.refused(value)
     )
@@ -64,7 +64,7 @@ POSITIVE_INT = (optional(INTEGER), optional(POSITIVE))
 
 
 def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _Value:
-    """Returns the value of a setting; raises a requirement's error if it does not fulfil it."""
+    """Returns a setting's value; raises the error of the first requirement that refuses it."""
     for requirement in requirements:
         if _is_refused(requirement, value):
             text = requirement.text.format(name=name, value=value)
@@ -74,7 +74,7 @@ def check(owner: str, name: str, value: _Value, *requirements: Requirement) -> _
 
 
 def _is_refused(requirement: Requirement, value: Object) -> bool:
-    """Returns whether a value does not fulfil a requirement, or cannot be compared with it."""
+    """Whether a value is refused, or cannot be compared."""
     try:
         return bool(requirement.refused(value))
     except (TypeError, ValueError):
@@ -84,20 +84,20 @@ def _is_refused(requirement: Requirement, value: Object) -> bool:
 def check_settings(
     owner: str, settings: Mapping[str, Object], requirements: Mapping[str, Requirement]
 ) -> None:
-    """Checks those settings that have a requirement, by name; see `check`."""
+    """Checks every setting that has a requirement; see `check`."""
     for name, requirement in requirements.items():
         check(owner, name, settings[name], requirement)
 
 
 def checked(kind: Object) -> Object:
-    """Has a class of named tuples replace a new one by the result of its method `_checked`."""
+    """Makes a class of named tuples pass each new instance through its method `_checked`."""
     unchecked: Callable[..., Object] = kind.__new__
     signature = inspect.signature(unchecked)
 
     @functools.wraps(unchecked)
     def new(cls: type, *arguments: Object, **settings: Object) -> Object:
         bound = signature.bind(cls, *arguments, **settings)
-        # The public class is that which is made, not the one that has the fields.
+        # Messages name the public class (`cls`), which may derive from the one with the fields.
         described = cls.__name__, bound.arguments, kind.__annotations__
         with arguments_.instead_of_raw_errors(*described):
             return unchecked(cls, *arguments, **settings)._checked()
@@ -107,18 +107,19 @@ def checked(kind: Object) -> Object:
 
 
 def class_names(thing: Object) -> tuple[str, ...]:
-    """Returns the names of an object's class and of the classes it derives from.
+    """Returns the names of an object's class and of its base classes.
 
-    Legacy objects are recognised by these and by attributes, so that stock's and ours, of any
-    version, are treated alike.
+    Legacy objects are recognized by these names and by attributes, so that stock's and the bridge's
+    are treated alike in every version.
     """
     return tuple(kind.__name__ for kind in type(thing).__mro__)
 
 
 def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
-    """Returns the names of the arguments a function still takes, without *args and **kwargs.
+    """Returns the names of a function's open arguments, without *args and **kwargs.
 
-    Raises WrongSetting if it does not tell them.
+    Raises:
+        WrongSetting: Python does not know the arguments.
     """
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     try:
@@ -127,19 +128,18 @@ def argument_names(function: Callable[..., object]) -> tuple[str, ...]:
         raise errors.WrongSetting(
             f"{function!r} must be a function whose arguments Python knows: {error}."
         ) from error
-    # Arguments that a partial binds by name are still in its signature, as defaults.
+    # A partial's signature still lists arguments that it binds by name, as defaults.
     bound = function.keywords if isinstance(function, functools.partial) else {}
     return tuple(p.name for p in parameters if p.kind not in kinds and p.name not in bound)
 
 
 def takes_any_number(function: Callable[..., object]) -> bool:
-    """Returns whether a function takes *args."""
     parameters = inspect.signature(function).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
 
 
 def check_estimator(owner: str, thing: Object) -> None:
-    """Raises WrongType, with owner and value, if an object is no estimator, stock's or ours."""
+    """Raises WrongType if an object is not an estimator, stock's or the bridge's."""
     if {"Estimator", "EstimatorV2", "TPUEstimator"}.isdisjoint(class_names(thing)):
         raise errors.WrongType(
             f"`{owner}`: `estimator` must have type `tf.estimator.Estimator`, got {thing!r}."

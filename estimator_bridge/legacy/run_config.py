@@ -1,4 +1,4 @@
-"""Defines the settings of TPUs: `TPUConfig`, and the `RunConfig` that contains it."""
+"""Settings of TPUs: `TPUConfig`, and the `RunConfig` that contains it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = log.PlainLogger(__name__)
 
 
 class InputPipelineConfig:
-    """The modes of input: which hosts and cores call the input_fn and get which part of a batch."""
+    """Input modes: which hosts and cores call the input_fn, and which part of a batch they get."""
 
     PER_SHARD_V1: Final = 1
     PER_HOST_V1: Final = 2
@@ -33,7 +33,7 @@ _PER_HOST = {True: InputPipelineConfig.PER_HOST_V1, False: InputPipelineConfig.P
 
 
 class IterationsPerLoop(NamedTuple):
-    """The length of a training loop on the device: steps if `unit` is "count", or "seconds"."""
+    """The length of a training loop on the device, in steps (`unit` "count") or in "seconds"."""
 
     value: int
     unit: str
@@ -43,7 +43,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_iterations_per_loop(iterations_per_loop: int | str) -> IterationsPerLoop:
-    """Returns a number of steps, or a time such as "3600s", "60m" or "1h" in seconds.
+    """Parses a number of steps, or a time such as "3600s", "60m" or "1h".
 
     Raises:
         InvalidSpec: it is neither.
@@ -73,7 +73,7 @@ _CHOICES = {
 
 @requirements.checked
 class TPUConfig(NamedTuple):
-    """Settings of the TPU; a host without one emulates them, or ignores those without effect.
+    """Settings of the TPU. A host without one emulates them, or ignores those without effect.
 
     Attributes:
         iterations_per_loop: steps per call of the device, or a time such as "60m".
@@ -90,7 +90,7 @@ class TPUConfig(NamedTuple):
         experimental_feed_hook: a hook class that replaces stock's for infeed and outfeed.
 
     Raises:
-        InvalidSpec: a setting is outside its range or contradicts another one.
+        InvalidSpec: a setting is out of range or contradicts another one.
         WrongType: a number is not an int.
     """
 
@@ -132,12 +132,12 @@ class RunConfig(base_run_config.RunConfig):
     Args:
         tpu_config: settings of the TPU; None is `TPUConfig()`.
         evaluation_master: the address of evaluation sessions; None is `master`.
-        master: the address of training sessions; None is that of TF_CONFIG.
+        master: the address of training sessions; None takes it from TF_CONFIG.
         cluster: a cluster resolver, instead of `master`.
         **settings: the arguments of the base class.
 
     Raises:
-        InvalidSpec: as the base class; or both `master` and `cluster` are given, or a `cluster`
+        InvalidSpec: as in the base class; or both `master` and `cluster` are given, or a `cluster`
             and a `session_config` with a cluster.
     """
 
@@ -199,7 +199,7 @@ class RunConfig(base_run_config.RunConfig):
         """Returns a copy with other values for `tpu_config` and settings of the base class.
 
         Raises:
-            InvalidSpec: as the constructor, or another setting is to be replaced.
+            InvalidSpec: as in the constructor, or another setting is replaced.
         """
         tpu_config = settings.pop("tpu_config", self._tpu_config)
         changed = super().replace(**settings)

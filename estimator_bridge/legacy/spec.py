@@ -16,8 +16,8 @@ from tf2_engine.types import Object
 
 __all__ = ["EmbeddingConfigSpec", "default_quirks", "set_default_quirks"]
 
-# Columns that stock's constructor accepts although they are ordinary variables: whether a TPU
-# is used is not known yet. (The newer SharedEmbeddingColumn is refused there as well.)
+# Columns that are ordinary variables. Stock's constructor accepts them because it does not know
+# whether a TPU will be used. (It refuses the newer SharedEmbeddingColumn.)
 _ORDINARY_COLUMNS = {
     *("NumericColumn", "EmbeddingColumn"),
     *("_NumericColumn", "_EmbeddingColumn", "_SharedEmbeddingColumn"),
@@ -39,11 +39,11 @@ class EmbeddingConfigSpec(_Spec):
     """Features, tables, optimizer and engine options; a tuple of stock's ten fields.
 
     Give either `feature_columns` or both dicts. Columns, configs and optimizers may be stock's or
-    ours: they are recognised by what they have.
+    the bridge's: they are recognized by their attributes.
 
     Attributes:
         feature_columns: columns of `tf.compat.v1.tpu.experimental.embedding_column` and
-            `shared_embedding_columns`; ordinary embedding and numeric columns pass, and are
+            `shared_embedding_columns`. Ordinary embedding and numeric columns pass, and are
             refused when the spec is used on a TPU.
         tensor_core_feature_columns: those of the given columns whose tables are ordinary
             variables on the TPU (`embedding_lookup_device="tpu_tensor_core"`).
@@ -57,9 +57,9 @@ class EmbeddingConfigSpec(_Spec):
         profile_data_directory: where a TPU keeps lookup statistics.
 
     Raises:
-        InvalidSpec: neither or both forms are given, a setting is outside its range, or the
-            optimizer is none that columns can have.
-        WrongType: a column or config is of another type.
+        InvalidSpec: neither or both forms are given, a setting is out of range, or columns cannot
+            have the optimizer.
+        WrongType: a column or config has the wrong type.
     """
 
     def __new__(
@@ -76,7 +76,7 @@ class EmbeddingConfigSpec(_Spec):
         *,
         quirks: str | None = None,
     ) -> EmbeddingConfigSpec:
-        """Checks the arguments and sets tensor-core columns apart.
+        """Checks the arguments and separates tensor-core columns.
 
         Args:
             quirks: where stock and its documents disagree: "stock" gives stock's numbers,
@@ -106,19 +106,19 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
-        """Either "stock" or "documented"; no field of the tuple: unpacking gives stock's ten."""
-        # A spec that `_make` made never saw the constructor.
+        """The quirks, "stock" or "documented"; not a field, since stock has ten."""
+        # A spec made by `_make` never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 
     def to_tf2(
         self, *, step: Object = None, target: str | None = None, batch_size: int | None = None
     ) -> Object:
-        """Returns it as the objects of TensorFlow 2, with a list of the changes.
+        """Returns the spec as objects of TensorFlow 2, with a list of the changes.
 
         Args:
             step: the global step, a variable or a callable; see `migrate.to_tf2`.
-            target, batch_size: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one
-                inside, and the samples of each core.
+            target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one inside.
+            batch_size: with a target, the samples of each core.
         """
         # Imported by name, when it is called: a spec depends on no layer above it.
         to_tf2 = importlib.import_module("estimator_bridge.migrate").to_tf2
@@ -132,8 +132,7 @@ class EmbeddingConfigSpec(_Spec):
         return spec
 
     def __reduce_ex__(self, protocol: Object) -> Object:
-        # The constructor takes other arguments than the tuple has fields, which is what breaks
-        # stock's pickle and copy.
+        # The constructor's arguments differ from the fields, which breaks stock's pickle and copy.
         return type(self)._make, (tuple(self),), dict(vars(self))
 
     def __repr__(self) -> str:
@@ -141,18 +140,18 @@ class EmbeddingConfigSpec(_Spec):
 
 
 def is_tpu_column(column: Object) -> bool:
-    """Returns whether a column describes its table as TPU embedding columns do."""
+    """Whether a column describes its table as TPU embedding columns do."""
     return hasattr(column, "get_embedding_var_name") and hasattr(column, "get_feature_key_name")
 
 
 def is_tensor_core_column(column: Object) -> bool:
-    """Returns whether a column's table is an ordinary variable on the TPU."""
+    """Whether a column's table is an ordinary variable on the TPU."""
     device = getattr(column, "_embedding_lookup_device", None)
     return getattr(device, "name", None) == "TPU_TENSOR_CORE"
 
 
 def _sorted_out(feature_columns: Sequence[Object]) -> tuple[list[Object], list[Object]]:
-    """Returns the columns the engine has a table for, and the tensor-core ones."""
+    """Separates the columns that the engine has a table for from the tensor-core ones."""
     columns: list[Object] = []
     tensor_core_columns: list[Object] = []
     for column in feature_columns:

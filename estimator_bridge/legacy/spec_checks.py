@@ -1,7 +1,7 @@
 """Checks the result of a model_fn; each function returns its argument with defaults filled in.
 
-They raise InvalidSpec for what the mode needs and is missing, or what belongs to another graph,
-and WrongType for what is of another type.
+They raise InvalidSpec if the mode needs something that is missing or something belongs to another
+graph, and WrongType for objects of the wrong type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class ModeKeys:
 
 
 def checked_train_op(train_op: Object, mode: str | None) -> Op:
-    """Returns the op of a training step, an operation or a tensor."""
     if train_op is None:
         if mode == ModeKeys.TRAIN:
             raise errors.InvalidSpec(
@@ -32,7 +31,7 @@ def checked_train_op(train_op: Object, mode: str | None) -> Op:
             )
         return None
     if isinstance(train_op, tf.Variable):
-        # In a graph that is the read of `tf.compat.v1.assign_add` and its kind.
+        # In a graph, `tf.compat.v1.assign_add` and the like return such a variable.
         train_op = train_op.op
     if not isinstance(train_op, (tf.Operation, tf.Tensor)):
         raise errors.WrongType(f"train_op must be Operation or Tensor, got {train_op!r}.")
@@ -41,7 +40,7 @@ def checked_train_op(train_op: Object, mode: str | None) -> Op:
 
 
 def checked_loss(loss: Object, mode: str | None) -> Tensor | None:
-    """Returns the loss as a scalar; raises InvalidSpec, too, if it has several elements."""
+    """Returns the loss as a scalar; raises InvalidSpec if it has several elements."""
     if loss is None:
         if mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
             raise errors.InvalidSpec(f"Missing loss: mode {mode!r} needs the `loss` of a model_fn.")
@@ -53,7 +52,6 @@ def checked_loss(loss: Object, mode: str | None) -> Tensor | None:
 
 
 def checked_predictions(predictions: Object, mode: str | None) -> Nest:
-    """Returns the predictions, a tensor or a dict of tensors; empty where there are none."""
     if predictions is None:
         if mode == ModeKeys.PREDICT:
             raise errors.InvalidSpec(
@@ -71,12 +69,12 @@ def checked_predictions(predictions: Object, mode: str | None) -> Nest:
 def checked_hooks(
     hooks: Iterable[Object] | None, kind: str = "SessionRunHook"
 ) -> tuple[Object, ...]:
-    """Returns SessionRunHooks as a tuple; `kind` is their class as stock's message has it."""
+    """Returns SessionRunHooks as a tuple; stock's message calls their class `kind`."""
     return checked_all(hooks, tf.compat.v1.train.SessionRunHook, f"All hooks must be {kind}")
 
 
 def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tuple[Object, ...]:
-    """Returns objects of one class as a tuple; the message on another one begins so."""
+    """Returns objects of one class as a tuple; `message` begins the error for any other."""
     things = tuple(things or ())
     for each in things:
         if not isinstance(each, kind):
@@ -85,7 +83,6 @@ def checked_all(things: Iterable[Object] | None, kind: type, message: str) -> tu
 
 
 def checked_scaffold(scaffold: Object) -> Object:
-    """Returns the scaffold, or a default one."""
     scaffold = scaffold or tf.compat.v1.train.Scaffold()
     if not isinstance(scaffold, tf.compat.v1.train.Scaffold):
         raise errors.WrongType(f"scaffold must be tf.train.Scaffold, got {scaffold!r}.")
@@ -95,8 +92,8 @@ def checked_scaffold(scaffold: Object) -> Object:
 def checked_metrics(metrics: Mapping[str, Object] | None) -> dict[str, Object]:
     """Returns metrics as pairs of a value and an update op, by name.
 
-    The variables of Keras metrics are added to the collections that sessions initialise from. A
-    Keras metric that was never updated raises InvalidSpec.
+    Variables of Keras metrics are added to the collections that sessions initialize. A Keras metric
+    that was never updated raises InvalidSpec.
     """
     if metrics is None:
         return {}
@@ -124,7 +121,7 @@ def _check_metric(name: str, metric: Object) -> None:
             for variable in metric.variables:
                 if id(variable) not in known:
                     tf.compat.v1.add_to_collection(key, variable)
-        # Stock reads results for its check, too; the ops that follow are named after these.
+        # Stock's check reads the results too, which affects the names of later ops.
         metric = (metric.result(), metric.updates[0])
     if not isinstance(metric, tuple) or len(metric) != 2:
         raise errors.WrongType(
@@ -136,8 +133,8 @@ def _check_metric(name: str, metric: Object) -> None:
 
 
 def _is_keras_metric(metric: Object) -> bool:
-    # By attribute: to touch tf.keras would settle which Keras the process has. Metrics of Keras 3
-    # have no `updates`, and cannot be used in a graph.
+    # By attribute: using tf.keras would settle which Keras the process has. Metrics of Keras 3 have
+    # no `updates` and do not work in a graph.
     return all(hasattr(metric, name) for name in ("updates", "update_state", "result"))
 
 

@@ -1,4 +1,4 @@
-"""Legacy `TableConfig` and `FeatureConfig`, of which config dicts are made."""
+"""Legacy `TableConfig` and `FeatureConfig`, the values of config dicts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_TABLE = {
 }
 
 
-# Where TensorFlow has a class of the name, stock's estimator takes instances of that alone.
+# If TensorFlow has these classes, stock's estimator accepts only instances of them.
 _TableBase: Object = tf_compat.legacy_tpu_class("TableConfig") or collections.namedtuple(
     "_TableConfig",
     "vocabulary_size dimension initializer combiner hot_id_replication learning_rate "
@@ -48,17 +48,17 @@ class TableConfig(_TableBase):
     """One embedding table.
 
     Attributes:
-        vocabulary_size: rows.
-        dimension: columns.
+        vocabulary_size: number of rows.
+        dimension: number of columns.
         initializer: None is a truncated normal of standard deviation 1 / sqrt(dimension).
         combiner: "mean", "sum", "sqrtn", or None for one id per sample.
         hot_id_replication: asks a TPU to keep frequent rows on every core.
-        learning_rate: a rate of this table; None, and 0.0 too, leave it to the optimizer.
+        learning_rate: a rate of this table; None and 0.0 leave it to the optimizer.
         learning_rate_fn: called with the global step; gives the rate of each step.
-        optimization_parameters: an optimizer of this table; None is that of the spec.
+        optimization_parameters: the optimizer of this table; None is the spec's.
 
     Raises:
-        InvalidSpec: a setting is outside its range.
+        InvalidSpec: a setting is out of range.
     """
 
     def __new__(
@@ -94,13 +94,12 @@ class FeatureConfig(_FeatureBase):
         weight_key: key of the feature that holds its weights.
 
     Raises:
-        InvalidSpec: the length is no int of at least 0.
+        InvalidSpec: the length is not an int of at least 0.
     """
 
     def __new__(
         cls, table_id: str, max_sequence_length: int = 0, weight_key: str | None = None
     ) -> FeatureConfig:
-        """Checks the settings."""
         if not isinstance(max_sequence_length, int) or max_sequence_length < 0:
             raise errors.InvalidSpec(
                 "`FeatureConfig`: `max_sequence_length` must be an int of at least 0, got "

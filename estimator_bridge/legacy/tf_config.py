@@ -59,7 +59,7 @@ class Task:
 
 
 def tf_config() -> TFConfig:
-    """Returns the environment variable TF_CONFIG, parsed; empty if it is not set.
+    """Parses the environment variable TF_CONFIG; it is empty if not set.
 
     Raises:
         InvalidSpec: it is not a JSON object.
@@ -80,8 +80,8 @@ def read_task(config: TFConfig) -> Task:
     """Returns the place of this process in the cluster.
 
     Raises:
-        InvalidSpec: TF_CONFIG has workers, but no parameter servers, contradicts itself, or has
-            not the form of a cluster.
+        InvalidSpec: TF_CONFIG has workers but no parameter servers, contradicts itself, or does not
+            have the form of a cluster.
         WrongType: its "service" is not a dict.
     """
     service = config.get("service")
@@ -135,7 +135,7 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
             num_worker_replicas=0,
             global_id_in_cluster=None,
         )
-    # In the order of stock: the chief, then workers, and parameter servers last.
+    # Stock's order: the chief, then workers, and parameter servers last.
     order = [chief, *sorted({*cluster} - {chief, TaskType.PS}), TaskType.PS]
     before = sum(tasks.get(job, 0) for job in order[: order.index(task_type)])
     address = f"grpc://{cluster[task_type][task_id]}" if is_cluster else ""
@@ -153,7 +153,7 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
 
 
 def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tuple[str, int]:
-    """Returns type and index of the task, checked by stock's rules and in its words."""
+    """Checks the task by stock's rules, with stock's messages; returns its type and index."""
     set_in = 'If "cluster" is set in TF_CONFIG,'
     has_master = chief == TaskType.MASTER
     task_type, index = place.get("type") or "", _index_of(place)
@@ -182,7 +182,7 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
 
 
 def _first(*rules: tuple[object, str]) -> str | None:
-    """Returns the text of the first rule that is broken; None if none is."""
+    """Returns the text of the first broken rule, or None."""
     return next((text for broken, text in rules if broken), None)
 
 

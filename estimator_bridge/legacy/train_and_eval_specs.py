@@ -15,7 +15,7 @@ from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]
 Hooks: TypeAlias = Object
-"""SessionRunHooks; a tuple, once they are checked."""
+"""SessionRunHooks; a tuple once they are checked."""
 
 Listener: TypeAlias = tf.compat.v1.train.CheckpointSaverListener
 
@@ -73,11 +73,11 @@ class EvalSpec(NamedTuple):
         hooks: SessionRunHooks.
         exporters: called after each evaluation, in this order.
         start_delay_secs: seconds before an evaluator process starts; unused in other processes.
-        throttle_secs: the least number of seconds between the starts of two evaluations; the last
-            checkpoint is evaluated in any case.
+        throttle_secs: minimum of seconds between the starts of two evaluations; the last
+            checkpoint is always evaluated.
 
     Raises:
-        InvalidSpec: a number is outside its range, or names of exporters are missing or shared.
+        InvalidSpec: a number is out of range, or exporters have no name or share one.
         WrongType: `input_fn` is not callable, or something is not a hook, an exporter or a name.
     """
 
@@ -85,7 +85,7 @@ class EvalSpec(NamedTuple):
     steps: int | None = 100
     name: str | None = None
     hooks: Hooks = None
-    exporters: Object = None  # one or several; a tuple, once checked
+    exporters: Object = None  # one or several; a tuple once checked
     start_delay_secs: float = 120
     throttle_secs: float = 600
 
@@ -96,12 +96,12 @@ class EvalSpec(NamedTuple):
 
 
 def is_train_spec(thing: Object) -> bool:
-    """Returns whether an object is a `TrainSpec`, stock's or ours."""
+    """Whether an object is a `TrainSpec`, stock's or the bridge's."""
     return isinstance(thing, tuple) and hasattr(thing, "saving_listeners")
 
 
 def is_eval_spec(thing: Object) -> bool:
-    """Returns whether an object is an `EvalSpec`, stock's or ours."""
+    """Whether an object is an `EvalSpec`, stock's or the bridge's."""
     return isinstance(thing, tuple) and hasattr(thing, "throttle_secs")
 
 

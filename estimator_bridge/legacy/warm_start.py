@@ -1,4 +1,4 @@
-"""Defines the variables that a warm start initializes: `WarmStartSettings` of `tf.estimator`."""
+"""`WarmStartSettings` of `tf.estimator`: the variables that a warm start initializes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class WarmStartSettings(NamedTuple):
     Attributes:
         ckpt_to_initialize_from: a checkpoint, or a directory, whose latest one is used.
         vars_to_warm_start: a regular expression over trainable variables and tables; or a list of
-            regular expressions over all variables; or a list of variables; or None for those in
-            `var_name_to_vocab_info` alone.
+            regular expressions over all variables; or a list of variables; or None for only the
+            variables of `var_name_to_vocab_info`.
         var_name_to_vocab_info: by variable, the `tf.compat.v1.train.VocabInfo` if its rows or
-            columns follow a vocabulary that has changed. A table is named without its `part_`.
+            columns follow a vocabulary that has changed. Name a table without its `part_`.
         var_name_to_prev_var_name: by variable, its name in the checkpoint if that differs.
 
     Raises:

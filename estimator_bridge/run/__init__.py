@@ -1,1 +1,1 @@
-"""Runs legacy programs: puts the bridge where stock's names are, and starts the script."""
+"""Runs legacy programs: makes stock's names lead to the bridge, and starts the script."""

@@ -9,10 +9,9 @@ from tf2_engine.types import Message, Object
 
 
 class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
-    """A cluster of this process alone; takes the arguments of TensorFlow's `TPUClusterResolver`.
+    """A cluster resolver for this process only. It accepts the arguments of `TPUClusterResolver`.
 
-    It asks no network for an address: this process is the master, and the embedding engine runs on
-    its host.
+    It contacts no network: this process is the master, and the embedding engine runs on its host.
     """
 
     def __init__(
@@ -35,15 +34,12 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
     def connect(
         cls, tpu: str | None = None, zone: str | None = None, project: str | None = None
     ) -> Object:
-        """Returns a resolver; there is nothing to connect to."""
         return cls(tpu, zone, project)
 
     def get_master(self) -> str:
-        """Returns the address of this process."""
         return ""
 
     def get_job_name(self) -> str:
-        """Returns the name of the job that was asked for."""
         return self.task_type
 
     def master(
@@ -67,7 +63,7 @@ class LocalResolver(tf.distribute.cluster_resolver.ClusterResolver):
 
 
 def in_place_of(stock: type) -> type:
-    """Returns a class that makes `stock` with a TPU in this process, else a `LocalResolver`."""
+    """Makes a class that builds `stock` if this process has a TPU, and a `LocalResolver` if not."""
 
     def make(cls: type, *args: Object, **settings: Object) -> Object:
         if tf.config.list_physical_devices("TPU"):

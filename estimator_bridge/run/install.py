@@ -1,6 +1,7 @@
-"""Puts the bridge where legacy programs look for stock's names.
+"""Makes the names by which legacy programs find stock lead to the bridge.
 
-`install` fills names that this TensorFlow lacks; it replaces names of stock only when asked to.
+`install` fills in names that the installed TensorFlow lacks. It replaces stock's own names only
+when asked to.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from estimator_bridge.run.keras_choice import is_2_15, use_legacy_keras
 from estimator_bridge.run.namespaces import AliasModule, LeftOutModules, load
 from tf2_engine.types import Object
 
-_ABSENT = object()  # the value of a name that does not exist
+_ABSENT = object()  # marks a name that does not exist
 
-_changes = contextlib.ExitStack()  # whose exit undoes them
+_changes = contextlib.ExitStack()  # closing it undoes them
 _installed: list[Installed] = []
 
 
 class Installed(NamedTuple):
-    """A name as programs write it, its target in the bridge, and whether stock had it."""
+    """A name as programs write it, its target in the bridge, and whether it replaced stock's."""
 
     name: str
     leads_to: str
@@ -35,23 +36,23 @@ class Installed(NamedTuple):
 
 
 def install(replace: bool = False) -> list[str]:
-    """Makes the names of `stock_names` lead to the bridge where stock has none.
+    """Makes the names of `stock_names` lead to the bridge where TensorFlow has none.
 
-    On TF 2.16 and later it also makes TensorFlow load Keras 2, in which legacy programs are
-    written, unless the environment says otherwise; so it must come before `tf.keras` is first used.
+    On TF 2.16 and later it also makes TensorFlow load Keras 2, which legacy programs are written
+    for, unless TF_USE_LEGACY_KERAS is set. Call it before `tf.keras` is first used.
 
     Args:
-        replace: also replace stock's estimator where there is one, and `TPUClusterResolver`, which
-            then does without a TPU.
+        replace: also replace stock's estimator where it is installed, and make
+            `TPUClusterResolver` work without a TPU.
 
     Returns:
         The names that now lead to the bridge.
 
     Raises:
-        TooLate: Keras 3 is loaded already.
+        TooLate: Keras 3 is already loaded.
     """
     use_legacy_keras()
-    # A program that calls `install()` itself, and is started by `run`, must not put stock back.
+    # `run` has already replaced stock. A program that calls `install()` itself must not undo that.
     stand_in = stock_names.RESOLVER_STAND_IN
     replace = replace or any(each.leads_to == stand_in for each in _installed)
     uninstall()
@@ -71,14 +72,14 @@ def installed() -> list[Installed]:
 
 
 def uninstall() -> None:
-    """Puts back everything that `install` changed, except for the choice of Keras."""
+    """Undoes everything that `install` changed, except for the choice of Keras."""
     _installed.clear()
     _changes.close()
 
 
 @contextlib.contextmanager
 def local_resolvers() -> Iterator[None]:
-    """Makes `TPUClusterResolver`, in the context, need no TPU, as after `install(replace=True)`."""
+    """Makes `TPUClusterResolver` work without a TPU inside the context."""
     with contextlib.ExitStack() as changes:
         for path in stock_names.RESOLVERS:
             stand_in = load(stock_names.RESOLVER_STAND_IN)
@@ -88,13 +89,13 @@ def local_resolvers() -> Iterator[None]:
 
 
 def has_stock() -> bool:
-    """Returns whether stock's estimator is installed and fits this TensorFlow."""
-    # Not `importlib.util.find_spec`, which would find the modules of `install`.
+    """Whether stock's estimator is installed and fits this TensorFlow."""
+    # `importlib.util.find_spec` would find the modules that `install` added.
     return is_2_15() and PathFinder.find_spec("tensorflow_estimator") is not None
 
 
 def public_module(path: str) -> ModuleType:
-    """Returns a public module of TensorFlow; many are attributes that cannot be imported."""
+    """Returns a public module of TensorFlow. Many can be reached only as attributes."""
     module: ModuleType = load(path.replace(".", ":", 1))
     return module
 
@@ -114,7 +115,7 @@ def _install_modules(replace: bool) -> None:
     modules = {
         path: names
         for path, names in stock_names.MODULES.items()
-        # Newer ones have none; an old tensorflow_estimator beside them cannot be imported.
+        # Newer TensorFlow has no stock, and cannot import an old tensorflow_estimator beside it.
         if replace or not is_2_15() or importlib.util.find_spec(path) is None
     }
     for path in sorted(sys.modules):
@@ -123,7 +124,7 @@ def _install_modules(replace: bool) -> None:
     packages = {
         parent for path in modules for parent in stock_names.parents(path) if _is_below_root(parent)
     }
-    # Sorted, a package comes before its modules.
+    # Sorted, so that a package comes before its modules.
     for path in sorted({*modules, *packages}):
         names = modules.get(path, {})
         stock = _importable(path) if path in stock_names.KEPT else None
@@ -134,7 +135,7 @@ def _install_modules(replace: bool) -> None:
             before = _change(importlib.import_module(parent), name, module)
         if names:
             leads_to = dict.fromkeys(target.partition(":")[0] for target in names.values())
-            # On 2.15 all these paths are stock's, whether it was imported before or not.
+            # On 2.15 stock has all of these paths, imported or not.
             replaced = has_stock() or before is not _ABSENT
             _installed.append(Installed(path, ", ".join(leads_to), replaced))
 
@@ -151,7 +152,6 @@ def _importable(path: str) -> ModuleType | None:
 
 
 def _install_attributes(replace: bool) -> None:
-    """Sets single names in public modules: the parameters, and the hook of input pipelines."""
     parameters = "tensorflow.compat.v1.tpu.experimental"
     _make_importable(parameters)
     homes = {symbol.name: symbol.home for symbol in stock_names.SYMBOLS}
@@ -163,7 +163,7 @@ def _install_attributes(replace: bool) -> None:
 
 
 def _install_moved_names() -> None:
-    """Sets names that private modules of TensorFlow had before, where there are none."""
+    """Adds names that private modules of TensorFlow used to have."""
     for path, name, home in stock_names.MOVED:
         module = importlib.import_module(path)
         if not hasattr(module, name):
@@ -178,7 +178,7 @@ def _install_moved_names() -> None:
 
 
 def _install_stand_ins() -> None:
-    """Replaces functions that look for a TPU by some that need none."""
+    """Replaces functions that look for a TPU by ones that need none."""
     for paths, name, stand_in in stock_names.STAND_INS:
         make = load(stand_in)
         for path in paths:
@@ -187,7 +187,6 @@ def _install_stand_ins() -> None:
 
 
 def _change_name(path: str, name: str, leads_to: str, value: Object) -> None:
-    """Sets a name of a public module of TensorFlow, as `installed` tells."""
     before = _change(public_module(path), name, value)
     _installed.append(Installed(f"{path}.{name}", leads_to, replaced=before is not _ABSENT))
 
@@ -200,7 +199,7 @@ def _change(
 ) -> Object:
     """Sets an attribute of a module or an entry of `sys.modules` until `changes` closes.
 
-    `_ABSENT` as the value deletes it, and as the result says that there was none before.
+    Returns the value before, which is `_ABSENT` if there was none. Setting `_ABSENT` deletes.
     """
     values = vars(owner) if isinstance(owner, ModuleType) else owner
     before = values.get(name, _ABSENT)
@@ -211,7 +210,7 @@ def _change(
     def undo() -> None:
         _set(owner, name, before)
         if listed is not None:
-            # TensorFlow's wrapped modules list in `__all__` what is set on them.
+            # TensorFlow's wrapped modules add to `__all__` what is set on them.
             names[:] = listed
 
     changes.callback(undo)
@@ -227,9 +226,9 @@ def _set(owner: Object, name: str, value: Object) -> None:
 
 
 def _make_importable(path: str) -> None:
-    """Makes `import path` return the public module of TensorFlow that is the attribute.
+    """Makes `import path` find the public module of TensorFlow that is an attribute.
 
-    It would load the file a second time, and replace the attribute by that.
+    Otherwise the import would load its file a second time and replace the attribute.
     """
     for name in (*stock_names.parents(path), path):
         if name not in sys.modules:
@@ -237,5 +236,4 @@ def _make_importable(path: str) -> None:
 
 
 def _is_below_root(path: str) -> bool:
-    """Returns whether a path is one of the packages that are replaced as a whole, or below one."""
     return any(f"{path}.".startswith(f"{root}.") for root in stock_names.ROOTS)

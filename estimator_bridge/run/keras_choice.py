@@ -1,4 +1,4 @@
-"""Chooses the Keras that `tf.keras` is: legacy programs are written in Keras 2."""
+"""Chooses which Keras `tf.keras` is: legacy programs need Keras 2."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def tensorflow_version() -> tuple[int, int]:
 
 
 def is_2_15() -> bool:
-    """Returns whether TensorFlow is of the last version with estimators, or older."""
+    """Whether TensorFlow is 2.15, the last version with estimators, or older."""
     return tensorflow_version() < (2, 16)
 
 
 def how_to_install_keras() -> str:
-    """Returns the command that installs Keras 2 beside the installed TensorFlow.
+    """Returns the command that installs Keras 2 for the installed TensorFlow.
 
-    No tf_keras is released for TensorFlow 2.22; the one for 2.21 works, and pip has to be told so.
+    No tf_keras was released for TensorFlow 2.22. The one for 2.21 works, but pip has to be told.
     """
     if tensorflow_version() < (2, 22):
         return "pip install tf_keras"
@@ -42,7 +42,9 @@ def how_to_install_keras() -> str:
 def use_legacy_keras() -> None:
     """Makes TensorFlow load Keras 2.
 
-    Raises InvalidInput if it is not installed, and TooLate if `tf.keras` is Keras 3 already.
+    Raises:
+        InvalidInput: tf_keras is not installed.
+        TooLate: `tf.keras` is already Keras 3.
     """
     if is_2_15() or os.environ.get("TF_USE_LEGACY_KERAS") is not None:
         return
@@ -55,11 +57,11 @@ def use_legacy_keras() -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tensorflow as tf
 
-    # `import tensorflow.keras` looks in folders that TensorFlow chose when it was imported itself.
+    # `import tensorflow.keras` searches folders that TensorFlow chose when it was imported.
     folder = os.path.join(*package.submodule_search_locations or (), "api", "_v2")
     if folder not in tf.__path__:
         tf.__path__.insert(0, folder)
-    # For `tf.keras` it decides when the name is first used, once for the process.
+    # `tf.keras` is chosen when the name is first used, once per process.
     if not tf.keras.layers.Layer.__module__.startswith("tf_keras."):
         raise errors.TooLate(
             "tf.keras is Keras 3 already, and legacy programs are written in Keras 2. Call "

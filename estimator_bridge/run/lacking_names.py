@@ -1,7 +1,7 @@
 """The functions and classes of stock's private modules that the bridge lacks.
 
-They can be imported, as from stock, and fail where they are used: many a program or library that
-imports one works without it.
+They can be imported, as from stock, and fail only when they are used: many programs and libraries
+import a name that they never need.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _LACKING: Mapping[str, str] = {
 
 
 def names_of(module: str) -> frozenset[str]:
-    """Returns the names that stock's module of a full path has and the bridge's lacks."""
+    """Returns the names that stock has in a module (a full path) and the bridge lacks."""
     for root in stock_names.LIBRARIES:
         if module.startswith(f"{root}."):
             return frozenset(_LACKING.get(module[len(root) + 1 :], "").split())

@@ -25,20 +25,20 @@ from tf2_engine.types import Object
 
 
 def load(target: str) -> Object:
-    """Returns the object of "module" or "module:attribute"; the attribute may have dots."""
+    """Imports "module" or "module:attribute"; the attribute may have dots."""
     module, _, attributes = target.partition(":")
     names = filter(None, attributes.split("."))
     return functools.reduce(getattr, names, importlib.import_module(module))
 
 
 def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str]], list[str]]:
-    """Returns `__getattr__`, `__dir__` and `__all__` of a module of `tf.estimator`.
+    """Makes `__getattr__`, `__dir__` and `__all__` for a module of `tf.estimator`.
 
         __getattr__, __dir__, __all__ = namespaces.exports(__name__)
 
-    Its names are those that `stock_names.SYMBOLS` has for it; those in `unsupported.REASONS` raise
-    an `Unsupported` with the way out. `tf.keras` is Keras 2 from the first of them on, or it raises
-    TooLate.
+    The module has the names that `stock_names.SYMBOLS` gives it. Names in `unsupported.REASONS`
+    raise an `Unsupported` with the way out. The first name that is used makes `tf.keras` Keras 2,
+    or raises TooLate.
     """
     is_v2 = module == NAMESPACE_V2
     below = "" if is_v2 else module.removeprefix(NAMESPACE).removeprefix(".")
@@ -67,10 +67,11 @@ def exports(module: str) -> tuple[Callable[[str], Object], Callable[[], list[str
 
 
 def refusal(message: str, name: str) -> errors.EngineError:
-    """Returns the error of a module that lacks a name, for its `__getattr__` to raise.
+    """Returns the error that a module's `__getattr__` should raise for a name it lacks.
 
-    It is an AttributeError, so that `hasattr` works. `from module import name` would replace that
-    by an ImportError without a reason; it gets one with the message.
+    Usually that is an AttributeError, so that `hasattr` works. `from module import name` would turn
+    it into an ImportError without a reason, so in that case the result is an ImportError with the
+    message.
     """
     caller = sys._getframe(2)
     error: errors.EngineError = errors.Unsupported(message)
@@ -83,7 +84,7 @@ class AliasModule(ModuleType):
     """A module at the path of one of stock's, which refuses names that the bridge lacks.
 
     Args:
-        stock: TensorFlow's own module of this path, if the bridge replaces names of it alone.
+        stock: TensorFlow's own module of this path, if the bridge replaces only some of its names.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class AliasModule(ModuleType):
         super().__init__(path, f"Stands for stock's module of this name: {', '.join(names)}.")
         self.__spec__ = ModuleSpec(path, None, is_package=is_package)
         if is_package:
-            # Nothing is found below it but the modules in sys.modules.
+            # Makes imports find only modules that are already in sys.modules.
             self.__path__: list[str] = []
         self.__all__ = list(names)
         self._names, self._stock = names, stock
@@ -125,9 +126,10 @@ class AliasModule(ModuleType):
 
 
 class _Lacking(type):
-    """The class of what stands for a function or class of stock that the bridge lacks.
+    """The class of a placeholder for a function or class of stock that the bridge lacks.
 
-    Programs may import it and derive from it; a call, or an attribute, raises Unsupported.
+    Programs may import it and derive from it. Calling it or reading an attribute raises
+    Unsupported.
     """
 
     _refusal: str
@@ -140,7 +142,7 @@ class _Lacking(type):
 
 
 class LeftOutModules:
-    """A finder of modules that refuses those below some packages which are not there, and why."""
+    """An import finder that explains why modules below some packages are missing."""
 
     def __init__(self, roots: Sequence[str]) -> None:
         self._roots = tuple(f"{root}." for root in roots)

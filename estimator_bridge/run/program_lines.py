@@ -1,4 +1,4 @@
-"""Tells code of a user's program from that of packages, and the line that an error comes from."""
+"""Tells a user's code from that of packages, and finds the user's line where an error arose."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _OF_PACKAGES = tuple(
 
 
 def is_of_program(filename: str) -> bool:
-    """Returns whether a file with code is a user's: not of the library, nor of a package."""
+    """Whether a source file is the user's, not the library's or a package's."""
     return "<" not in filename and not os.path.realpath(filename).startswith(_OF_PACKAGES)
 
 
 def line_of_error(error: BaseException) -> str | None:
-    """Returns the line of a user's program at which an error came up, such as "train.py, line 3".
+    """Returns the last line of a user's program on the way to an error: "train.py, line 3".
 
-    None if no code of a user was running, nor read: then it is no error of the program.
+    None if no user code was running or being parsed; then the program is not to blame.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return place(error.filename, error.lineno)
@@ -37,12 +37,11 @@ def line_of_error(error: BaseException) -> str | None:
 
 
 def place(filename: str, line: int | None) -> str:
-    """Returns a line of a file in words."""
     return f"{filename}, line {line}" if line else filename
 
 
 def described(error: BaseException) -> str:
-    """Returns the type and the message of an error, on one line."""
+    """Returns the type and the message of an error on one line."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     kind, text = type(error).__name__, " ".join(message.split())
     return f"{kind}: {text}" if text else kind

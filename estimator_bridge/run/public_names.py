@@ -1,7 +1,7 @@
-"""TensorFlow's public names, for commands that read a program: from TensorFlow, or from a list.
+"""TensorFlow's public names, for commands that read a program without running it.
 
-`audit` and `migrate` ask which names TensorFlow 1 and 2 have, and which of them are the same
-object. Where TensorFlow is not installed, a list of its names answers, in the form of a module.
+`audit` and `migrate` ask which names TensorFlow 1 and 2 have and which of them are the same object.
+If TensorFlow is not installed, a module built from a list of its names answers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import NamedTuple, cast
 from estimator_bridge.run import keras_choice
 
 LIST = pathlib.Path(__file__).with_name("public_names.txt")
-"""One line for each module: its key, then the name and the key of everything in it.
+"""One line per module: the module's key, then the name and the key of everything in it.
 
-A key stands for one object, so equal keys are the same object; the keys of modules begin with "m".
-The first two lines are tf.compat.v1 and tf of TensorFlow 2.21 with Keras 2. A line that begins with
-"(" has the key of a function, and its parameters.
+Equal keys mean the same object; keys of modules begin with "m". The first two lines are
+tf.compat.v1 and tf, of TensorFlow 2.21 with Keras 2. A line that begins with "(" has the key of
+a function and its parameters.
 """
 
 UPGRADES = LIST.with_name("upgrades.txt")
-"""What `tf_upgrade_v2` of TensorFlow changes: a line per name of TensorFlow 1.
+"""What TensorFlow's `tf_upgrade_v2` changes, one line per name of TensorFlow 1.
 
 A line has the old name, the new name, the parameters in their new order ("-" if the order is the
 same), and pairs old=new of keywords. A keyword with nothing after "=" is dropped.
@@ -34,11 +34,11 @@ same), and pairs old=new of keywords. A keyword with nothing after "=" is droppe
 
 
 class Upgrade(NamedTuple):
-    """A name of TensorFlow 2 for one of TensorFlow 1.
+    """The name in TensorFlow 2 that replaces a name of TensorFlow 1.
 
     Attributes:
-        order: the parameters there; "" is one whose place is the same.
-        keywords: new ones by the old ones, "" if it is left out.
+        order: the new order of the parameters; "" marks one whose place is the same.
+        keywords: maps old keywords to new ones, or to "" if the keyword is dropped.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Upgrade(NamedTuple):
 
 @functools.cache
 def upgrades() -> dict[str, Upgrade]:
-    """Reads what becomes of names below `tf.compat.v1`. Unchanged names are not listed."""
+    """Reads the new names of names below `tf.compat.v1`. Unchanged names are not listed."""
     found = {}
     for line in UPGRADES.read_text(encoding="ascii").splitlines():
         old, new, order, *keywords = line.split()
@@ -74,10 +74,10 @@ def is_installed() -> bool:
 
 
 def tensorflow() -> ModuleType:
-    """Returns TensorFlow; its `tf.keras` is Keras 2.
+    """Returns TensorFlow with Keras 2 as its `tf.keras`, or the listed names.
 
-    TensorFlow chooses its Keras when the name is first used, once for the process, and
-    `audit --run` goes on to run the program in the same one.
+    TensorFlow chooses its Keras once per process, when `tf.keras` is first used, and `audit --run`
+    goes on to run the program in the same process.
     """
     if not is_installed():
         return listed()
@@ -113,7 +113,7 @@ def has(module: object, name: str) -> bool:
 
 
 def parameters(function: object) -> list[str]:
-    """Returns the parameters of a function; none if they are not known, or it takes any number."""
+    """Returns a function's parameters; none if they are unknown or it takes any number."""
     try:
         signature = inspect.signature(function)  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Finds a program by its name, and runs it as if it were started by itself."""
+"""Finds a program by its name and runs it as Python would."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class StartedProgram(NamedTuple):
 
     Attributes:
         name: a script, a folder with a `__main__.py`, or the full name of a module.
-        file: the source of what runs.
-        folder: the first folder in which it looks for what it imports.
-        is_module: whether it is started as `python -m name` would.
-        package: the full name of the package that a module is in.
+        file: the source file that runs.
+        folder: the first folder that its imports are searched in.
+        is_module: whether `python -m name` starts it.
+        package: the full name of the package of a module.
     """
 
     name: str
@@ -35,7 +35,7 @@ class StartedProgram(NamedTuple):
     package: str = ""
 
     def beside(self, file: str) -> StartedProgram:
-        """Returns the program of another file in the same folder, which is started alike."""
+        """Returns the program of another file in the same folder, started in the same way."""
         if not self.is_module:
             return program_of(file)
         name = ".".join(filter(None, [self.package, pathlib.Path(file).stem]))
@@ -43,9 +43,10 @@ class StartedProgram(NamedTuple):
 
 
 def program_of(name: str, is_module: bool = False) -> StartedProgram:
-    """Returns the program of a name; imports nothing.
+    """Finds a program without importing anything.
 
-    Raises InvalidInput if there is none, or if it is a package or a folder that cannot be run.
+    Raises:
+        InvalidInput: there is none, or it is a package or a folder that cannot be run.
     """
     if is_module:
         return _module(name)
@@ -63,24 +64,24 @@ def program_of(name: str, is_module: bool = False) -> StartedProgram:
 
 
 class Found(NamedTuple):
-    """The place of a module; `folders` are those of a package, empty for another module."""
+    """Where a module is; `folders` are those of a package, and empty for another module."""
 
     file: str | None
     folders: Sequence[str] = ()
 
 
 def find_module(name: str) -> Found | None:
-    """Returns where Python finds a module, from the current folder on; None if nowhere.
+    """Finds a module as Python would, starting in the current folder.
 
-    It does not import the packages that the module is in: these may need the bridge.
+    It does not import the packages around the module, because they may need the bridge.
     """
     top, *below = name.split(".")
     try:
         spec = PathFinder.find_spec(top, [os.getcwd(), *sys.path]) or find_spec(top)
-    except ValueError:  # a name that is no module's, such as "" or "__main__"
+    except ValueError:  # a name that cannot be a module, such as "" or "__main__"
         return None
     for each in below:
-        # By its last name alone: for a whole name Python asks the package, which it has imported.
+        # By its last name only: to find a dotted name, Python would import its package.
         folders = [] if spec is None else [*(spec.submodule_search_locations or ())]
         spec = PathFinder.find_spec(each, folders) if folders and each else None
     if spec is None:
@@ -108,10 +109,10 @@ def _module(name: str) -> StartedProgram:
 
 def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
     """Runs a program in this process, as `python program arguments` or `python -m` would."""
-    # As Python has it: this folder first, to import what lies there.
+    # Python puts the folder of the program first, too.
     sys.path.insert(0, program.folder)
     if program.is_module:
-        sys.argv = ["-m", *arguments]  # while its packages are imported
+        sys.argv = ["-m", *arguments]  # what Python shows while it imports the packages
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
     else:
         sys.argv = [program.name, *arguments]
@@ -119,7 +120,7 @@ def run_program(program: StartedProgram, arguments: Sequence[str]) -> None:
 
 
 def imports_bridge(script: str) -> bool:
-    """Returns whether a script imports the bridge itself, as programs of `migrate` do."""
+    """Whether a script imports the bridge itself, as programs that `migrate` wrote do."""
     try:
         tree = ast.parse(pathlib.Path(script).read_bytes())
     except SyntaxError:  # It is reported when the script runs.

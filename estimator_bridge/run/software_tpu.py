@@ -1,4 +1,4 @@
-"""Runs TPUEstimators on a software TPU: those of stock, to compare with, and the bridge's."""
+"""Runs TPUEstimators, stock's and the bridge's, on a software TPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tf2_engine.types import Object
 
 @contextlib.contextmanager
 def stock_on_software_tpu() -> Iterator[None]:
-    """Has stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU, in the context.
+    """Makes stock's `TPUEstimator(use_tpu=True)` train and evaluate on the CPU inside the context.
 
-    The TPU has one core, on one host; a `TPUClusterResolver` finds this process. `num_shards` of a
-    `TPUConfig` is changed to None, with which stock uses all cores that there are; a line on stderr
-    says so once for each number.
+    The software TPU has one core on one host, and `TPUClusterResolver` finds this process. A
+    `num_shards` given to `TPUConfig` becomes None, which lets stock use all cores there are; a line
+    on stderr says so once per value.
 
     Raises:
         MissingStock: TensorFlow has no TPUEstimator of its own.
-        InvalidSpec, CannotBuild: there can be no software TPU here; the message says why.
+        InvalidSpec, CannotBuild: the software TPU cannot run here; the message says why.
     """
     estimator = stock_estimator()
     from tf2_engine import soft_tpu
@@ -57,10 +57,12 @@ def stock_on_software_tpu() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bridge_on_software_tpu() -> Iterator[None]:
-    """Makes the software TPU the default engine of the bridge's TPUEstimators, in the context.
+    """Makes the software TPU the default engine of the bridge's TPUEstimators inside the context.
 
-    It has as many cores as `TPUConfig.num_shards` says, one by default. Raises InvalidSpec or
-    CannotBuild if there can be none here.
+    It has `TPUConfig.num_shards` cores, one by default.
+
+    Raises:
+        InvalidSpec, CannotBuild: the software TPU cannot run here.
     """
     from estimator_bridge.runtime.step import devices
     from tf2_engine import soft_tpu

@@ -1,4 +1,4 @@
-"""The names of stock that lead to the bridge: a row for each, and the modules that have them."""
+"""The names of stock that lead to the bridge, one row each, and the modules that have them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
 
 Names = Mapping[str, str]
-"""By the name in a module, its target: "module" or "module:attribute"."""
+"""Maps a name in a module to its target: "module" or "module:attribute"."""
 
 NAMESPACE = "estimator_bridge.estimator"
 """The module that stands for `tf.compat.v1.estimator`."""
 
 NAMESPACE_V2 = f"{NAMESPACE}.v2"
-"""The module that stands for `tf.compat.v2.estimator`, which is `tf.estimator`."""
+"""The module that stands for `tf.compat.v2.estimator`, which is also `tf.estimator`."""
 
 
 class Symbol(NamedTuple):
@@ -22,10 +22,10 @@ class Symbol(NamedTuple):
 
     Attributes:
         home: where it is defined: "module" or "module:attribute".
-        namespace: the public namespace that has it, below `tf.estimator` ("" for that itself); None
-            if programs find it in private modules only.
-        home_v2: what has this name in the namespace of TensorFlow 2; mostly the same.
-        modules: stock's private modules that have it: full paths, or names below
+        namespace: the public namespace below `tf.estimator` that has it ("" for `tf.estimator`
+            itself); None if only private modules have it.
+        home_v2: the home of this name in TensorFlow 2's namespace; mostly the same.
+        modules: stock's private modules that have it, as full paths or as names below
             `tensorflow_estimator.python.estimator`.
     """
 
@@ -37,14 +37,13 @@ class Symbol(NamedTuple):
 
     @property
     def target(self) -> str:
-        """Where users import it from: the namespace, or else its home."""
+        """Where users import it from: the namespace, or its home if no namespace has it."""
         if self.namespace is None:
             return self.home
         return f"{namespace_module(self.namespace)}:{self.name}"
 
 
 def namespace_module(below: str) -> str:
-    """Returns the module of a namespace, given as in `Symbol.namespace`."""
     return f"{NAMESPACE}.{below}" if below else NAMESPACE
 
 
@@ -71,7 +70,7 @@ _TASKS = ("Classifier", "Estimator", "Regressor")
 
 # Home, namespace, private modules, names. A home without a colon is below `estimator_bridge`.
 _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
-    # The classes of version 1, and those of version 2, which that has by the same names.
+    # Version 1 and version 2 of each class; the version 2 namespace has both under the same name.
     *(
         (module, namespace, module, " ".join(f"{family}{task}{version}" for task in _TASKS))
         for family, module in _FAMILIES.items()
@@ -196,7 +195,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     *(("legacy.parameters", None, _TPU_EMBEDDING, kind) for kind in sorted(OPTIMIZERS)),
 )
 
-# What `tf.compat.v2.estimator` has by a name for which `tf.compat.v1.estimator` has something else.
+# Names that mean something else in `tf.compat.v2.estimator` than in `tf.compat.v1.estimator`.
 _IN_V2: Mapping[str, str] = {
     **{
         f"{family}{task}": f"{module}:{family}{task}V2"
@@ -209,13 +208,14 @@ _IN_V2: Mapping[str, str] = {
 }
 
 OTHERS_IN_V2 = frozenset(_IN_V2) - {"Estimator"}
-"""Names that mean something else in `tf.compat.v2.estimator`; Estimator means less there."""
+"""Names that mean something else in `tf.compat.v2.estimator`. (Estimator only has fewer features.)
+"""
 
 CANNED = frozenset(name for name, home in _IN_V2.items() if home.startswith("canned."))
 """The names of canned estimators."""
 
 CANNED_EXPERIMENTAL = frozenset(("KMeans", "LinearSDCA", "RNNClassifier", "RNNEstimator"))
-"""The names that `tf.estimator.experimental` has of them."""
+"""The names of canned estimators in `tf.estimator.experimental`."""
 
 
 def _symbols() -> Iterator[Symbol]:
@@ -246,7 +246,7 @@ PUBLIC_NAMESPACES: Mapping[str, str] = {
     "tensorflow.compat.v1": NAMESPACE,
     "tensorflow.compat.v2": NAMESPACE_V2,
 }
-"""The views of TensorFlow, and what `estimator` is in each."""
+"""The views of TensorFlow, and the module that `estimator` is in each."""
 
 ESTIMATOR_PARENTS: Mapping[str, str] = {
     **PUBLIC_NAMESPACES,
@@ -256,10 +256,10 @@ ESTIMATOR_PARENTS: Mapping[str, str] = {
         for inner, namespace in _NAMESPACE_OF_VERSION.items()
     },
 }
-"""The modules that have an attribute `estimator`, and what that is here."""
+"""The modules with an attribute `estimator`, and what it is."""
 
 SUBMODULES = ("experimental", "export", "inputs", "tpu", "tpu.experimental")
-"""The modules of the namespace; programs may import them by their paths."""
+"""Modules of the namespace that programs may import by their paths."""
 
 INPUT_HOOK = "CheckpointInputPipelineHook"
 INPUT_HOOK_MODULES = tuple(f"{path}.data.experimental" for path in PUBLIC_NAMESPACES)
@@ -277,14 +277,14 @@ MOVED = (
         "estimator_bridge.legacy.private_names:estimator_export",
     ),
 )
-"""Names that TensorFlow has elsewhere today: the private module of before, and the new place."""
+"""Names that TensorFlow moved: the private module of before, the name, and its new place."""
 
 MOVED_MODULES: Mapping[str, Names] = {
     "tensorflow.python.training.tracking": {
         "graph_view": "tensorflow.python.checkpoint.graph_view",
     },
 }
-"""The same for modules as a whole."""
+"""The same for whole modules."""
 
 RESOLVERS = tuple(f"{path}.distribute.cluster_resolver" for path in PUBLIC_NAMESPACES)
 """The modules that have `TPUClusterResolver`."""
@@ -312,18 +312,18 @@ STAND_INS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         for name in ("initialize_tpu_system", "shutdown_tpu_system")
     ),
 )
-"""Modules, the name in them of what looks for a TPU, and what makes a stand-in of it."""
+"""Modules, the name in them that looks for a TPU, and the function that makes its stand-in."""
 
 KEPT = (COORDINATOR, _TPU_EMBEDDING)
-"""Modules of TensorFlow whose other names stay: only those that the bridge has are replaced."""
+"""Modules of TensorFlow of which the bridge replaces only the names that it has."""
 
 _LIBRARY = "tensorflow_estimator.python.estimator"
 _OLD_LIBRARY = "tensorflow.python.estimator"
 LIBRARIES = (_LIBRARY, _OLD_LIBRARY)
-"""The packages that have stock's private modules: today's, and TensorFlow's own of before."""
+"""The packages with stock's private modules: the present one, and TensorFlow's own of before."""
 
 _OLD_CANNED = ("head", "metric_keys", "optimizers", "parsing_utils", "prediction_keys")
-# The modules of the library that were there when it was a part of TensorFlow.
+# The modules that the library already had when it was a part of TensorFlow.
 _OLD_MODULES = {
     *(f"canned.{name}" for name in _OLD_CANNED),
     *_FAMILIES.values(),
@@ -334,7 +334,7 @@ _OLD_MODULES = {
 
 
 def parents(path: str) -> list[str]:
-    """Returns the paths of the modules above one, from the outermost on."""
+    """Returns the paths of the modules above one, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))]
 

@@ -2,8 +2,7 @@
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
-tf.tpu.experimental.initialize_tpu_system(resolver)
-strategy = tf.distribute.TPUStrategy(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver) strategy = tf.distribute.TPUStrategy(resolver)
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ import tensorflow as tf
 from estimator_bridge import defaults
 from estimator_bridge.run.cluster_resolver import LocalResolver
 
-# Its classes derive from TensorFlow's, and so it is imported before their names are replaced.
+# Its classes derive from TensorFlow's, so it must be imported before their names are replaced.
 from tf2_engine import log, soft_tpu
 from tf2_engine.types import Object, Strategy
 
 
 class _Kind(type):
-    """The type of a stand-in for a strategy: instances of that are instances of the stand-in."""
+    """Metaclass of a strategy's stand-in: instances of the strategy are instances of it too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, (cls.__mro__[1], soft_tpu.SoftTPUStrategy))
 
 
 def strategy_in_place_of(stock: type) -> type:
-    """Returns a class that makes `stock` for a TPU, and else a strategy over software cores.
+    """Makes a class that builds `stock` on a TPU and a strategy over software cores elsewhere.
 
-    It has as many cores as `run --cores` says, by default one. Making one raises InvalidSpec or
-    CannotBuild where there can be no software TPU; the message says why.
+    The strategy has as many cores as `run --cores` says, one by default. Building it raises
+    InvalidSpec or CannotBuild where the software TPU cannot run; the message says why.
     """
 
     def make(cls: type, tpu_cluster_resolver: Object = None, *args: Object, **kw: Object) -> Object:
@@ -51,13 +50,13 @@ def strategy_in_place_of(stock: type) -> type:
 
 
 def function_in_place_of(stock: Callable[..., Object]) -> Callable[..., Object]:
-    """Returns `initialize_tpu_system`, or its opposite, which has nothing to do without a TPU."""
+    """Wraps `initialize_tpu_system` or `shutdown_tpu_system` to do nothing without a TPU."""
 
     @functools.wraps(stock)
     def call(cluster_resolver: Object = None) -> Object:
         if not _is_without_tpu(cluster_resolver):
             return stock(cluster_resolver)
-        # What a TPU would say of its cores.
+        # A TPU would return the same description of its cores.
         return soft_tpu.tpu_system_metadata(defaults.default_cores() or 1).topology
 
     return call

@@ -1,4 +1,4 @@
-"""The names of stock's namespaces that the bridge does not support, and what to use instead."""
+"""The names of stock that the bridge does not support, and what to use instead."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ESTIMATOR: Mapping[str, str] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "": ESTIMATOR,
 }
-"""By namespace below `tf.estimator` and name, the reason and the way out, without a full stop."""
+"""Reason and way out, without a full stop, by namespace below `tf.estimator` and by name."""
 
 REASONS_OF_MODULES: Mapping[str, str] = {
     "canned.boosted_trees": _BOOSTED,
     "canned.linear_optimizer": _SDCA,
     "canned.timeseries": _TIMESERIES,
 }
-"""By path below `tensorflow_estimator.python.estimator`, why the module is not there."""
+"""Why a module is missing, by its path below `tensorflow_estimator.python.estimator`."""
 
 REASON_OF_OTHER_MODULES = (
     "the bridge takes the place of the whole package, with the modules that programs use. Import "
@@ -39,4 +39,4 @@ REASON_OF_OTHER_MODULES = (
 REASONS_IN_MODULES: Mapping[str, str] = {
     "TPUEmbedding": "use tf2_engine.TPUEmbedding, or an `embedding_config_spec`",
 }
-"""By name in stock's private modules, what to use instead."""
+"""What to use instead of a name in stock's private modules."""

@@ -1,7 +1,7 @@
-"""The catalogue of legacy settings: a row says what each does; all reports are renderings of it.
+"""The catalogue of legacy settings: one row says what a setting does, and all reports render rows.
 
-`catalogue.ROWS` holds the rows, which are written by subject, in the modules `*_settings`. `detect`
-finds which of them a spec is about, as notes, and `render` words the notes: warnings, findings of
-the audit, changes of `to_tf2`, causes of `verify`.
-Nothing here imports TensorFlow. The tables of the documents are made of the rows, too.
+`catalogue.ROWS` holds the rows, which the modules `*_settings` list by subject. `detect` notes
+which rows apply to a spec. `render` puts the notes into words: warnings, findings of the audit,
+changes of `to_tf2`, causes of `verify`, and the tables of the documentation. Nothing here imports
+TensorFlow.
 """

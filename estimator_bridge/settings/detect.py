@@ -1,4 +1,4 @@
-"""Finds which rows of the catalogue a spec, or any object with legacy settings, is about."""
+"""Finds the rows of the catalogue that apply to a spec, or to any object with legacy settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tf2_engine.types import Object
 class Value(NamedTuple):
     """One setting of a legacy class in a spec.
 
-    `value` is as the program sets it; of an optimizer its class name; None where it is not set.
+    `value` is what the program sets, or None. An optimizer is represented by its class name.
     """
 
     owner: str
@@ -24,7 +24,7 @@ class Value(NamedTuple):
 
 
 def values(legacy: LegacySpec) -> Iterator[Value]:
-    """Yields every setting of a spec, the spec's own first, then table by table and feature."""
+    """Yields every setting of a spec: its own first, then by table, then by feature."""
     optimizer, *others = _optimizer("EmbeddingConfigSpec", SPEC, legacy)
     yield from (optimizer, *_fields("EmbeddingConfigSpec", SPEC, legacy), *others)
     for table in legacy.tables:
@@ -36,7 +36,7 @@ def values(legacy: LegacySpec) -> Iterator[Value]:
 
 
 def notes_of_spec(legacy: LegacySpec) -> Iterator[Note]:
-    """Yields a note for every row that applies to a spec and for every place, in spec order."""
+    """Yields a note for every place at which a row applies to a spec, in spec order."""
     used = dict(legacy.optimizers())
     for value in values(legacy):
         if not value.owner.endswith("Parameters") or value.where in used:
@@ -61,7 +61,7 @@ def notes_of_all_settings(legacy: LegacySpec) -> Iterator[Note]:
 
 
 def notes_of_settings(owner: str, settings: Mapping[str, Object], where: Place) -> Iterator[Note]:
-    """Yields a note for every row that the settings of an object of a legacy class are about."""
+    """Yields a note for every row that applies to the settings of a legacy object."""
     for setting, value in settings.items():
         yield from _notes_of_value(Value(owner, setting, where, value))
 
@@ -76,7 +76,6 @@ def _notes_of_value(value: Value) -> Iterator[Note]:
 
 
 def _optimizer(owner: str, where: Place, holder: Object) -> Iterator[Value]:
-    """Yields the optimizer of a spec or a table, and its settings."""
     optimizer = holder.optimizer
     kind = None if optimizer is None else SourceText(optimizer.kind)
     yield Value(owner, "optimization_parameters", where, kind)
@@ -85,10 +84,10 @@ def _optimizer(owner: str, where: Place, holder: Object) -> Iterator[Value]:
 
 
 def _fields(owner: str, where: Place, holder: Object) -> Iterator[Value]:
-    """Yields the fields of a spec, table or feature that have the name of a legacy setting."""
+    """Yields the fields of a spec, table or feature that are legacy settings."""
     for field in dataclasses.fields(holder):
         if any(readers(owner, field.name)):
             value = getattr(holder, field.name)
-            # The defaults of switches and of max_sequence_length mean that they are not set.
+            # These are the defaults of switches and of max_sequence_length, so nothing is set.
             unset = value is False or (owner == "FeatureConfig" and value == 0)
             yield Value(owner, field.name, where, None if unset else value)

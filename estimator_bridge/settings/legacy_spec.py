@@ -1,6 +1,6 @@
 """A legacy spec as read, and notes on its places: frozen values that mention no legacy class.
 
-Settings have their legacy names, by which `detect.values` finds the rows that read them.
+Settings keep their legacy names, by which `detect.values` finds the rows that read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OfStep = Callable[["TensorLike"], "TensorLike"]
 
 
 class Place(NamedTuple):
-    """The subject of a note: a table or a feature; or any place, such as "train.py:12"."""
+    """The subject of a note: a table, a feature, or another place such as "train.py:12"."""
 
     kind: str
     name: str | None = None
@@ -29,13 +29,13 @@ SPEC = Place("EmbeddingConfigSpec")
 
 
 class SourceText(str):
-    """A value as a program's source has it, such as a name: reports show it as it is."""
+    """Text from a program's source, such as a name; reports show it unquoted."""
 
     __slots__ = ()
 
 
 NOTHING = SourceText()
-"""The value of a note of which the place says enough."""
+"""The value of a note whose place says enough."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Note:
 
     Attributes:
         rule: the row's name in `catalogue.ROWS`.
-        value: the setting's value; of a function or an optimizer its name.
+        value: the setting's value; the name of a function or an optimizer.
     """
 
     rule: str
@@ -65,8 +65,8 @@ class LegacyTable:
     """One table.
 
     Attributes:
-        name: how the engine and the device name it: `tbl_<variable>` for columns, else its key.
-        learning_rate: None, and 0.0 too, is unset.
+        name: its name in the engine and on the device: `tbl_<variable>` for columns, else its key.
+        learning_rate: None and 0.0 are unset.
         combiner: "mean", "sum", "sqrtn" or None.
         optimizer: None takes the spec's.
         embedding_name: name of its variable without a scope.
@@ -101,9 +101,9 @@ class LegacyFeature:
 
 @dataclasses.dataclass(frozen=True)
 class TensorCoreColumn:
-    """One column whose table is an ordinary variable: only its ids are prepared.
+    """One column whose table is an ordinary variable; only its ids are prepared.
 
-    `padded_length` is ids per sample; more are cut, missing ones padded and masked.
+    `padded_length` is the number of ids per sample; more are cut, missing ones padded and masked.
     """
 
     key: str
@@ -116,10 +116,10 @@ class LegacySpec:
 
     Attributes:
         form: "columns" or "dict".
-        tables: sorted by name, as stock orders them.
-        features: table by table, sorted by key inside each.
+        tables: sorted by name, in stock's order.
+        features: table by table, sorted by key within each.
         quirks: "stock" or "documented".
-        notes: of what the columns say and tables and features do not.
+        notes: on what the columns say but tables and features do not.
     """
 
     form: str
@@ -136,7 +136,6 @@ class LegacySpec:
     notes: tuple[Note, ...] = ()
 
     def table(self, name: str) -> LegacyTable:
-        """Returns the table of that name."""
         return next(table for table in self.tables if table.name == name)
 
     def optimizers(self) -> Iterator[tuple[Place, LegacyOptimizer]]:

@@ -1,7 +1,7 @@
-"""The optimizers: one row says which optimizer of the engine a legacy one becomes, and how.
+"""Optimizers: one row says which optimizer of the engine replaces a legacy one, and how.
 
-A row and its class in `legacy.parameters` are all that a legacy optimizer takes. Names alone are
-read without TensorFlow.
+A legacy optimizer needs only a row here and its class in `legacy.parameters`. Reading the names
+does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ class OptimizerRow:
 
     Attributes:
         engine_name: the name of the engine's class.
-        plain: the settings of its own that mean what they say, with spaces between them.
+        plain: its own settings that mean what they say, separated by spaces.
         slots: for each slot of the engine, the end of its name in a legacy TPU checkpoint, as
             `Adam/m` in `<table>/Adam/m`.
-        cpu_slots: the same in a checkpoint of TensorFlow 1's optimizer, where its names differ.
-        keras_scope, keras_slots: the scope and the names of `tf.keras.optimizers.legacy`, with
-            which canned estimators of TensorFlow 2 train; empty if it has no such optimizer.
-        renamed: the engine's name of each legacy setting that the engine calls otherwise.
+        cpu_slots: the same in a checkpoint of TensorFlow 1's optimizer, if the names differ.
+        keras_scope, keras_slots: the scope and names of the slots of
+            `tf.keras.optimizers.legacy`, which canned estimators of TensorFlow 2 use; empty if it
+            has no such optimizer.
+        renamed: legacy settings that have another name in the engine.
         only: legacy settings without a counterpart, and the one value that each may have.
         for_columns: whether a spec with `feature_columns` may have it.
         on_sparse_cores: whether stock's TPUEmbeddingV2 has it.
@@ -47,14 +48,13 @@ class OptimizerRow:
 
     @property
     def engine(self) -> type[optimizers.Optimizer]:
-        """The engine's class."""
         from tf2_engine import optimizers
 
         return optimizers.OPTIMIZERS[self.engine_name]
 
     @property
     def names(self) -> dict[str, str]:
-        """The engine's name of each legacy setting: all settings of the engine's class."""
+        """Maps legacy names to the engine's, for all settings of the engine's class."""
         from tf2_engine.optimizers.optimizer import KEEPING
 
         legacy = {engine: legacy for legacy, engine in self.renamed.items()}
@@ -133,7 +133,7 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
         renamed=_BETAS,
         for_columns=False,
     ),
-    # Stock has no setting `weighted`; an attribute of this name turns the engine's switch.
+    # Stock has no setting `weighted`; an attribute of this name sets the engine's switch.
     "FrequencyEstimatorParameters": OptimizerRow(
         "FrequencyEstimator",
         "tau max_delta outlier_threshold weight_exponent",
@@ -144,10 +144,10 @@ OPTIMIZERS: Mapping[str, OptimizerRow] = {
 """Every legacy optimizer, by class name."""
 
 ON_SPARSE_CORES = tuple(name for name, row in OPTIMIZERS.items() if row.on_sparse_cores)
-"""Those that stock's TPUEmbeddingV2 has, by class name; no two have the same slots."""
+"""Legacy optimizers that stock's TPUEmbeddingV2 has; no two of them have the same slots."""
 
 
 def kind_of(optimizer: Object) -> str | None:
-    """Returns the row's name for a legacy optimizer, stock's or ours; None if there is no row."""
+    """Returns the row's name for a legacy optimizer, stock's or the bridge's, or None."""
     names = (kind.__name__ for kind in type(optimizer).__mro__)
     return next((name for name in names if name in OPTIMIZERS), None)

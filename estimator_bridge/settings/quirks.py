@@ -18,12 +18,12 @@ KEPT = (
 
 
 def set_default_quirks(quirks: str) -> None:
-    """Sets the quirks of specs that are made without; for errors see `checked_quirks`."""
+    """Sets the quirks of specs that give none; raises what `checked_quirks` raises."""
     DEFAULTS.quirks = checked_quirks(quirks)
 
 
 def default_quirks() -> str:
-    """Returns the quirks of specs that are made without."""
+    """Returns the quirks of specs that give none."""
     return DEFAULTS.quirks
 
 

@@ -1,4 +1,4 @@
-"""Words notes and rows: warnings, lines of the audit, changes, causes."""
+"""Puts notes and rows into words: warnings, lines of the audit, changes, causes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.types import Object
 
 
 def shown(note: Note) -> str:
-    """Returns the value of a note in the audit's words; empty where there is nothing to show."""
+    """Returns the value of a note as the audit shows it, or ""."""
     if isinstance(note.value, SourceText):
         return note.value
     row = ROWS[note.rule]
@@ -20,7 +20,7 @@ def shown(note: Note) -> str:
 
 
 def warning(rule: str, when: str, quirks: str | None = None, **fields: Object) -> str:
-    """Returns a row's warning for an occasion such as `row.LOOKUP`; empty if it has none.
+    """Returns a row's warning for an occasion such as `row.LOOKUP`, or "".
 
     Args:
         **fields: of the text: `where`, which begins it and may be empty, `value`, `kind`, ...
@@ -48,7 +48,7 @@ def warnings(
 
 
 def warnings_of_step(legacy: LegacySpec, *, training: bool) -> list[str]:
-    """Returns the warnings of a step on the engine, each once; in training those of updates too."""
+    """Returns the distinct warnings of a step on the engine; training adds those of updates."""
     occasions = (rows.LOOKUP, rows.TRAINING) if training else (rows.LOOKUP,)
     return list(dict.fromkeys(warnings(notes_of_spec(legacy), *occasions, legacy=legacy)))
 
@@ -82,7 +82,7 @@ def cause(rule: str, **fields: Object) -> tuple[str, str]:
 
 
 def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> str:
-    """Returns why an engine does something else than a setting says, as a clause; or "".
+    """Returns, as a clause, why an engine does not do what a setting says; "" if it does.
 
     Args:
         quirks: the bridge's; None is stock.
@@ -97,7 +97,7 @@ def why_not_as_written(value: Value, *, use_tpu: bool, quirks: str | None) -> st
 
 
 def without_effect_on_cpu(notes: Sequence[Note]) -> Iterator[str]:
-    """Yields the settings of a spec, and of its tables, that do nothing with use_tpu=False."""
+    """Yields the settings of a spec and of its tables that do nothing with use_tpu=False."""
     by_setting: dict[str, list[Note]] = {}
     for note in notes:
         row = ROWS[note.rule]

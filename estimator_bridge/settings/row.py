@@ -40,7 +40,7 @@ class OnSparseCores(NamedTuple):
 
     Attributes:
         outcome: one of `SPARSE_CORE_OUTCOMES`.
-        way_out: what to do about it; empty where the effect says so, or nothing is to be done.
+        way_out: what to do about it; empty if the effect says so or nothing needs to be done.
     """
 
     outcome: str
@@ -58,12 +58,11 @@ Detector = Callable[[LegacySpec], Iterable[tuple[Place, Object]]]
 
 
 class NotAsWritten(str):
-    """An effect that the words of the setting do not say; `because` is the reason, as a clause."""
+    """An effect that the setting's words do not say; `because` is the reason, as a clause."""
 
     because: str
 
     def __new__(cls, text: str, because: str) -> NotAsWritten:
-        """Returns the effect."""
         effect = super().__new__(cls, text)
         effect.because = because
         return effect
@@ -77,11 +76,11 @@ NOT_ON_CPU = Ignored(
     "ignored: the model's optimizer trains the tables",
     "with use_tpu=False the model's own optimizer trains the tables",
 )
-"""The effect of whatever is about updates on a CPU."""
+"""The effect of all settings of updates on a CPU."""
 
 
 class ChangeText(NamedTuple):
-    """The texts on a setting's change by `to_tf2`; for the fields in them see `render.change`.
+    """How `to_tf2` describes its change of a setting; `render.change` fills in the fields.
 
     Attributes:
         effect: one of `migrate.legacy_specs.spec_to_tf2.EFFECTS`.
@@ -104,24 +103,24 @@ class SettingRow:
     Attributes:
         severity: one of `SEVERITIES`.
         tpu: stock's effect with use_tpu=True, on embedding hardware of the first generation.
-        tf2: what becomes of it in TensorFlow 2.
+        tf2: its effect or counterpart in TensorFlow 2.
         cpu: stock's effect with use_tpu=False; by default that of all settings of updates.
-        way_out: what to do about it; empty where nothing is to be done.
-        bridge: the bridge's effect, where docs/differences.md says it: for settings that stock
-            ignores or that the bridge treats otherwise. Empty where `quirks` decide.
-        why: the reason of `bridge`; a row that has one is a line of docs/differences.md.
-        quirks: the bridge's effect by quirks, where these decide.
+        way_out: what to do about it; empty if nothing needs to be done.
+        bridge: the bridge's effect for docs/differences.md, if stock ignores the setting or the
+            bridge treats it differently. Empty if `quirks` decide.
+        why: the reason for `bridge`; a row with a reason is a line of docs/differences.md.
+        quirks: the bridge's effect for each value of quirks, if these decide.
         sparse_core: the effect on TPUs with SparseCores; by default that of `tpu`.
-        reads: where it is read from: fields such as "TableConfig.combiner", each with which of its
-            values matter; None where the detector decides. Of "*Parameters" all optimizers.
-        calls: functions and classes whose call in a source is enough.
-        detect: finds it in a spec; None goes by the values of `reads`.
-        shown: a value in the audit's words, with the fields `setting` and `value`.
-        finding: the audit's rule for it, where that is another row.
+        reads: the fields it is read from, such as "TableConfig.combiner", each with a test for the
+            values that matter, or None if the detector decides. "*Parameters" is all optimizers.
+        calls: functions and classes that are a finding wherever a source calls them.
+        detect: finds it in a spec; None tests the values of `reads`.
+        shown: how the audit shows a value, with the fields `setting` and `value`.
+        finding: the audit's rule for it, if that is another row.
         warnings: of `run` and TPUEstimator: texts by occasion, or by occasion and quirks.
-        change: for `to_tf2`.
-        change_of_stock: the same with quirks="stock", where that is another.
-        cause_name, cause: a divergence that `verify` explains by it, and the text with fields.
+        change: the text for `to_tf2`.
+        change_of_stock: the text with quirks="stock", if it differs.
+        cause_name, cause: the divergence that `verify` explains by it, and the text with fields.
     """
 
     severity: str
@@ -151,5 +150,4 @@ class SettingRow:
 
     @property
     def of_optimizers(self) -> bool:
-        """Whether it is a setting of optimizers."""
         return any(field.partition(".")[0].endswith("Parameters") for field in self.reads)

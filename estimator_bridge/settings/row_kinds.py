@@ -1,4 +1,4 @@
-"""Short names for kinds of rows and for their parts, so that the rows read as tables."""
+"""Short names for kinds of rows and for their parts, so that the rows read like tables."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def fields(
     why: str = "",
     sparse_core: OnSparseCores = on.AS_BEFORE,
 ) -> SettingRow:
-    """Returns a row about plain fields, named as in "FeatureConfig: table_id"."""
+    """Makes a row for plain fields, named as in "FeatureConfig: table_id"."""
     owner, settings = names.split(": ")
     reads: dict[str, on.When | None] = {f"{owner}.{name}": None for name in settings.split()}
     return plain(tpu, tf2, cpu, bridge=bridge, why=why, reads=reads, sparse_core=sparse_core)
 
 
 def limits(name: str, tpu: str, sparse_core: OnSparseCores) -> SettingRow:
-    """Returns a row about a lower and an upper limit of optimizers."""
+    """Makes a row for a lower and an upper limit of optimizers."""
 
     def ends_of(optimizer: LegacyOptimizer) -> Object:
         ends = optimizer.settings[f"{name}_min"], optimizer.settings[f"{name}_max"]

@@ -1,6 +1,6 @@
-"""A legacy spec in the arithmetic of SparseCores: some settings are refused, some dropped. Pure.
+"""A legacy spec in the arithmetic of SparseCores, which refuse some settings and drop others. Pure.
 
-The words are those of the catalogue of settings.
+The texts come from the catalogue of settings.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tf2_engine.specs import EngineSpec
 
 RAISING = ("optimizer_lost", "ftrl_zero_accumulator", "weight_decay")
-"""The rows of the catalogue that no program can have there."""
+"""The rows of the catalogue that SparseCores refuse."""
 
 DROPPED = ("adam_not_lazy", "gradient_limits", "no_gradient_accumulation")
-"""The rows that stock's TPUEmbeddingV2 drops without a word, and this arithmetic with a warning."""
+"""The rows that stock's TPUEmbeddingV2 drops silently, and the bridge with a warning."""
 
 KEPT = {
     "weight_limits": "honoured here, by the ops of SparseCores; stock's TPUEmbeddingV2 does not "
@@ -31,7 +31,7 @@ KEPT = {
     "sequence": "honoured here, with a row of ids for each position; stock's TPUEmbeddingV2 "
     "ignores it",
 }
-"""The rows that stock's class drops and this project does not."""
+"""The rows that stock's class drops and the bridge honours."""
 
 
 def check(
@@ -41,11 +41,11 @@ def check(
     *,
     target: str = "SparseCores",
 ) -> None:
-    """Raises Untranslatable, which names all settings of some rows that a spec has.
+    """Raises Untranslatable if a spec has settings of some rows; the message names all of them.
 
     Args:
-        besides: lines of what is refused for other reasons.
-        target: the name, in the message, of the class or hardware that refuses.
+        besides: lines about what is refused for other reasons.
+        target: the class or hardware that refuses, for the message.
     """
     refused = [note for note in notes_of_spec(legacy) if note.rule in rules]
     if "weight_limits" in rules and legacy.quirks == "documented":
@@ -76,10 +76,10 @@ def engine_spec(spec: EngineSpec) -> EngineSpec:
 
 
 def why_ignored(value: Value, *, stock_v2: bool = False) -> str:
-    """Returns why a setting has no effect in the arithmetic of SparseCores; empty if it has.
+    """Returns why a setting has no effect in the arithmetic of SparseCores; "" if it has one.
 
     Args:
-        stock_v2: whether by stock's TPUEmbeddingV2, which drops limits of weights, too.
+        stock_v2: whether stock's TPUEmbeddingV2 computes, which also drops limits of weights.
     """
     dropped = (*DROPPED, "weight_limits") if stock_v2 else DROPPED
     for rule, when in readers(value.owner, value.setting):

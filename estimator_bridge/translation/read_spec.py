@@ -1,4 +1,4 @@
-"""Reads an `EmbeddingConfigSpec`, stock's of any version or ours, into a `LegacySpec`."""
+"""Reads an `EmbeddingConfigSpec`, stock's of any version or the bridge's, into a `LegacySpec`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ TABLE_PREFIX = "tbl_"
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:
     """Returns the settings of an `EmbeddingConfigSpec`, in the order that stock gives a TPU.
 
-    `quirks` overrides the spec's; stock's specs have none, and take the default of the process.
+    `quirks` overrides the spec's. Stock's specs have none and take the default of the process.
 
     Raises:
         WrongType: a column has no table on a TPU.
-        InvalidSpec: one feature has two embeddings, or a size is no positive int.
-        Untranslatable: an optimizer is of an unknown class.
+        InvalidSpec: one feature has two embeddings, or a size is not a positive int.
+        Untranslatable: the class of an optimizer is unknown.
     """
     notes: list[Note] = []
     tables: Mapping[str, Object] = spec.table_to_config_dict
@@ -123,8 +123,8 @@ def _read_columns(
     return tables, features
 
 
-# What a categorical column does to its input on a CPU, by the attribute that says so; a TPU is
-# handed the ids as they come from the input_fn. The first that applies says enough.
+# How a categorical column transforms its input on a CPU, by the attribute that shows it. A TPU gets
+# the ids as they come from the input_fn. The first entry that applies is reported.
 _TRANSFORMATIONS = {
     "vocabulary_file": "looks its input up in a vocabulary",
     "vocabulary_list": "looks its input up in a vocabulary",

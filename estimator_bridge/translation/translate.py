@@ -19,7 +19,7 @@ from tf2_engine.types import Object, Rate, TensorLike
 Shape = tuple[int | None, ...]
 RateOf = Callable[[OfStep], Callable[[], "TensorLike"]]
 
-# Stock's: an evaluation updates nothing, but the device wants an optimizer.
+# As in stock: an evaluation updates nothing, but the device needs an optimizer.
 _INFERENCE_OPTIMIZER = LegacyOptimizer(
     "StochasticGradientDescentParameters", vars(StochasticGradientDescentParameters(1.0))
 )
@@ -28,18 +28,18 @@ _INFERENCE_OPTIMIZER = LegacyOptimizer(
 def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLike]) -> EngineSpec:
     """Translates a spec; every setting is carried explicitly, or refused by name.
 
-    Tables and features are in the order in which stock hands them to the device; the structure is
-    a dict by feature key.
+    Tables and features are in the order in which stock gives them to the device. The structure is a
+    dict by feature key.
 
     Args:
-        training: False gives tables without an optimizer of their own stochastic gradient
-            descent of rate 1, as stock's inference mode does.
-        step: returns the global step; called in the graph in which a `learning_rate_fn` is.
+        training: False gives tables without their own optimizer stochastic gradient descent of
+            rate 1, as stock's inference mode does.
+        step: returns the global step; called in the graph that calls a `learning_rate_fn`.
 
     Raises:
         Untranslatable: a setting, or a whole optimizer, has no counterpart.
-        InvalidSpec: a setting is outside its range, or a table has no feature or no optimizer.
-        WrongType: a learning rate is no number.
+        InvalidSpec: a setting is out of range, or a table has no feature or no optimizer.
+        WrongType: a learning rate is not a number.
     """
 
     @functools.cache  # Tables with the same function share its tag, as in stock.
@@ -72,10 +72,10 @@ def translate(legacy: LegacySpec, *, training: bool, step: Callable[[], TensorLi
 
 
 def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) -> tuple[Shape, ...]:
-    """Returns the per-core shape of each feature's activation without its last dimension.
+    """Returns each feature's activation shape on one core, without the last dimension.
 
-    Each is [batch per core] or [batch per core, T]; the former is None where the `batch_size`,
-    samples of the global batch, is. Raises InvalidSpec if the cores do not divide it.
+    A shape is [batch per core] or [batch per core, T]. `batch_size` is the global one; None leaves
+    it open. Raises InvalidSpec if the number of cores does not divide it.
     """
     if batch_size is not None and batch_size % num_cores:
         raise errors.InvalidSpec(
@@ -92,10 +92,12 @@ def output_shapes(legacy: LegacySpec, batch_size: int | None, num_cores: int) ->
 def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") -> Optimizer:
     """Rebuilds a legacy optimizer for the engine, every setting carried explicitly.
 
-    The `rate`, a number or a callable without arguments, takes the place of the optimizer's own;
-    `where` starts messages, as in "Table 'a': ".
+    The `rate`, a number or a callable without arguments, replaces the optimizer's own; `where`
+    starts messages, as in "Table 'a': ".
 
-    Raises Untranslatable if a setting has no counterpart, InvalidSpec if the engine refuses it.
+    Raises:
+        Untranslatable: a setting has no counterpart.
+        InvalidSpec: the engine refuses a setting.
     """
     row = OPTIMIZERS[legacy.kind]
     names = row.names
@@ -109,7 +111,7 @@ def translate_optimizer(legacy: LegacyOptimizer, rate: Rate, where: str = "") ->
     settings = {names[k]: v for k, v in legacy.settings.items() if k in names}
     for field in dataclasses.fields(row.engine):
         if isinstance(field.default, bool):
-            # Stock tests flags for truth, and its unset flag is None.
+            # Stock tests flags for truth, and an unset flag is None.
             settings[field.name] = bool(settings.get(field.name, field.default))
     try:
         return row.engine(**{**settings, "learning_rate": rate})
@@ -133,9 +135,10 @@ def _optimizer_of(
 
 
 def rate_of(table: LegacyTable, optimizer: LegacyOptimizer) -> float | OfStep:
-    """Returns the learning rate of a table, which its own goes before, in the order of stock.
+    """Returns the learning rate of a table: its own, in stock's order, or the optimizer's.
 
-    Raises WrongType if a rate is neither a number nor a function.
+    Raises:
+        WrongType: a rate is neither a number nor a function.
     """
     where = f"Table {table.name!r}: "
     if table.learning_rate:
@@ -164,7 +167,7 @@ def _with_clipping_limit(optimizer: Optimizer, legacy: LegacySpec) -> Optimizer:
             f"`EmbeddingConfigSpec`: `clipping_limit` must be a positive number, got {limit!r}. "
             'Remove it; quirks="stock" ignores it, as stock does.'
         )
-    # A table with a first value of its own holds no weights, and the limit is for weights.
+    # A table with its own first value holds no weights, so a limit of weights is not for it.
     if optimizer.clips_weights or optimizer.row_initial_value is not None:
         return optimizer
     return dataclasses.replace(

@@ -1,1 +1,1 @@
-"""Runs programs of TensorFlow 1: a view of `tensorflow` that they alone see, with `tf.contrib`."""
+"""Runs TensorFlow 1 programs, which see a `tensorflow` of their own with `tf.contrib`."""

@@ -1,14 +1,13 @@
-"""Computes conditions of a program that depend on the version of TensorFlow, without running it."""
+"""Evaluates conditions on the version of TensorFlow without running the program."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
-import itertools
-import operator
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from estimator_bridge.run import keras_choice, public_names
 from tf2_engine.types import Object
 
 UNKNOWN = object()
-"""The value of what is known only when the program runs."""
+"""The value of an expression that only running the program would tell."""
 
 
 class PublicName(NamedTuple):
@@ -25,23 +24,22 @@ class PublicName(NamedTuple):
     parts: tuple[str, ...]
 
     def value(self) -> Object:
-        """Returns the object that TensorFlow 2 has by this name."""
+        """Looks the name up in TensorFlow 2."""
         return functools.reduce(getattr, self.parts, public_names.tensorflow())
 
 
 class Answer(NamedTuple):
-    """A function of the program without arguments, which returns a known value."""
+    """A function of the program that takes no arguments and returns a known value."""
 
     value: Object
 
     def __call__(self) -> Object:
-        """Returns the value."""
         return self.value
 
 
 @functools.total_ordering
 class _Version:
-    """A version; it compares with others and, as `LooseVersion` does, with texts."""
+    """A version that compares with other versions and, like `LooseVersion`, with strings."""
 
     def __init__(self, text: object) -> None:
         self.version = self.release = [int(part) for part in re.findall(r"\d+", str(text))][:3]
@@ -65,7 +63,7 @@ VERSIONS = SimpleNamespace(
         ("LooseVersion", "StrictVersion", "Version", "parse", "parse_version"), _Version
     )
 )
-"""Makers of versions: those of `distutils`, `packaging` and `pkg_resources`."""
+"""Stands for `distutils`, `packaging` and `pkg_resources`, which programs parse versions with."""
 VERSIONS.version = VERSIONS
 
 _BUILTINS: Mapping[str, Object] = {
@@ -85,7 +83,7 @@ _NODES = (
 
 
 def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
-    """Returns whether a condition holds where TensorFlow 2 is installed; None if that is open."""
+    """Whether a condition holds where TensorFlow 2 is installed; None if unknown."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         inner = truth(test.operand, known)
         return None if inner is None else not inner
@@ -102,96 +100,25 @@ def truth(test: ast.expr, known: Mapping[str, Object]) -> bool | None:
 def evaluate(node: ast.expr, known: Mapping[str, Object]) -> Object:
     """Returns the value of an expression where TensorFlow 2 is installed, or UNKNOWN.
 
-    Only operators, methods of texts and a few builtins are executed, on values that are known.
+    It executes only operators, methods of strings and a few builtins, on values that are known.
     """
-    if not all(_is_harmless(each, known) for each in ast.walk(node)):
+    nodes = [*ast.walk(node)]
+    if not all(_is_harmless(each, known) for each in nodes):
         return UNKNOWN
+    names = {each.id for each in nodes if isinstance(each, ast.Name)}
+    values: dict[str, Object] = {"__builtins__": {}}
+    for name in names & (known.keys() | _BUILTINS.keys()):
+        # What is not known is missing, which matters only if the expression gets there.
+        with contextlib.suppress(LookupError, AttributeError):
+            values[name] = _value(name, known)
     try:
-        return _Evaluation(known).of(node)
-    except Exception:  # The program's own errors; they are raised when it runs.
+        return eval(compile(ast.Expression(node), "<condition>", "eval"), values)
+    except Exception:  # The program's own errors, which it will raise when it runs.
         return UNKNOWN
-
-
-_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Object, Object], bool]] = {
-    **{ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le},
-    **{ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not},
-    ast.In: lambda one, others: one in others,
-    ast.NotIn: lambda one, others: one not in others,
-}
-_UNARY: Mapping[type[ast.unaryop], Callable[[Object], Object]] = {
-    **{ast.Not: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos},
-}
-
-
-class _Evaluation:
-    """Computes expressions whose parts are all harmless; raises KeyError where one is unknown."""
-
-    def __init__(self, known: Mapping[str, Object]) -> None:
-        self._known = known
-
-    def of(self, node: ast.AST | None) -> Object:
-        """Returns the value of an expression; None for one that is left out, as in a slice."""
-        return None if node is None else getattr(self, f"_{type(node).__name__.lower()}")(node)
-
-    def _constant(self, node: ast.Constant) -> Object:
-        return node.value
-
-    def _name(self, node: ast.Name) -> Object:
-        return _value(node.id, self._known)
-
-    def _attribute(self, node: ast.Attribute) -> Object:
-        return getattr(self.of(node.value), node.attr)
-
-    def _subscript(self, node: ast.Subscript) -> Object:
-        return self.of(node.value)[self.of(node.slice)]
-
-    def _slice(self, node: ast.Slice) -> Object:
-        return slice(self.of(node.lower), self.of(node.upper), self.of(node.step))
-
-    def _tuple(self, node: ast.Tuple) -> Object:
-        return tuple(map(self.of, node.elts))
-
-    def _list(self, node: ast.List) -> Object:
-        return [*map(self.of, node.elts)]
-
-    def _unaryop(self, node: ast.UnaryOp) -> Object:
-        return _UNARY[type(node.op)](self.of(node.operand))
-
-    def _boolop(self, node: ast.BoolOp) -> Object:
-        values = map(self.of, node.values)
-        decides = isinstance(node.op, ast.Or)
-        last = next(values)
-        while bool(last) != decides and (following := next(values, UNKNOWN)) is not UNKNOWN:
-            last = following
-        return last
-
-    def _ifexp(self, node: ast.IfExp) -> Object:
-        return self.of(node.body if self.of(node.test) else node.orelse)
-
-    def _compare(self, node: ast.Compare) -> Object:
-        operands = [*map(self.of, (node.left, *node.comparators))]
-        pairs = zip(node.ops, itertools.pairwise(operands), strict=True)
-        return all(_COMPARISONS[type(op)](*pair) for op, pair in pairs)
-
-    def _call(self, node: ast.Call) -> Object:
-        by_name = {str(each.arg): self.of(each.value) for each in node.keywords}
-        return self.of(node.func)(*map(self.of, node.args), **by_name)
-
-    def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Object:
-        [one] = node.generators
-        target = one.target.id  # type: ignore[attr-defined]  # others are an AttributeError
-        values = []
-        for value in self.of(one.iter):
-            inner = _Evaluation({**self._known, target: value})
-            if all(map(inner.of, one.ifs)):
-                values.append(inner.of(node.elt))
-        return values
-
-    _generatorexp = _listcomp
 
 
 def loads_keras(parts: Sequence[str]) -> bool:
-    """Returns whether to look a name up would load Keras 3 for the process."""
+    """Whether looking a name up would load Keras 3 for the whole process."""
     if "keras" not in parts or "TF_USE_LEGACY_KERAS" in os.environ:
         return False
     return public_names.is_installed() and not keras_choice.is_2_15()

@@ -1,7 +1,7 @@
-"""The names of `tf.contrib` that TF1 programs find: by the modules that have them, and their homes.
+"""The names of `tf.contrib` that TF1 programs find: the modules that have them, and their homes.
 
-This is the one list of them: the view of `tensorflow`, its refusals and the page on programs of
-TensorFlow 1 are made of it.
+This is their only list. The view of `tensorflow`, its refusals and the documentation of TensorFlow
+1 programs are made from it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _HERE = "estimator_bridge.run.tf1.contrib"
 _V1 = "tensorflow:compat.v1"
 _DATA, _TRAIN, _TPU = f"{_V1}.data.experimental", f"{_V1}.train", f"{_V1}.estimator.tpu"
 _SUMMARY = "tf2_engine.tf_compat:summary_ops"
+_SLIM = "tf_slim.layers:"
 _LAYERS = "layers layers.python.layers layers.python.layers"
 _RESOLVERS = (
     "cluster_resolver cluster_resolver.python.training "
@@ -22,11 +23,11 @@ _RESOLVERS = (
 )
 
 EXTRAS: Mapping[str, str] = {"tf_slim": "'estimator-bridge[slim]'"}
-"""By package that is not required, what to install."""
+"""Optional packages, and what to install for each."""
 
-# By modules below `tensorflow.contrib` and home: names. A home that begins with a dot is a module
-# of the bridge's own; "old=new" is a name that its home calls otherwise. Programs import the names
-# by the public paths and by those of the files that defined them.
+# Maps modules below `tensorflow.contrib` to homes, and homes to names. A home that begins with a
+# dot is a module of the bridge; "old=new" is a name that its home calls differently. Modules
+# include the private ones that defined the names, because programs import from them as well.
 _ROWS: Mapping[str, Mapping[str, str]] = {
     "tpu tpu.python.tpu.tpu_estimator": {_TPU: "TPUEstimator TPUEstimatorSpec"},
     "tpu tpu.python.tpu.tpu_config tpu.python.tpu.tpu_estimator": {
@@ -80,17 +81,15 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
     "training training.python.training.hparam": {".hparams:": "HParams parse_values"},
     "training training.python.training.evaluation": {
         _TRAIN: "checkpoints_iterator",
-        ".evaluation:": "StopAfterNEvalsHook SummaryAtEndHook get_or_create_eval_step "
-        "wait_for_new_checkpoint",
-        "tf_slim.training.evaluation:": "evaluate_once evaluate_repeatedly",
+        "tf_slim.training.evaluation:": "StopAfterNEvalsHook SummaryAtEndHook evaluate_once "
+        "evaluate_repeatedly get_or_create_eval_step wait_for_new_checkpoint",
     },
     "training training.python.training.training": {
-        ".training:": "create_train_op",
         "tf_slim.training.training:": "add_gradients_summaries clip_gradient_norms "
-        "clip_gradient_norms_fn multiply_gradients train",
+        "clip_gradient_norms_fn create_train_op multiply_gradients train",
     },
     "framework framework.python.ops framework.python.ops.arg_scope": {
-        ".arg_scopes:": "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
+        "tf_slim.ops.arg_scope:": "add_arg_scope arg_scope arg_scope_func_key arg_scoped_arguments "
         "current_arg_scope has_arg_scope",
     },
     "framework framework.python.framework.checkpoint_utils": {
@@ -98,8 +97,9 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
     },
     "framework framework.python.ops framework.python.ops.variables": {
         _TRAIN: "assert_global_step create_global_step get_global_step get_or_create_global_step",
-        ".variables:": "add_model_variable assign_from_checkpoint assign_from_checkpoint_fn "
-        "assign_from_values assign_from_values_fn filter_variables get_local_variables "
+        "tf_slim.ops.variables:": "add_model_variable assign_from_checkpoint "
+        "assign_from_checkpoint_fn assign_from_values assign_from_values_fn filter_variables "
+        "get_local_variables "
         "get_model_variables get_trainable_variables get_unique_variable get_variables "
         "get_variables_by_name get_variables_by_suffix get_variables_to_restore local_variable "
         "model_variable variable",
@@ -110,37 +110,31 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.debugging": "assert_same_float_dtype assert_scalar",
     },
     f"{_LAYERS}.layers": {
-        ".layers:": "bias_add dropout flatten fully_connected linear one_hot_encoding relu relu6 "
-        "softmax unit_norm",
-        ".convolutions:": "conv1d conv2d conv2d_transpose conv3d conv3d_transpose convolution "
-        "convolution1d=conv1d convolution2d=conv2d convolution2d_transpose=conv2d_transpose "
-        "convolution3d=conv3d convolution3d_transpose=conv3d_transpose separable_conv2d "
-        "separable_convolution2d=separable_conv2d",
-        ".pooling:": "avg_pool2d avg_pool3d max_pool2d max_pool3d",
-        ".stacking:": "repeat stack",
-        ".normalization:": "batch_norm instance_norm layer_norm",
+        _SLIM: "avg_pool2d avg_pool3d batch_norm bias_add conv1d conv2d conv2d_transpose conv3d "
+        "conv3d_transpose convolution convolution1d convolution2d convolution2d_transpose "
+        "convolution3d convolution3d_transpose dropout flatten fully_connected instance_norm "
+        "layer_norm linear max_pool2d max_pool3d one_hot_encoding relu relu6 repeat "
+        "separable_conv2d separable_convolution2d softmax stack unit_norm",
         f"{_V1}.nn": "elu",
     },
     "layers": {
-        "tf_slim.layers:": "dense_to_sparse gdn group_norm "
+        _SLIM: "dense_to_sparse gdn group_norm "
         "images_to_sequence legacy_fully_connected maxout recompute_grad rev_block scale_gradient "
         "sequence_to_images spatial_softmax",
         f"{_V1}.nn": "safe_embedding_lookup_sparse",
     },
     f"{_LAYERS}.initializers": {
-        ".initializers:": "variance_scaling_initializer xavier_initializer "
-        "xavier_initializer_conv2d=xavier_initializer",
+        _SLIM: "variance_scaling_initializer xavier_initializer xavier_initializer_conv2d",
     },
     f"{_LAYERS}.regularizers": {
-        ".regularizers:": "apply_regularization l1_l2_regularizer l1_regularizer l2_regularizer "
+        _SLIM: "apply_regularization l1_l2_regularizer l1_regularizer l2_regularizer "
         "sum_regularizer",
     },
     f"{_LAYERS}.optimizers": {
-        ".optimize_loss:": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn "
-        "optimize_loss",
+        _SLIM: "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn optimize_loss",
     },
     f"{_LAYERS}.summaries": {
-        ".layer_summaries:": "summarize_activation summarize_activations summarize_biases "
+        _SLIM: "summarize_activation summarize_activations summarize_biases "
         "summarize_collection summarize_tensor summarize_tensors summarize_variables "
         "summarize_weights",
     },
@@ -169,16 +163,16 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         f"{_V1}.distribute": "OneDeviceStrategy",
     },
     "metrics": {
-        ".streaming_metrics:": "streaming_covariance streaming_pearson_correlation "
-        "streaming_accuracy streaming_auc streaming_precision streaming_false_negatives "
-        "streaming_false_positives streaming_mean_absolute_error streaming_mean_iou "
-        "streaming_mean_squared_error streaming_recall streaming_root_mean_squared_error "
-        "streaming_true_negatives streaming_true_positives",
         f"{_V1}.metrics": "streaming_mean=mean streaming_mean_tensor=mean_tensor",
         f"{_V1}.sets": "set_difference set_intersection set_size set_union",
         _V1: "confusion_matrix",
         "tf_slim.metrics:": "accuracy aggregate_metric_map aggregate_metrics cohen_kappa count "
-        "f1_score precision_at_recall recall_at_precision streaming_concat "
+        "f1_score precision_at_recall recall_at_precision streaming_accuracy streaming_auc "
+        "streaming_concat streaming_covariance streaming_false_negatives "
+        "streaming_false_positives streaming_mean_absolute_error streaming_mean_iou "
+        "streaming_mean_squared_error streaming_pearson_correlation streaming_precision "
+        "streaming_recall streaming_root_mean_squared_error streaming_true_negatives "
+        "streaming_true_positives "
         "streaming_dynamic_auc streaming_false_negative_rate streaming_false_positive_rate "
         "streaming_mean_cosine_distance streaming_mean_relative_error streaming_percentage_less "
         "streaming_precision_at_thresholds streaming_recall_at_k streaming_recall_at_thresholds "
@@ -255,7 +249,7 @@ WHOLE: Mapping[str, str] = {
     "tensorboard.plugins.projector": "tensorboard.plugins.projector",
     "saved_model": f"{_V1}.saved_model",
 }
-"""By path below `tensorflow.contrib`, the module that it is now."""
+"""Whole modules: the path below `tensorflow.contrib`, and the module that it is now."""
 
 EMPTY = (
     *("bigtable", "boosted_trees", "cloud", "copy_graph", "crf", "eager", "ffmpeg", "gan"),
@@ -263,7 +257,7 @@ EMPTY = (
     *("model_pruning", "nccl", "nn", "quantize", "resampler", "seq2seq", "staging"),
     *("stat_summarizer", "tensor_forest", "tensorrt", "tfprof", "timeseries", "tpu.profiler"),
 )
-"""Modules without a name that is supported: programs that import them and use none run."""
+"""Modules without any supported name. Programs that import one and use nothing of it run."""
 
 _TF_DATA = "write it with the methods of tf.data.Dataset"
 _KERAS = "write the model as a model_fn for TPUEstimator, or with tf.keras"
@@ -301,7 +295,7 @@ _REASONS: Mapping[str, str] = {
     "tf.train.MomentumOptimizer",
     "slim": "use the package tf_slim",
 }
-"""By name or module, what to do instead; the longest path that has a reason counts."""
+"""What to do instead of a name or module; the longest matching path counts."""
 
 
 def _modules() -> dict[str, dict[str, str]]:
@@ -323,18 +317,18 @@ def _modules() -> dict[str, dict[str, str]]:
 
 
 MODULES: Mapping[str, Names] = _modules()
-"""By path below `tensorflow.contrib`, the names of a module, each with its target."""
+"""The names of each module below `tensorflow.contrib`, each with its target."""
 
 
 def submodules(path: str) -> list[str]:
-    """Returns the names of the modules right below one, but for those without names."""
+    """Returns the names of the modules right below a path, without the empty ones."""
     prefix = f"{path}." if path else ""
     below = (each for each in MODULES if each.startswith(prefix) and each not in EMPTY)
     return sorted({each.removeprefix(prefix).partition(".")[0] for each in below} - {""})
 
 
 def refusal(path: str) -> str:
-    """Returns the message for a name of `tf.contrib` that there is not: cause and way out."""
+    """Returns the message for a name that `tf.contrib` lacks here: the cause and the way out."""
     parent = path if path in EMPTY else path.rpartition(".")[0]
     while parent not in MODULES:
         parent = parent.rpartition(".")[0]

@@ -18,14 +18,13 @@ _IMPORT_FROM = re.compile(r"cannot import name '(\w+)' from '(tensorflow[\w.]*)'
 
 
 def find_use(script: str, folder: str | None = None) -> Use | None:
-    """Returns the first use of a name that only TensorFlow 1 has, in a script or its imports.
+    """Finds the first use of a name that only TensorFlow 1 has, in a script or its imports.
 
-    A name does not count in code that TensorFlow 2 does not reach, such as the other branch of a
-    check of the version, and functions that only such code calls. In a program that takes
-    `tf.compat.v1` where it finds TensorFlow 2, only a name that every run uses counts: what is
-    left of TensorFlow 1 in its other functions does not tell. Of the modules that the script
-    imports those are read that lie in `folder`, which by default is the script's, or in the folders
-    of PYTHONPATH, and are not of libraries.
+    Names in code that TensorFlow 2 does not reach do not count, for instance the other branch of a
+    version check, or a function that only such code calls. If the program takes `tf.compat.v1` when
+    it finds TensorFlow 2, only names that every run uses count: what is left of TensorFlow 1 in its
+    other functions proves nothing. Imported modules are read if they are in `folder` (by default
+    the script's) or in the folders of PYTHONPATH, and do not belong to a library.
     """
     script = os.path.abspath(script)
     files = _Files(folders_of_imports(folder or os.path.dirname(script)), Libraries(script))
@@ -40,12 +39,12 @@ def find_use(script: str, folder: str | None = None) -> Use | None:
 
 
 def folders_of_imports(folder: str) -> list[str]:
-    """Returns the folders in which modules of programs are looked for: one, and PYTHONPATH's."""
+    """Returns the folders that modules of a program are looked for in."""
     return [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def file_of(module: str, folders: list[str]) -> str | None:
-    """Returns the file of a module by its full name, in the first of the folders that has it."""
+    """Returns the file of a module, given by its full name, in the first folder that has it."""
     for folder in folders:
         stem = os.path.join(folder, *module.split("."))
         for path in (f"{stem}.py", os.path.join(stem, "__init__.py")):
@@ -55,7 +54,7 @@ def file_of(module: str, folders: list[str]) -> str | None:
 
 
 def missing_name(error: BaseException) -> str | None:
-    """Returns the name of TensorFlow 1 for whose lack a program failed; None if for another."""
+    """Returns the name of TensorFlow 1 that a program failed for; None for any other failure."""
     if isinstance(error, ModuleNotFoundError):
         name = error.name or ""
         return name if f"{name}.".startswith(f"{_CONTRIB}.") else None
@@ -81,7 +80,7 @@ class _Files:
         self._readings: dict[str, Reading | None] = {}
 
     def read(self, path: str) -> Reading | None:
-        """Returns the reading of a file; None if it cannot be read, or is being read."""
+        """Reads a file; returns None if it cannot be parsed, or is being read already."""
         if path not in self._readings:
             self._readings[path] = None
             try:
@@ -97,7 +96,7 @@ class _Files:
         return None if file is None or self._libraries.have(file) else self.read(file)
 
     def in_order_of_imports(self, script: str) -> list[Reading]:
-        """Returns the readings: the script's, those of the modules that it imports, and so on."""
+        """Returns the reading of the script, then those of the modules it imports, and so on."""
         ordered = {script: self._readings[script]}
         for path in (waiting := [script]):
             reading = ordered[path]
@@ -109,9 +108,9 @@ class _Files:
 
 
 def _unreached(readings: list[Reading]) -> set[str]:
-    """Returns the functions, classes and files that nothing mentions but what is not reached.
+    """Returns the functions, classes and files that only unreached code mentions.
 
-    A name stands for all functions that have it. What nothing mentions counts as reached.
+    A name stands for every function of that name. What nothing mentions counts as reached.
     """
     mentions = [each for reading in readings for each in reading.mentions]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
@@ -129,9 +128,9 @@ def _unreached(readings: list[Reading]) -> set[str]:
 
 
 def _always_reached(readings: list[Reading]) -> set[str]:
-    """Returns the files, functions and classes that every run of the program gets to.
+    """Returns the files, functions and classes that every run of the program reaches.
 
-    A name stands for all functions that have it. Python calls methods like `__init__`.
+    A name stands for every function of that name. Methods like `__init__` are called by Python.
     """
     mentions = [each for reading in readings for each in reading.mentions if each.is_sure]
     defined = {name for reading in readings for name in (reading.path, *reading.defined)}
@@ -146,7 +145,7 @@ def _always_reached(readings: list[Reading]) -> set[str]:
 
 
 def _public_path(module: ModuleType) -> str | None:
-    """Returns the path below `tensorflow` of one of its public modules; None for another."""
+    """Returns the path of a public module below `tensorflow`; None for any other module."""
     name = module.__name__
     if name == "tensorflow":
         return ""

@@ -1,7 +1,7 @@
-"""Tells the files of libraries from those of a program, by where they lie and who put them there.
+"""Tells the files of libraries from those of a program, by their place and who put them there.
 
-Libraries are the standard library, the bridge, and what an installer put somewhere. All else is the
-program: its own folder, and the folders of PYTHONPATH.
+Libraries are the standard library, the bridge, and whatever an installer installed. Everything else
+belongs to the program: its own folder, and the folders of PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import tf2_engine
 
 _INSTALLED = re.compile(r"[/\\](site-packages|dist-packages|[^/\\]+\.egg)[/\\]")
-"""Folders that installers fill, of this Python and of others that a path may lead to."""
+"""Folders that installers fill, for this Python and for others that a path may lead to."""
 
 _PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
 
@@ -30,8 +30,8 @@ class Libraries:
     """The libraries that a program may import.
 
     Args:
-        script: the program; the project and the package that it lies in are not libraries, even if
-            they are installed. None if it is not known.
+        script: the program, if it is known. The project and the package that it is in are not
+            libraries, even if they are installed.
     """
 
     def __init__(self, script: str | None = None) -> None:
@@ -45,9 +45,9 @@ class Libraries:
         self._known: dict[str, bool] = {}
 
     def have(self, path: str) -> bool:
-        """Returns whether the file of a module belongs to a library."""
+        """Whether the file of a module belongs to a library."""
         if path not in self._known:
-            # An installed file may be a link to elsewhere, or reached by one.
+            # An installed file may be a link, or be reached through one.
             written, real = os.path.abspath(path), os.path.realpath(path)
             installed = self._is_installed(written) or self._is_installed(real)
             is_packaged = bool(self._package) and real.startswith(self._package)
@@ -59,7 +59,7 @@ class Libraries:
             return True
         if any(path in _recorded(str(folder)) for folder in pathlib.Path(path).parents):
             return True
-        # Of two folders that have it the inner one decides; PYTHONPATH is what the user says.
+        # If folders of both kinds contain it, the innermost decides. The user sets PYTHONPATH.
         linked, named = (
             max((len(each) for each in folders if path.startswith(each)), default=0)
             for folders in (self._linked, self._named)
@@ -67,7 +67,7 @@ class Libraries:
         return linked > named
 
     def _is_in_project_of(self, folder: str) -> bool:
-        """Returns whether the script belongs to the same project as a folder."""
+        """Whether the script belongs to the same project as a folder."""
         if self._script is None:
             return False
         project, home = _project(folder), os.path.dirname(self._script)
@@ -77,7 +77,7 @@ class Libraries:
 
 
 def _folder(path: str) -> str:
-    """Returns the real path of a folder with a separator at the end, to compare beginnings."""
+    """Returns the real path with a trailing separator, so that prefixes can be compared."""
     return os.path.join(os.path.realpath(path), "")
 
 
@@ -91,8 +91,8 @@ def _python_and_bridge() -> tuple[str, ...]:
 
 
 def _linked_folders() -> Iterator[str]:
-    """Yields the folders that an environment leads to: by `.pth` files and editable installs."""
-    # Python starts with PYTHONPATH before the standard library, and what `.pth` files name after.
+    """Yields the folders that `.pth` files and editable installs add to the environment."""
+    # In sys.path, PYTHONPATH is before the standard library, and folders of `.pth` files after.
     stdlib = sysconfig.get_path("stdlib")
     yield from map(_folder, sys.path[sys.path.index(stdlib) + 1 :] if stdlib in sys.path else [])
     for distribution in importlib.metadata.distributions():
@@ -104,10 +104,10 @@ def _linked_folders() -> Iterator[str]:
 
 @functools.cache
 def _recorded(folder: str) -> frozenset[str]:
-    """Returns the files that an installer recorded in a folder, or in a zip file.
+    """Returns the files that an installer recorded in a folder or a zip file.
 
-    `pip install --target` and its like leave the records there. Those of a project's own
-    `.egg-info` do not count: its folder is where the files are written, not installed.
+    `pip install --target` leaves such records. A project's own `.egg-info` does not count: it lies
+    where the project is developed, not where it is installed.
     """
     return frozenset(
         os.path.normpath(os.path.join(folder, file))
@@ -127,7 +127,7 @@ def _project(folder: str) -> str | None:
 
 
 def _outermost_package(folder: pathlib.Path) -> str:
-    """Returns the outermost package that a folder lies in; an empty text for no package."""
+    """Returns the outermost package around a folder, or ""."""
     package = ""
     while (folder / "__init__.py").is_file():
         package, folder = _folder(str(folder)), folder.parent

@@ -1,4 +1,4 @@
-"""Gives the modules of a program another `tensorflow` than all others have."""
+"""Gives the modules of a program a `tensorflow` that no other module sees."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ROOT = "tensorflow"
 
 @contextlib.contextmanager
 def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]:
-    """Gives modules of a program that import `tensorflow` the `view`, in the context.
+    """Gives the program's modules the `view` when they import `tensorflow`, inside the context.
 
     Libraries, the standard library and the bridge keep TensorFlow as it is.
 
     Args:
-        script: the program's first file; None if it is not known.
+        script: the program's first file, if it is known.
     """
     stock_import, stock_import_module = builtins.__import__, importlib.import_module
     libraries = Libraries(script)
@@ -42,7 +42,9 @@ def seen_by_programs(view: TF1View, script: str | None = None) -> Iterator[None]
             return view
         for each in () if isinstance(module, ContribModule) else fromlist:
             if each != "*" and not hasattr(module, each):
-                with contextlib.suppress(ImportError):  # The import itself says what is missing.
+                with contextlib.suppress(
+                    ImportError
+                ):  # The import itself will say what is missing.
                     setattr(module, each, view.module(f"{name}.{each}"))
         return module
 
@@ -64,7 +66,7 @@ def _is_tensorflow(name: str) -> bool:
 
 
 def _is_of_program(variables: Mapping[str, Object] | None, libraries: Libraries) -> bool:
-    """Returns whether the module with these global variables is the program's."""
+    """Whether the module with these global variables belongs to the program."""
     path = (variables or {}).get("__file__")
     if (variables or {}).get("__name__") == "__main__":
         return True

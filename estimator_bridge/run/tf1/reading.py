@@ -1,7 +1,7 @@
-"""Reads the source of a module as Python would run it where TensorFlow 2 is installed.
+"""Reads the source of a module the way Python would run it with TensorFlow 2 installed.
 
-Programs that support both versions of TensorFlow ask which one they have, by `tf.__version__`,
-`hasattr` or `try`. What they keep for version 1 is not reached, and so does not count as used.
+Programs that support both versions of TensorFlow ask which one they have, with `tf.__version__`,
+`hasattr` or `try`. Code that they keep for version 1 is not reached and does not count as used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from estimator_bridge.run.tf1.conditions import (
 from tf2_engine.types import Object
 
 Scope = tuple[str, ...]
-"""The file, and the names of the classes and functions, that a piece of code is in."""
+"""The file, and the classes and functions, that a piece of code is in."""
 
 _ROOT = "tensorflow"
 _VERSION_PACKAGES = ("distutils", "packaging", "pkg_resources")
@@ -38,7 +38,7 @@ _CATCHERS: Mapping[str, str] = {
 }
 _BROAD = ("Exception", "BaseException")
 _EXITS = ("exit", "_exit", "quit")
-# What a handler has that does more than to tell of an error.
+# A handler with one of these does more than report the error.
 _ALTERNATIVES = (
     *(ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Return),
     *(ast.Pass, ast.Continue),
@@ -46,7 +46,7 @@ _ALTERNATIVES = (
 
 
 class Use(NamedTuple):
-    """A name of TensorFlow 1 that TensorFlow 2 lacks, as a program writes it, and where."""
+    """A name of TensorFlow 1 that TensorFlow 2 lacks, as the program writes it, and its place."""
 
     name: str
     path: str
@@ -57,11 +57,11 @@ class Use(NamedTuple):
 
 
 class FoundUse(NamedTuple):
-    """A use, and the error that it is with TensorFlow 2.
+    """A use, and the error that it raises with TensorFlow 2.
 
     Attributes:
         scope: the code that it is in.
-        is_sure: whether it runs whenever that code does, under no condition of the run.
+        is_sure: whether it runs whenever that code runs, whatever the conditions are.
     """
 
     use: Use
@@ -74,8 +74,8 @@ class Mention(NamedTuple):
     """A name, or the file of a module, that code refers to.
 
     Attributes:
-        is_reached: whether TensorFlow 2 gets there, if it gets to the scope.
-        is_sure: whether it does so in every run.
+        is_reached: whether TensorFlow 2 gets here if it gets to the scope.
+        is_sure: whether every such run gets here.
     """
 
     name: str
@@ -90,8 +90,8 @@ class Reading(ast.NodeVisitor):
     Args:
         path: its file.
         tree: its source.
-        find: returns the reading of a module of the program by its name, the file that imports it,
-            and the level of a relative import; None for another module.
+        find: takes a module's name, the importing file and the level of a relative import; returns
+            the reading of the module, or None if it does not belong to the program.
 
     Attributes:
         adapts: whether it takes names from `tf.compat.v1` where it finds TensorFlow 2.
@@ -109,7 +109,7 @@ class Reading(ast.NodeVisitor):
         self._of_scope = self.known
         self._is_reached, self._lacks_module = True, False
         self._is_sure, self._is_guarded, self.adapts = True, False, False
-        # Functions run when their module is complete.
+        # Function bodies are read last, because they run when their module is complete.
         self._functions: list[tuple[ast.AST, Scope, bool, dict[str, Object]]] = []
         self._set_elsewhere = {
             name for each in ast.walk(tree) if isinstance(each, ast.Global) for name in each.names
@@ -121,7 +121,6 @@ class Reading(ast.NodeVisitor):
         self.known = names
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """Keeps the body for later."""
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self.visit(each)
@@ -133,7 +132,6 @@ class Reading(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """Reads the class, to which its methods belong."""
         self.defined.add(node.name)
         outer, known = self._scope, {**self.known, node.name: UNKNOWN}
         for each in (*node.decorator_list, *node.bases, *node.keywords):
@@ -144,7 +142,6 @@ class Reading(ast.NodeVisitor):
         self._become(known)
 
     def visit_Import(self, node: ast.Import) -> None:
-        """Follows modules of the program; names of TensorFlow 1 are uses."""
         for alias in node.names:
             module = self._import(node, alias.name)
             first = alias.name.partition(".")[0]
@@ -152,7 +149,6 @@ class Reading(ast.NodeVisitor):
             self._bind_import(alias.asname or first, bound, module)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """Follows modules of the program; names of TensorFlow 1 are uses."""
         package = node.module or ""
         is_public = f"{package}.".startswith(f"{_ROOT}.") and not node.level
         module = self._import(node, package, node.level) if package and not is_public else None
@@ -166,14 +162,13 @@ class Reading(ast.NodeVisitor):
                 self._bind_import(name, full, below)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """Mentions the name, or forgets what it was."""
         if isinstance(node.ctx, ast.Load):
             self._mention(node.id)
         else:
             self.known[node.id] = UNKNOWN
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        """Finds a name of TensorFlow 1; mentions the attribute, which may be a method."""
+        """Notes a name of TensorFlow; any other attribute may be a method, which is mentioned."""
         public = self._public_name(node)
         if public is not None:
             self._note(ast.unparse(node), public.parts, node.lineno, _ATTRIBUTE)
@@ -182,7 +177,6 @@ class Reading(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """Keeps what is known of a value."""
         self.visit(node.value)
         for target in node.targets:
             self._assign(target, self._known_value(node.value))
@@ -199,7 +193,6 @@ class Reading(ast.NodeVisitor):
             return self._block(node.body if holds else node.orelse)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        """Reads the values that TensorFlow 2 may take."""
         self.visit(node.test)
         holds = truth(node.test, self.known)
         with self._read_as(**({"_is_sure": False} if holds is None else {"_is_guarded": True})):
@@ -207,7 +200,7 @@ class Reading(ast.NodeVisitor):
                 (self._skip([value]) if is_skipped else self.visit(value))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Reads operands up to the one that decides."""
+        """Reads the operands up to the one that decides."""
         decides = isinstance(node.op, ast.Or)
         for position, value in enumerate(node.values):
             with self._read_as(_is_sure=self._is_sure and position == 0):
@@ -217,7 +210,7 @@ class Reading(ast.NodeVisitor):
                 return
 
     def visit_For(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
-        """Reads a loop, in which names may have the values of any round."""
+        """Reads a loop, whose variables may have the value of any iteration."""
         self.visit(node.test if isinstance(node, ast.While) else node.iter)
         stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
         changed = {each.id for each in stored if isinstance(each.ctx, ast.Store)}
@@ -228,7 +221,7 @@ class Reading(ast.NodeVisitor):
     visit_AsyncFor = visit_While = visit_For
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> bool:
-        """Reads the body, in which `contextlib.suppress` guards."""
+        """Reads the body, which `contextlib.suppress` may guard like a `try`."""
         suppressed: set[str] = set()
         for item in node.items:
             self.visit(item)
@@ -243,7 +236,7 @@ class Reading(ast.NodeVisitor):
     visit_AsyncWith = visit_With
 
     def visit_Try(self, node: ast.Try) -> bool:
-        """Reads what is reached: the body up to a failure that is handled, and its handlers."""
+        """Reads the body up to a failure that is handled, and the handlers that may run."""
         start = dict(self.known)
         guards = [each for each in node.handlers if self._is_guard(each)]
         caught = set().union(*(_caught(each.type) for each in guards))
@@ -267,11 +260,11 @@ class Reading(ast.NodeVisitor):
         self.generic_visit(node)
         return True
 
-    # After `raise` the code counts still: a program that wants TensorFlow 1 may raise without it.
+    # Code after `raise` still counts: a program that needs TensorFlow 1 may raise without it.
     visit_Return = visit_Continue = visit_Break = _leave
 
     def _block(self, statements: Sequence[ast.stmt]) -> bool:
-        """Reads statements; returns whether control leaves them for elsewhere in the function."""
+        """Reads statements; returns whether control leaves them, within the function."""
         for position, each in enumerate(statements):
             if self.visit(each):
                 self._skip(statements[position + 1 :])
@@ -280,14 +273,14 @@ class Reading(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _read_as(self, **marks: bool) -> Iterator[None]:
-        """Sets `_is_reached`, `_is_sure` or `_is_guarded` for what is read in the context."""
+        """Sets `_is_reached`, `_is_sure` or `_is_guarded` inside the context."""
         outer = {name: getattr(self, name) for name in marks}
         vars(self).update(marks)
         yield
         vars(self).update(outer)
 
     def _skip(self, nodes: Sequence[ast.AST]) -> None:
-        """Reads what is not reached, of which only the mentions matter."""
+        """Reads code that is not reached, for what it mentions."""
         known = dict(self.known)
         with self._read_as(_is_reached=False):
             for each in nodes:
@@ -303,8 +296,8 @@ class Reading(ast.NodeVisitor):
         """Reads blocks of which one is executed; returns whether control leaves all of them.
 
         Args:
-            before: what is known before each block but the first; None is the same as there.
-            is_sure: whether the first is executed in every run that matters.
+            before: what is known before every block but the first; None if nothing differs.
+            is_sure: whether every run that matters executes the first block.
         """
         start = dict(self.known)
         is_sure = self._is_sure and (is_sure or len(blocks) == 1)
@@ -324,7 +317,7 @@ class Reading(ast.NodeVisitor):
         return bool(left) and all(left)
 
     def _attempt(self, body: Sequence[ast.stmt], caught: set[str]) -> bool:
-        """Reads a body, some of whose errors are caught; returns whether it fails with TF 2."""
+        """Reads a body some of whose errors are caught; returns whether it fails with TF 2."""
         for position, each in enumerate(body):
             before = len(self.uses)
             left = self.visit(each)
@@ -338,7 +331,7 @@ class Reading(ast.NodeVisitor):
         return False
 
     def _is_guard(self, handler: ast.ExceptHandler) -> bool:
-        """Returns whether a handler goes on without what failed, rather than telling of it."""
+        """Whether a handler carries on without what failed, instead of reporting it."""
         last = handler.body[-1]
         if isinstance(last, ast.Raise):
             return False
@@ -352,7 +345,7 @@ class Reading(ast.NodeVisitor):
         )
 
     def _is_idle(self, handler: ast.ExceptHandler, body: Sequence[ast.stmt]) -> bool:
-        """Returns whether a handler waits for an error that TensorFlow 2 does not give."""
+        """Whether a handler waits for an error that TensorFlow 2 does not raise."""
         caught = _caught(handler.type)
         nodes = [each for statement in body for each in ast.walk(statement)]
         has_import = any(isinstance(each, (ast.Import, ast.ImportFrom)) for each in nodes)
@@ -373,7 +366,7 @@ class Reading(ast.NodeVisitor):
         self._block(node.body)
 
     def _become(self, known: Mapping[str, Object]) -> None:
-        """Replaces what is known, in the dictionary that functions inside of the scope have."""
+        """Replaces what is known, in place: functions inside of the scope share the dictionary."""
         known = dict(known)
         self.known.clear()
         self.known.update(known)
@@ -410,10 +403,10 @@ class Reading(ast.NodeVisitor):
     def _import(
         self, node: ast.stmt, name: str, level: int = 0, is_attribute: bool = False
     ) -> Reading | None:
-        """Reads a module of the program that is imported.
+        """Reads an imported module if it belongs to the program.
 
         Args:
-            is_attribute: whether the name may be that of an attribute of a module, too.
+            is_attribute: whether the name may be an attribute of a module instead.
         """
         parts = name.split(".")
         if parts[0] == _ROOT and not level:
@@ -442,7 +435,7 @@ class Reading(ast.NodeVisitor):
         self.known[name] = value
 
     def _public_name(self, node: ast.AST) -> PublicName | None:
-        """Returns the name of TensorFlow that an expression like `tf.a.b` is; None for another."""
+        """Resolves an expression such as `tf.a.b` to a name of TensorFlow."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.insert(0, node.attr)
@@ -451,7 +444,7 @@ class Reading(ast.NodeVisitor):
         return PublicName((*root.parts, *parts)) if isinstance(root, PublicName) else None
 
     def _note(self, name: str, parts: tuple[str, ...], line: int, error: str) -> None:
-        """Notes a name of TensorFlow that is used, if it tells which version is wanted."""
+        """Records a name of TensorFlow if it shows which version the program wants."""
         if self._is_reached and self._is_guarded and parts[:2] == ("compat", "v1"):
             self.adapts = True
         if self._is_reached and _is_of_tf1(parts):
@@ -463,12 +456,12 @@ class Reading(ast.NodeVisitor):
 
 
 def _is_of_tf1(parts: Sequence[str]) -> bool:
-    """Returns whether TensorFlow 1 has a public name and TensorFlow 2 lacks it."""
+    """Whether TensorFlow 1 has a public name that TensorFlow 2 lacks."""
     if "contrib" in parts[:1] or list(parts[:3]) == ["compat", "v1", "contrib"]:
         return True
     if not parts or loads_keras(parts):
         return False
-    # Not before it is needed: a source without such names is read quickly.
+    # Imported late, so that sources without such names are read quickly.
     tf = public_names.tensorflow()
     new: Object = tf
     old: Object = tf.compat.v1
@@ -484,7 +477,7 @@ def _is_of_tf1(parts: Sequence[str]) -> bool:
 def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # A module that is half made.
+    except (ImportError, ValueError):  # a partly initialized module
         return True
 
 
@@ -497,7 +490,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _caught(types: ast.expr | None) -> set[str]:
-    """Returns which of the errors for a missing name a handler of these types catches."""
+    """Returns which errors for a missing name a handler of these types catches."""
     names = _type_names(types)
     if types is None or any(name in _BROAD for name in names):
         return {_ATTRIBUTE, _IMPORT}

@@ -1,4 +1,4 @@
-"""Runs the code inside of a `with` block as TensorFlow 1 would."""
+"""Runs the code of a `with` block as TensorFlow 1 would."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tf2_engine import tf_compat
 
 @contextlib.contextmanager
 def as_tf1(script: str | None = None) -> Iterator[None]:
-    """Shows a program TensorFlow 1 in the context; from then on TensorFlow 2's behavior is off.
+    """Shows a program TensorFlow 1 inside the context, and turns TensorFlow 2's behavior off.
 
-    `disable_v2_behavior` holds for the process: it cannot be undone.
+    `disable_v2_behavior` applies to the process and cannot be undone.
     """
     import tensorflow as tf
 
@@ -28,7 +28,7 @@ def as_tf1(script: str | None = None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def names_of_tf1(script: str | None = None) -> Iterator[None]:
-    """Shows a program the names of TensorFlow 1, in the context alone."""
+    """Shows a program the names of TensorFlow 1 inside the context."""
     with tf_compat.names_of_tf1(), seen_by_programs(TF1View(), script):
         yield
 
@@ -41,17 +41,17 @@ def as_needed(
     view: Callable[[str], AbstractContextManager[None]] = as_tf1,
     folder: str | None = None,
 ) -> Iterator[bool]:
-    """Shows a program TensorFlow 1 in the context, if it is to or needs to see that.
+    """Shows a program TensorFlow 1 inside the context if it needs or is told to see it.
 
-    Yields whether it does. Where it does not, and fails for a name of TensorFlow 1, `tell` gets
-    what to do about it, before the error.
+    Yields whether it does. If it does not, and the program fails for a name of TensorFlow 1, `tell`
+    gets the remedy before the error is raised.
 
     Args:
         script: the program.
-        tf1: whether it is to see TensorFlow 1; None finds out from its source.
-        tell: called with a sentence if that was found, which names what showed it.
-        view: called with `script`; opens what the program sees then.
-        folder: from which the program imports; None is its own.
+        tf1: whether it sees TensorFlow 1; None decides by its source.
+        tell: called with a sentence about the reason if the source decided for TensorFlow 1.
+        view: called with `script`; opens what the program then sees.
+        folder: the folder that the program imports from; by default its own.
     """
     use = None
     if tf1 is None:
@@ -80,7 +80,7 @@ def as_needed(
 
 
 def _explain(error: Exception, use: reading.Use | None, tell: Callable[[str], object]) -> None:
-    """Tells what the failure of a program that sees TensorFlow 1 may come from."""
+    """Tells why a program that sees TensorFlow 1 may have failed."""
     name = detection.missing_name(error)
     if name is not None:
         file = traceback.extract_tb(error.__traceback__)[-1].filename

@@ -1,4 +1,4 @@
-"""A module `tensorflow` as programs of TensorFlow 1 know it, made of `tf.compat.v1`."""
+"""A module `tensorflow` as TensorFlow 1 programs know it, made from `tf.compat.v1`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from estimator_bridge.run.tf1 import contrib_names
 from tf2_engine.types import Object
 
 VERSION = "1.15.5"
-"""The value of `tf.__version__` for programs: the last release that had the names of the view."""
+"""The `tf.__version__` that programs see: the last release with the names of the view."""
 
 _ROOT = "tensorflow"
 _CONTRIB = f"{_ROOT}.contrib"
 
-# Packages of TensorFlow that no public module has as an attribute; they are what they are.
+# Packages of TensorFlow that are not attributes of a public module; they stay as they are.
 _PACKAGES = ("compiler", "core", "lite", "python", "tools")
 
 
 class ContribModule(ModuleType):
-    """A module of `tf.contrib`; its names are loaded when they are first used.
+    """A module of `tf.contrib`, whose names are loaded when they are first used.
 
-    `hasattr` finds what works alone: not the modules without names, which can be imported though.
+    `hasattr` finds only what works. Modules without names can still be imported.
 
     Args:
-        path: below `tensorflow.contrib`; empty for that itself.
+        path: the path below `tensorflow.contrib`; empty for that itself.
         view: finds the modules below this one.
     """
 
     def __init__(self, path: str, view: TF1View) -> None:
         super().__init__(f"{_CONTRIB}.{path}".removesuffix("."))
-        self.__path__: list[str] = []  # Nothing is found below it but what the view has.
+        self.__path__: list[str] = []  # makes imports find only what the view has
         self._path, self._view = path, view
         self.__all__ = sorted(contrib_names.MODULES[path])
 
@@ -64,9 +64,9 @@ class ContribModule(ModuleType):
 
 
 class TF1View(ModuleType):
-    """`tensorflow` for a TF1 program: `tf.compat.v1`, with `contrib` and the version of then.
+    """`tensorflow` for a TF1 program: `tf.compat.v1` with `contrib` and a version of 1.15.
 
-    What a program sets on it stays on it; the modules below are those of everybody.
+    What a program sets on it stays on it; the modules below are shared with everybody.
     """
 
     def __init__(self) -> None:
@@ -94,11 +94,11 @@ class TF1View(ModuleType):
         return sorted({*super().__dir__(), *dir(self._v1), "contrib"})
 
     def module(self, path: str) -> ModuleType:
-        """Returns the module that a program imports as `path`, from "tensorflow" on.
+        """Returns the module that a program imports as `path`, which begins with "tensorflow".
 
         Raises:
             UnsupportedImport: it is below `tensorflow.contrib`, and the bridge does not have it.
-            ImportError: there is no such module in TensorFlow either.
+            ImportError: TensorFlow has no such module either.
         """
         if path not in self._modules:
             self._modules[path] = self._find(path)
@@ -114,7 +114,7 @@ class TF1View(ModuleType):
             return module
         names = path.removeprefix(f"{_ROOT}.").removeprefix("compat.v1.").split(".")
         if names[0] not in (*_PACKAGES, "compat"):
-            # Public modules are those of version 1; many are attributes that cannot be imported.
+            # Public modules are those of version 1. Many are attributes that cannot be imported.
             root: Object = self
             target = functools.reduce(lambda owner, name: getattr(owner, name, None), names, root)
             if isinstance(target, ModuleType):
@@ -123,7 +123,7 @@ class TF1View(ModuleType):
 
 
 class _Compat(ModuleType):
-    """`tf.compat`, whose `v1` is the view, as both were one in TensorFlow 1."""
+    """`tf.compat`, whose `v1` is the view, because both were the same in TensorFlow 1."""
 
     def __init__(self, view: TF1View) -> None:
         super().__init__(f"{_ROOT}.compat")
@@ -135,12 +135,12 @@ class _Compat(ModuleType):
 
 
 def _is_imported(frame: FrameType) -> bool:
-    """Returns whether a frame executes `from module import name`."""
+    """Whether a frame executes `from module import name`."""
     return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _load(target: str, path: str) -> Object:
-    """Loads a target; raises UnsupportedImport if it is of a package that is not installed."""
+    """Loads a target; raises UnsupportedImport if it is in a package that is not installed."""
     package = target.partition(":")[0].partition(".")[0]
     try:
         return load(target)

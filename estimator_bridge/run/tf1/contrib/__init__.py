@@ -1,4 +1,4 @@
-"""Replaces the parts of `tf.contrib` that TPUEstimator programs use and TensorFlow dropped.
+"""Parts of `tf.contrib` that programs use and no other package has.
 
-Which name comes from where is in `contrib_names`.
+`contrib_names` lists where each name comes from.
 """

@@ -14,7 +14,7 @@ Gradients = Sequence[tuple[Tensor, Variable]]
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that leaves the moments of the rows alone that a sparse gradient does not have."""
+    """Adam that changes the moments of only those rows that a sparse gradient has."""
 
     def _apply_sparse_shared(
         self, grad: Tensor, var: Variable, indices: Tensor, scatter_add: object
@@ -38,12 +38,11 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 class DecoupledWeightDecayExtension:
     """Makes an optimizer shrink variables before it updates them: w <- w - weight_decay w.
 
-    It comes before the optimizer among the bases of a class. Of a sparse gradient the rows that it
-    has shrink. Reference: Loshchilov and Hutter, 2019.
+    Put it before the optimizer among the bases of a class. With a sparse gradient, only the
+    gradient's rows shrink. Reference: Loshchilov and Hutter, 2019.
     """
 
     def __init__(self, weight_decay: float | Tensor, *args: Object, **settings: Object) -> None:
-        """Makes the optimizer with the other arguments."""
         self._weight_decay = weight_decay
         self._decayed: set[object] = set()
         super().__init__(*args, **settings)
@@ -89,7 +88,7 @@ class DecoupledWeightDecayExtension:
 
 
 def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
-    """Returns the class of an optimizer that takes the weight decay before other arguments."""
+    """Makes an optimizer class whose first argument is the weight decay."""
     bases = (DecoupledWeightDecayExtension, base_optimizer)
     return type("OptimizerWithDecoupledWeightDecay", bases, {})
 
@@ -107,13 +106,12 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
         use_locking: bool = False,
         name: str = "AdamW",
     ) -> None:
-        """Makes the optimizer."""
         settings = (learning_rate, beta1, beta2, epsilon, use_locking, name)
         super().__init__(weight_decay, *settings)
 
 
 class _Wrapper(tf.train.Optimizer):
-    """An optimizer that calls another one, whose slots it has."""
+    """An optimizer that calls another one, and has its slots."""
 
     def __init__(self, optimizer: tf.train.Optimizer, name: str) -> None:
         super().__init__(use_locking=False, name=name)
@@ -133,13 +131,13 @@ class _Wrapper(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(_Wrapper):
-    """Keeps moving averages of the variables, and saves them in their place.
+    """Keeps moving averages of the variables; its saver saves them in place of the variables.
 
     Args:
         opt: the optimizer that makes the steps.
-        average_decay: as `decay` of `tf.train.ExponentialMovingAverage`.
-        num_updates: as there.
-        sequential_update: whether the averages are of the variables after a step.
+        average_decay: `decay` of `tf.train.ExponentialMovingAverage`.
+        num_updates: the same argument there.
+        sequential_update: whether the averages include the step just made.
     """
 
     def __init__(
@@ -149,7 +147,6 @@ class MovingAverageOptimizer(_Wrapper):
         num_updates: Tensor | int | None = None,
         sequential_update: bool = True,
     ) -> None:
-        """Makes the optimizer."""
         super().__init__(opt, "MovingAverageOptimizer")
         self._averages = tf.train.ExponentialMovingAverage(average_decay, num_updates=num_updates)
         self._is_sequential = sequential_update
@@ -161,7 +158,6 @@ class MovingAverageOptimizer(_Wrapper):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> Op:
-        """Makes a step, and moves the averages."""
         pairs = list(grads_and_vars)
         step = self._optimizer.apply_gradients(pairs, global_step, name)
         moved = [variable for gradient, variable in pairs if gradient is not None]
@@ -178,13 +174,13 @@ class MovingAverageOptimizer(_Wrapper):
         name: str = "swapping_saver",
         **settings: Object,
     ) -> tf.train.Saver:
-        """Returns a saver that writes the averages by the names of the variables, and vice versa.
+        """Makes a saver that swaps names: averages get the variables' names, and vice versa.
 
         Args:
-            var_list: what is saved, with both; None is all variables.
+            var_list: what to save; None saves all variables.
 
         Raises:
-            InvalidInput: there is no step yet, so no averages.
+            InvalidInput: no step was built yet, so there are no averages.
         """
         if not self._swaps:
             raise errors.InvalidInput(
@@ -213,13 +209,13 @@ class _ClippingOptimizer(_Wrapper):
 
 
 def clip_gradients_by_norm(optimizer: tf.train.Optimizer, clip_norm: float) -> tf.train.Optimizer:
-    """Returns an optimizer that clips gradients by their global norm before it applies them."""
+    """Makes an optimizer that clips gradients by their global norm before it applies them."""
     return _ClippingOptimizer(optimizer, clip_norm)
 
 
 def clip_gradients_by_global_norm(
     gradients_variables: Gradients, clip_norm: float = 20.0
 ) -> Gradients:
-    """Returns gradients, clipped by their global norm, and variables."""
+    """Clips gradients by their global norm; returns pairs of gradients and variables."""
     gradients, variables = zip(*gradients_variables, strict=True)
     return list(zip(tf.clip_by_global_norm(gradients, clip_norm)[0], variables, strict=True))

@@ -1,7 +1,7 @@
 """The feature columns of `tf.contrib.layers`, and the layer that reads them.
 
-words = sparse_column_with_hash_bucket("words", 1000)
-net = input_from_feature_columns(features, [embedding_column(words, 8)])
+words = sparse_column_with_hash_bucket("words", 1000) net = input_from_feature_columns(features,
+[embedding_column(words, 8)])
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import ClassVar
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.run.tf1.contrib.variables import model_variable
 from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 Features = Mapping[object, Object]
@@ -213,12 +212,13 @@ class EmbeddingColumn(_DerivedColumn):
     def dense(self, features: Features) -> Tensor:
         """Returns [batch, dimension] float32; zeros for a sample without an id."""
         ids, weights = self.source.ids(features)
-        table = model_variable(
+        table = tf.get_variable(
             "weights",
             shape=[self.source.length, self.dimension],
             dtype=tf.float32,
             initializer=self.initializer,
             trainable=self.trainable,
+            collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES],
         )
         return tf.nn.safe_embedding_lookup_sparse(
             table, ids, weights, combiner=self.combiner, max_norm=self.max_norm

@@ -12,11 +12,11 @@ from estimator_bridge import errors
 from tf2_engine.types import Object
 
 Value: TypeAlias = Object
-"""A number, string, bool or callable, or a list of such."""
+"""A number, string, bool or callable, or a list of these."""
 
 _TRUE, _FALSE = ("true", "True", "1"), ("false", "False", "0")
 
-# A name, perhaps an index, "=", and a value up to a comma, or a list in brackets.
+# A name, an optional index, "=", and a value up to a comma or a list in brackets.
 _ASSIGNMENT = re.compile(
     r"\s*(?P<name>[a-zA-Z][\w\.]*)(?:\[(?P<index>\d+)\])?\s*=\s*"
     r"(?:\[(?P<list>[^\]]*)\]|(?P<value>[^,\[]*))\s*(?:,|$)"
@@ -24,14 +24,14 @@ _ASSIGNMENT = re.compile(
 
 
 class HParams:
-    """Settings as attributes; each has a type, which later values have to fit.
+    """Settings as attributes. Each has a type, which later values have to fit.
 
         hparams = HParams(learning_rate=0.1, sizes=[64, 32])
         hparams.parse("learning_rate=0.2,sizes[1]=16")
 
     Args:
         model_structure: an object to keep with the settings.
-        **kwargs: names and values; a list has one type, that of its elements.
+        **kwargs: names and values; the type of a list is that of its elements.
 
     Raises:
         InvalidInput: a name is taken, a value does not fit the type, or a list is empty.
@@ -62,9 +62,9 @@ class HParams:
         """Changes a setting.
 
         Raises:
-            KeyError: there is none of the name.
-            InvalidInput: it is a list and the value is not, or the other way round, or the value
-                does not fit the type.
+            KeyError: there is no setting of this name.
+            InvalidInput: the value does not fit the type, or only one of setting and value is a
+                list.
         """
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:
@@ -77,7 +77,7 @@ class HParams:
             setattr(self, name, _cast(name, kind, value))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a setting, if there is one of the name."""
+        """Removes a setting if it exists."""
         if hasattr(self, name):
             delattr(self, name)
             del self._types[name]
@@ -86,7 +86,7 @@ class HParams:
         """Changes settings by text such as "a=1,b=[2,3],c[0]=4"; returns this object.
 
         Raises:
-            InvalidInput: the text is malformed, or names a setting that there is not.
+            InvalidInput: the text is malformed, or names an unknown setting.
         """
         types = {name: kind for name, (kind, _) in self._types.items()}
         return self.override_from_dict(parse_values(values, types))
@@ -103,7 +103,7 @@ class HParams:
         return self
 
     def set_from_map(self, values_map: Mapping[str, Value]) -> HParams:
-        """Changes settings by name: the old name of `override_from_dict`."""
+        """The old name of `override_from_dict`."""
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
@@ -121,11 +121,10 @@ class HParams:
         return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def values(self) -> dict[str, Value]:
-        """Returns the settings by name."""
         return {name: getattr(self, name) for name in self._types}
 
     def get(self, key: str, default: Value = None) -> Value:
-        """Returns a setting, or the default if there is none of the name.
+        """Returns a setting, or the default if it does not exist.
 
         Raises:
             InvalidInput: the default does not fit the type of the setting.
@@ -141,11 +140,9 @@ class HParams:
         return getattr(self, key)
 
     def get_model_structure(self) -> Object:
-        """Returns the object that is kept with the settings."""
         return self._model_structure
 
     def set_model_structure(self, model_structure: Object) -> None:
-        """Changes the object that is kept with the settings."""
         self._model_structure = model_structure
 
     def __contains__(self, key: str) -> bool:
@@ -161,14 +158,14 @@ class HParams:
 def parse_values(
     values: str, type_map: Mapping[str, type], ignore_unknown: bool = False
 ) -> dict[str, Value]:
-    """Reads text such as "a=1,b=[2,3],c[0]=4" into values of the types of `type_map`.
+    """Parses text such as "a=1,b=[2,3],c[0]=4" into values of the types of `type_map`.
 
     Returns:
-        By name a value, a list of them, or for "c[0]=4" a dict by position.
+        For each name a value, a list, or for "c[0]=4" a dict by position.
 
     Raises:
-        InvalidInput: the text is malformed, names a setting twice or, unless `ignore_unknown`, one
-            that there is not; or a value does not fit its type.
+        InvalidInput: the text is malformed, names a setting twice or, unless `ignore_unknown`, an
+            unknown one; or a value does not fit its type.
     """
     results: dict[str, Value] = {}
     position = 0
@@ -226,10 +223,10 @@ def _read_bool(text: str) -> bool:
 
 
 def _cast(name: str, kind: type, value: Value) -> Value:
-    """Returns the value as the type; raises InvalidInput if that would lose something."""
+    """Converts a value; raises InvalidInput if that would lose something."""
     if value is None or kind is type(None) or callable(value):
         return value
-    # A bool is a number in Python, but not of a setting.
+    # Python counts a bool as a number; a setting does not.
     groups = (bool, str, numbers.Integral, numbers.Number)
     group = next((each for each in groups if issubclass(kind, each)), kind)
     fits = isinstance(value, group) and (group is bool or not isinstance(value, bool))

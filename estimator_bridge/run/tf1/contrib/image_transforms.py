@@ -1,4 +1,4 @@
-"""Projective transformations of images: an output pixel (x, y) is the input's at (x', y').
+"""Projective transformations of images: output pixel (x, y) is the input's pixel (x', y').
 
     x', y' = (a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k, with k = c0 x + c1 y + 1
 
@@ -20,7 +20,7 @@ def transform(
     output_shape: TensorLike | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Transforms images; what comes from outside is zero.
+    """Transforms images; pixels from outside are zero.
 
     Args:
         images: [batch, height, width, channels], [height, width, channels] or [height, width].
@@ -49,7 +49,7 @@ def transform(
 def rotate(
     images: TensorLike, angles: TensorLike, interpolation: str = "NEAREST", name: str | None = None
 ) -> Tensor:
-    """Rotates images counter-clockwise around their centers, by radians, one or one for each."""
+    """Rotates images counter-clockwise around their centers, by one angle or one per image."""
     with tf.name_scope(name, "rotate"):
         images = tf.convert_to_tensor(images)
         rows = 0 if images.shape.rank in (2, 3) else 1
@@ -64,7 +64,7 @@ def translate(
     interpolation: str = "NEAREST",
     name: str | None = None,
 ) -> Tensor:
-    """Moves images by [dx, dy] pixels, one pair or one for each."""
+    """Moves images by [dx, dy] pixels, one pair or one per image."""
     with tf.name_scope(name, "translate"):
         return transform(images, translations_to_projective_transforms(translations), interpolation)
 
@@ -72,7 +72,7 @@ def translate(
 def angles_to_projective_transforms(
     angles: TensorLike, image_height: TensorLike, image_width: TensorLike, name: str | None = None
 ) -> Tensor:
-    """Returns the transformations [angles, 8] that rotate images around their centers."""
+    """Computes the transformations [angles, 8] that rotate images around their centers."""
     with tf.name_scope(name, "angles_to_projective_transforms"):
         angles = tf.reshape(tf.cast(angles, tf.float32), [-1])
         x, y = image_width - 1, image_height - 1
@@ -86,7 +86,7 @@ def angles_to_projective_transforms(
 def translations_to_projective_transforms(
     translations: TensorLike, name: str | None = None
 ) -> Tensor:
-    """Returns the transformations [pairs, 8] that move images by [dx, dy]."""
+    """Computes the transformations [pairs, 8] that move images by [dx, dy]."""
     with tf.name_scope(name, "translations_to_projective_transforms"):
         dx, dy = tf.unstack(tf.reshape(tf.cast(translations, tf.float32), [-1, 2]), axis=1)
         one, zero = tf.ones_like(dx), tf.zeros_like(dx)
@@ -94,7 +94,7 @@ def translations_to_projective_transforms(
 
 
 def compose_transforms(*transforms: TensorLike) -> Tensor:
-    """Returns the transformations [batch, 8] that do the work of several, in their order."""
+    """Combines several transformations, in their order, into [batch, 8]."""
     product = flat_transforms_to_matrices(transforms[0])
     for each in transforms[1:]:
         product = tf.matmul(product, flat_transforms_to_matrices(each))
@@ -102,12 +102,12 @@ def compose_transforms(*transforms: TensorLike) -> Tensor:
 
 
 def flat_transforms_to_matrices(transforms: TensorLike) -> Tensor:
-    """Returns [batch, 3, 3] of [batch, 8]."""
+    """Converts [batch, 8] to [batch, 3, 3]."""
     flat = tf.reshape(tf.cast(transforms, tf.float32), [-1, 8])
     return tf.reshape(tf.concat([flat, tf.ones_like(flat[:, :1])], 1), [-1, 3, 3])
 
 
 def matrices_to_flat_transforms(transform_matrices: TensorLike) -> Tensor:
-    """Returns [batch, 8] of [batch, 3, 3], whose last element becomes 1."""
+    """Converts [batch, 3, 3] to [batch, 8], scaled so that the last element is 1."""
     flat = tf.reshape(tf.cast(transform_matrices, tf.float32), [-1, 9])
     return (flat / flat[:, 8:])[:, :8]

@@ -1,4 +1,4 @@
-"""`LARSOptimizer`: momentum, with a learning rate of its own for every layer."""
+"""`LARSOptimizer`: momentum with a separate learning rate for every layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LARSOptimizer(tf.train.Optimizer):
         m <- momentum * m + g
         w <- w - rate * m
 
-    Without the scaling for variables of `skip_list`, and where |w| or |g| is 0 the factor is 1.
+    Variables of `skip_list` are not scaled, and where |w| or |g| is 0 the factor is 1.
     Reference: You et al., 2017.
 
     Args:

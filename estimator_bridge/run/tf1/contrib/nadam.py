@@ -10,15 +10,15 @@ from tf2_engine.types import Op, Tensor, Variable
 
 
 class NadamOptimizer(tf.train.AdamOptimizer):
-    """Adam that steps along the momentum of the step to come.
+    """Adam that steps along the momentum of the next step.
 
         m <- beta1 * m + (1 - beta1) * g
         v <- beta2 * v + (1 - beta2) * g^2
         w <- w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
         rate = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
 
-    Of a sparse gradient, m and v of all rows decay, and the rows of the gradient move. The
-    arguments and slots are those of `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
+    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. It
+    has the arguments and slots of `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
     """
 
     def _apply_dense(self, grad: Tensor, var: Variable) -> Op:

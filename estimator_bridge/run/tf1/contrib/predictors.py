@@ -18,13 +18,12 @@ class Predictor:
 
     Attributes:
         graph, session: where the model is.
-        feed_tensors, fetch_tensors: the tensors of inputs and outputs, by their names.
+        feed_tensors, fetch_tensors: the input and output tensors by name.
     """
 
     def __init__(
         self, session: Session, inputs: Mapping[str, str], outputs: Mapping[str, str]
     ) -> None:
-        """Finds the tensors by their names in the graph."""
         self.session, self.graph = session, session.graph
         self.feed_tensors = {key: self._tensor(name) for key, name in inputs.items()}
         self.fetch_tensors = {key: self._tensor(name) for key, name in outputs.items()}
@@ -33,10 +32,10 @@ class Predictor:
         return self.graph.get_tensor_by_name(name)
 
     def __call__(self, input_dict: Mapping[str, object]) -> dict[str, np.ndarray]:
-        """Returns the outputs; inputs with a default may be left out.
+        """Computes the outputs; inputs with a default may be left out.
 
         Raises:
-            InvalidInput: the model has no input of a name.
+            InvalidInput: the model has no such input.
         """
         other = sorted({*input_dict} - {*self.feed_tensors})
         if other:
@@ -59,14 +58,14 @@ def from_saved_model(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Loads a SavedModel; returns the function of a signature of it, or of tensors by name.
+    """Loads a SavedModel; returns the function of one of its signatures, or of tensors by name.
 
     Args:
         signature_def_key: the signature; None is "serving_default".
         tags: of the graph, separated by commas; None is "serve".
 
     Raises:
-        InvalidInput: inputs and outputs are given in several ways, or there is no such signature.
+        InvalidInput: inputs and outputs are given in several ways, or the signature is missing.
     """
     ways = (signature_def_key, signature_def, input_names)
     if (input_names is None) != (output_names is None) or sum(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.run.tf1.contrib.normalization import layer_norm
 from tf2_engine.types import Nest, Object, Tensor
 
 
@@ -116,10 +115,14 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
         if not self._has_norm:
             return values
         with tf.variable_scope(scope):
-            for name, start in (("gamma", self._gain), ("beta", self._shift)):
-                initial = tf.constant_initializer(start)
-                tf.get_variable(name, [self._units], values.dtype, initial)
-        return layer_norm(values, reuse=True, scope=scope)
+            gamma, beta = (
+                tf.get_variable(name, [self._units], values.dtype, tf.constant_initializer(start))
+                for name, start in (("gamma", self._gain), ("beta", self._shift))
+            )
+        mean, variance = tf.nn.moments(values, [1], keepdims=True)
+        # float16 has no 1e-12.
+        epsilon = 1e-3 if values.dtype == tf.float16 else 1e-12
+        return tf.nn.batch_normalization(values, mean, variance, beta, gamma, epsilon)
 
 
 def stack_bidirectional_dynamic_rnn(

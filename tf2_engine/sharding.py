@@ -16,6 +16,9 @@ from tf2_engine.types import Array, Tensor
 
 STRATEGIES = ("div", "mod")
 
+PARAMETERS = "parameters"
+"""The name of a table's rows, beside the names of its slots."""
+
 Integers = TypeVar("Integers", int, Array, Tensor)
 """Ids, rows or shards: an int, or an integer array or tensor."""
 

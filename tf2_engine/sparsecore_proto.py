@@ -6,39 +6,42 @@ the fields of sparse_core_layout.proto that say where rows are.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from tf2_engine import errors
+from tf2_engine import described_protos, errors
 from tf2_engine.sparsecore_layout import ALIGNMENT, SparseCores, TableLayout, stacks_of
 from tf2_engine.types import Message
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
-
-# Name, number, type, whether it is a list, and the attribute of a layout with the same value.
-_FIELDS = (
-    ("table_name", 1, _FIELD.TYPE_STRING, False, "table"),
-    ("stacked_table_name", 2, _FIELD.TYPE_STRING, False, "stack"),
-    ("num_sparse_cores", 3, _FIELD.TYPE_INT32, False, None),
-    ("num_partitions", 4, _FIELD.TYPE_INT32, False, None),
-    ("total_rows_per_sparse_core_shard", 5, _FIELD.TYPE_INT64, False, "stack_rows"),
-    ("unsharded_shape", 6, _FIELD.TYPE_INT64, True, None),
-    ("unsharded_padded_shape", 7, _FIELD.TYPE_INT64, True, None),
-    ("sparse_core_shard_row_offset", 8, _FIELD.TYPE_INT64, False, "row_offset"),
-    ("sparse_core_shard_rotation", 9, _FIELD.TYPE_INT64, False, "rotation"),
-    ("per_sparse_core_batch_size", 10, _FIELD.TYPE_INT64, False, "samples_per_sparse_core"),
-    ("num_features", 11, _FIELD.TYPE_INT64, False, "features"),
-)
-_ATTRIBUTES = {name: attribute for name, _, _, _, attribute in _FIELDS if attribute}
+_LAYOUTS = described_protos.message_classes(
+    "tf2_engine.sparse_core_layout",
+    {
+        "Layout": "string table_name = 1; string stacked_table_name = 2;"
+        "int32 num_sparse_cores = 3; int32 num_partitions = 4;"
+        "int64 total_rows_per_sparse_core_shard = 5; repeated int64 unsharded_shape = 6;"
+        "repeated int64 unsharded_padded_shape = 7; int64 sparse_core_shard_row_offset = 8;"
+        "int64 sparse_core_shard_rotation = 9; int64 per_sparse_core_batch_size = 10;"
+        "int64 num_features = 11",
+        "Layouts": "repeated Layout tables = 1",
+    },
+)["Layouts"]
+# By field, the attribute of a layout with the same value.
+_ATTRIBUTES = {
+    "table_name": "table",
+    "stacked_table_name": "stack",
+    "total_rows_per_sparse_core_shard": "stack_rows",
+    "sparse_core_shard_row_offset": "row_offset",
+    "sparse_core_shard_rotation": "rotation",
+    "per_sparse_core_batch_size": "samples_per_sparse_core",
+    "num_features": "features",
+}
 
 
 def serialized(layouts: Iterable[TableLayout]) -> bytes:
     """Serializes a `SparseCoreTableLayouts`, to the same bytes as stock for equal layouts."""
-    message = _message_class()()
+    message = _LAYOUTS()
     for layout in layouts:
         message.tables.add(
             num_sparse_cores=layout.sparse_cores.total,
@@ -56,7 +59,7 @@ def parsed(data: bytes) -> dict[str, TableLayout]:
     Raises:
         InvalidSpec: the bytes are not such a message, or a layout is impossible.
     """
-    message = _message_class()()
+    message = _LAYOUTS()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
@@ -102,28 +105,3 @@ def _layout(table: Message) -> TableLayout:
 
 def _impossible(table: Message) -> errors.InvalidSpec:
     return errors.InvalidSpec(f"The layout of table {table.table_name!r} is not possible.")
-
-
-@functools.cache
-def _message_class() -> type:
-    """Makes the class of the message in its own descriptor pool, apart from TensorFlow's."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="tf2_engine/sparse_core_layout.proto", package="tf2_engine", syntax="proto3"
-    )
-    table = file.message_type.add(name="SparseCoreTableLayout")
-    for name, number, kind, repeated, _ in _FIELDS:
-        label = _FIELD.LABEL_REPEATED if repeated else _FIELD.LABEL_OPTIONAL
-        table.field.add(name=name, number=number, type=kind, label=label)
-    tables = file.message_type.add(name="SparseCoreTableLayouts")
-    tables.field.add(
-        name="tables",
-        number=1,
-        type=_FIELD.TYPE_MESSAGE,
-        label=_FIELD.LABEL_REPEATED,
-        type_name=".tf2_engine.SparseCoreTableLayout",
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    descriptor = pool.FindMessageTypeByName("tf2_engine.SparseCoreTableLayouts")
-    message: type = message_factory.GetMessageClass(descriptor)
-    return message

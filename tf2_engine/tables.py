@@ -17,7 +17,7 @@ from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan, TablePlan, shard_shapes
 from tf2_engine.types import DType, Initializer, Object, Op, Tensor, Variable
 
-PARAMETERS = "parameters"
+PARAMETERS = sharding.PARAMETERS
 
 Shards = tuple[Variable, ...]
 

@@ -12,19 +12,20 @@ import contextlib
 import itertools
 import math
 import os
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+from google.protobuf import text_format
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import index_file, stored_tensor
+from estimator_bridge.checkpoint_files import index_file, protos, stored_tensor
 from estimator_bridge.checkpoint_files.index_file import crc32c, mask
+from estimator_bridge.checkpoint_files.protos import STRING, ElementType
 from estimator_bridge.checkpoint_files.stored_tensor import Extents, StoredSlice, StoredTensor
-from tf2_engine import tf_compat
-from tf2_engine.types import Array, DType, Message
+from tf2_engine.types import Array, Message
 
 CHUNK = 16 << 20
 """Bytes to read or write at a time."""
@@ -48,11 +49,11 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         self._index = f"{prefix}.index"
         entries = index_file.read(self._index)
         try:
-            header = tf_compat.BundleHeader.FromString(entries.pop(b"", b""))
-            parsed = {key: tf_compat.BundleEntry.FromString(data) for key, data in entries.items()}
+            header = protos.BundleHeader.FromString(entries.pop(b"", b""))
+            parsed = {key: protos.BundleEntry.FromString(data) for key, data in entries.items()}
         except Exception as error:  # DecodeError, whose module depends on the version of protobuf
             raise self._damaged_index("an entry cannot be decoded") from error
-        if header.endianness != tf_compat.BundleHeader.LITTLE or not header.num_shards:
+        if header.endianness != protos.LITTLE_ENDIAN or not header.num_shards:
             raise self._damaged_index("it was written by a big-endian machine or has no header")
         self._num_shards = header.num_shards
         # Slices have entries of their own, whose keys begin with a zero byte.
@@ -78,7 +79,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
     def verify(self, tensor: StoredTensor) -> None:
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
-        if tensor.dtype == tf.string:
+        if tensor.dtype == STRING:
             self.strings(tensor)
         elif (
             tensor.dtype.size
@@ -94,7 +95,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
 
         The rows are distinct int64, in any order; neighbouring rows are read together.
         """
-        out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy_dtype)
+        out = np.empty([len(rows), *tensor.shape[1:]], tensor.dtype.as_numpy)
         if not out.size:
             return out
         order = np.argsort(rows, kind="stable")
@@ -114,7 +115,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         tensor = self.tensors[name]
         self.verify(tensor)
         data = b"".join(self.chunks(tensor.slices[0]))
-        return np.frombuffer(data, tensor.dtype.as_numpy_dtype).reshape(tensor.shape)
+        return np.frombuffer(data, tensor.dtype.as_numpy).reshape(tensor.shape)
 
     def strings(self, tensor: StoredTensor) -> list[bytes]:
         """Reads and verifies the elements of a string tensor."""
@@ -147,7 +148,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 offset = piece.offset + (low - first) * tensor.row_size
                 blocks.append(self._read(piece.file, offset, (high - low) * tensor.row_size))
         data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
-        return np.frombuffer(data, tensor.dtype.as_numpy_dtype).reshape(-1, *tensor.shape[1:])
+        return np.frombuffer(data, tensor.dtype.as_numpy).reshape(-1, *tensor.shape[1:])
 
     def _read(self, path: str, offset: int, size: int) -> bytes:
         try:
@@ -164,8 +165,8 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
     def _tensor(self, key: bytes, entries: Mapping[bytes, Message]) -> StoredTensor:
         entry = entries[key]
         try:
-            name, dtype = key.decode(), tf.as_dtype(entry.dtype)
-        except (TypeError, ValueError):
+            name, dtype = key.decode(), protos.TYPES[entry.dtype]
+        except (KeyError, ValueError):
             raise self._damaged_index(f"the entry of {key!r} names no dtype") from None
         shape = tuple(int(dim.size) for dim in entry.shape.dim)
         if any(length < 0 for length in shape):
@@ -184,13 +185,15 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
                 min(start, count) >= 0 and start + count <= length
                 for (start, count), length in zip(extents, shape, strict=True)
             )
-            if stored is None or not inside or tf.as_dtype(stored.dtype) != dtype:
+            if stored is None or not inside or stored.dtype != dtype.number:
                 raise self._damaged_index(f"a slice of {name!r} is missing")
             pieces.append(self._slice(name, dtype, extents, stored))
         pieces.sort(key=lambda piece: piece.extents)
         return StoredTensor(name, dtype, shape, tuple(pieces), True)
 
-    def _slice(self, name: str, dtype: DType, extents: Extents, entry: Message) -> StoredSlice:
+    def _slice(
+        self, name: str, dtype: ElementType, extents: Extents, entry: Message
+    ) -> StoredSlice:
         count, size = _num_elements(extents), int(entry.size)
         # A string takes at least one byte for its length, and all strings together four for a
         # checksum.
@@ -232,7 +235,7 @@ class Writer:
         self.prefix = prefix
         self._wrote = wrote
         self._path = f"{prefix}.data-00000-of-00001"
-        header = tf_compat.BundleHeader(num_shards=1)
+        header = protos.BundleHeader(num_shards=1)
         header.version.producer = 1
         self._entries = {b"": header.SerializeToString()}
         self._offset = 0
@@ -242,7 +245,7 @@ class Writer:
     def tensor(
         self,
         name: str,
-        dtype: DType | npt.DTypeLike,
+        dtype: ElementType | npt.DTypeLike,
         shape: Sequence[int],
         sizes: Mapping[Extents, int],
         buffers: Iterable[tuple[int, bytes]],
@@ -278,16 +281,15 @@ class Writer:
         if crcs is None and runs > 1:
             computed = [self._crc(*pair) for pair in pairs]
         masked = [mask(crc) for crc in computed] if crcs is None else crcs
-        entry = tf_compat.BundleEntry(dtype=tf.as_dtype(dtype).as_datatype_enum)
-        entry.shape.CopyFrom(tf.TensorShape(shape).as_proto())
+        stored = dtype if isinstance(dtype, ElementType) else protos.type_of(dtype)
+        entry = _entry(stored, shape)
         for (extents, size), offset, crc in zip(sizes.items(), begins, masked, strict=False):
             target = entry
             if sliced:
                 part = entry.slices.add()
                 for start, length in extents:
                     part.extent.add(start=start, length=length)
-                target = tf_compat.BundleEntry(dtype=entry.dtype)
-                target.shape.CopyFrom(tf.TensorShape([n for _, n in extents]).as_proto())
+                target = _entry(stored, [length for _, length in extents])
             target.offset, target.size, target.crc32c = offset, size, crc
             if sliced:
                 self._entries[stored_tensor.slice_key(name, part)] = target.SerializeToString()
@@ -304,7 +306,7 @@ class Writer:
         checked = mask(lengths).to_bytes(4, "little")
         crc = mask(crc32c(checked + value, lengths))
         data = index_file.put_varint(len(value)) + checked + value
-        self.tensor(name, tf.string, [], {(): len(data)}, [(0, data)], sliced=False, crcs=[crc])
+        self.tensor(name, STRING, [], {(): len(data)}, [(0, data)], sliced=False, crcs=[crc])
 
     def finish(self) -> None:
         """Writes the index and flushes both files to disk."""
@@ -327,6 +329,23 @@ class Writer:
             for start in range(begin, end, CHUNK):
                 crc = crc32c(self._file.read(min(CHUNK, end - start)), crc)
         return crc
+
+
+def find(path: str) -> str:
+    """Returns the path of a checkpoint: the given one, or the latest of a directory."""
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        return path.removesuffix(".index")
+    state = protos.CheckpointState()
+    with contextlib.suppress(OSError, ValueError, text_format.ParseError):
+        text_format.Parse(pathlib.Path(path, "checkpoint").read_text(), state)
+    latest = os.path.join(path, state.model_checkpoint_path)
+    if not state.model_checkpoint_path or not os.path.exists(f"{latest}.index"):
+        raise errors.UnreadableCheckpoint(
+            f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give the "
+            "path of one, without .index."
+        )
+    return latest
 
 
 def write_durably(path: str, data: bytes) -> None:
@@ -352,6 +371,14 @@ def _groups(tensor: StoredTensor, rows: Array) -> Iterator[tuple[int, int]]:
     far = np.diff(rows) * tensor.row_size > max(_MAX_GAP, tensor.row_size)
     cut = far | (np.diff((rows - rows[0]) // rows_per_chunk) > 0)
     yield from itertools.pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), len(rows)])
+
+
+def _entry(dtype: ElementType, shape: Iterable[int]) -> Message:
+    entry = protos.BundleEntry(dtype=dtype.number)
+    entry.shape.SetInParent()  # a scalar's shape is empty, not missing
+    for length in shape:
+        entry.shape.dim.add(size=length)
+    return entry
 
 
 def _num_elements(extents: Extents) -> int:

@@ -6,11 +6,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files.bundle import Reader
-from tf2_engine import tf_compat
+from estimator_bridge.checkpoint_files.protos import STRING, ObjectGraph
 from tf2_engine.types import Message
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -57,7 +55,7 @@ def read(data: bytes, where: str) -> Objects:
     An object with several paths gets a shortest one.
     """
     try:
-        nodes = tf_compat.TrackableObjectGraph.FromString(data).nodes
+        nodes = ObjectGraph.FromString(data).nodes
         paths = _shortest_paths(nodes, _MAX_EXPANSION * len(data))
         slots = _slots(nodes)
     except Exception as error:  # or DecodeError, whose module depends on the version of protobuf
@@ -76,7 +74,7 @@ def read_from(reader: Reader) -> Objects | None:
     graph = reader.tensors.get(KEY)
     if graph is None:
         return None
-    if graph.dtype != tf.string or graph.shape:
+    if graph.dtype != STRING or graph.shape:
         raise _damaged(reader.prefix)
     objects = read(reader.strings(graph)[0], reader.prefix)
     present = {path: key for path, key in objects.keys.items() if key in reader.tensors}
@@ -139,7 +137,7 @@ def build(full_names: Mapping[str, str], embedding: Path | None) -> bytes:
 
     `embedding` is the path of the object to save as a TPUEmbedding, if there is one.
     """
-    graph = _Graph(tf_compat.TrackableObjectGraph())
+    graph = _Graph(ObjectGraph())
     graph.add(full_names)
     if embedding is not None:
         graph.mark(embedding)
@@ -157,7 +155,7 @@ def with_other_tables(
         new: by key, the program's names of the new variables.
         embedding: whether to save the object as a TPUEmbedding.
     """
-    message = tf_compat.TrackableObjectGraph.FromString(data)
+    message = ObjectGraph.FromString(data)
     gone = {
         number
         for number, node in enumerate(message.nodes)

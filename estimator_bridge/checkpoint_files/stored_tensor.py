@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from estimator_bridge.checkpoint_files.protos import ElementType
 from tf2_engine import sharding
 from tf2_engine.sparsecore_layout import TableLayout
-from tf2_engine.types import Array, DType, Message
+from tf2_engine.types import Array, Message
 
 Extents = tuple[tuple[int, int], ...]
 """The part of a tensor that a slice covers: for every dimension its start and its length."""
@@ -35,7 +36,7 @@ class StoredTensor:
     """A tensor of a checkpoint, as slices in the order of their extents."""
 
     name: str
-    dtype: DType
+    dtype: ElementType
     shape: tuple[int, ...]
     slices: tuple[StoredSlice, ...]
     sliced: bool  # False: one slice holds the whole tensor
@@ -53,7 +54,7 @@ class StoredTensor:
     @property
     def row_size(self) -> int:
         """The bytes of a row, which is one index of the first dimension."""
-        return math.prod(self.shape[1:]) * int(self.dtype.size)
+        return math.prod(self.shape[1:]) * self.dtype.size
 
     @property
     def part_rows(self) -> tuple[int, ...] | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, bundle
+from estimator_bridge.checkpoint_files import Reader, StoredTensor, Writer, bundle, find
 from estimator_bridge.convert.formats import FORMATS, format_of
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import CheckpointTarget, Contents, Gap
@@ -159,22 +159,6 @@ def convert(
         if not dry_run:
             _write(plan, reader, new, progress or no_progress)
     return plan
-
-
-def find(path: str) -> str:
-    """Finds the latest checkpoint of a directory; the path of a checkpoint is returned as it is."""
-    path = os.fspath(path)
-    if not os.path.isdir(path):
-        return path.removesuffix(".index")
-    latest = None
-    with contextlib.suppress(ValueError):  # The file is empty or not text.
-        latest = tf.train.latest_checkpoint(path)
-    if latest is None:
-        raise errors.UnreadableCheckpoint(
-            f"{path}: the directory has no `checkpoint` file that names a checkpoint. Give the "
-            "path of one, without .index."
-        )
-    return str(latest)
 
 
 def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> ConversionPlan:

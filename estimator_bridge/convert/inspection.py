@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor
-from estimator_bridge.convert.conversion import find
+from estimator_bridge.checkpoint_files import CHUNK, Reader, RowLayout, StoredTensor, find
+from estimator_bridge.checkpoint_files.protos import FLOAT32
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import StoredTable
 from estimator_bridge.convert.formats.sparsecore_format import layouts_of
@@ -206,7 +205,7 @@ def _touched(
     pairs = []
     for part in filter(None, table.parts.values()):
         before = initial.tensors.get(part.name)
-        if before is not None and (before.shape, before.dtype) == (shape, tf.float32):
+        if before is not None and (before.shape, before.dtype) == (shape, FLOAT32):
             pairs.append((part, before))
     if not pairs or pairs[0][0] is not table.parameters:
         if not required:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from estimator_bridge.checkpoint_files import (
     CHUNK,
@@ -18,6 +17,7 @@ from estimator_bridge.checkpoint_files import (
     StoredTensor,
     Writer,
 )
+from estimator_bridge.checkpoint_files.protos import FLOAT32
 from estimator_bridge.checkpoint_files.stored_tensor import Extents
 from tf2_engine.sparsecore_layout import TableLayout
 from tf2_engine.types import Array
@@ -128,7 +128,7 @@ class RowMove(TensorMove):
             first += rows
         sliced = self.new_layout.parts > 1
         buffers = self._buffers(reader)
-        writer.tensor(self.target, tf.float32, self.shape, sizes, buffers, sliced=sliced)
+        writer.tensor(self.target, FLOAT32, self.shape, sizes, buffers, sliced=sliced)
 
     def equals(self, written: StoredTensor, new: Reader, reader: Reader) -> bool:
         for ids in self._chunks_of_ids():
@@ -140,7 +140,7 @@ class RowMove(TensorMove):
             # Compared as bytes, because NaN differs from itself as a number.
             if self.rows.read(reader, ids).tobytes() != rows.tobytes():
                 return False
-        return bool(written.dtype == tf.float32)
+        return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
         """Yields the bytes of slices in the order of ids, so both files are read sequentially."""
@@ -206,7 +206,7 @@ class StackMove(TensorMove):
         }
         writer.tensor(
             self.target,
-            tf.float32,
+            FLOAT32,
             self.shape,
             sizes,
             self._buffers(reader),
@@ -226,7 +226,7 @@ class StackMove(TensorMove):
                 rows = new.rows(written, layout.stored(ids))
                 if part.read(reader, ids).tobytes() != rows.tobytes():
                     return False
-        return bool(written.dtype == tf.float32)
+        return bool(written.dtype == FLOAT32)
 
     def _buffers(self, reader: Reader) -> Iterator[tuple[int, bytes]]:
         """Yields the bytes of shards table by table, ordered by id as in the old file."""

@@ -94,14 +94,11 @@ from tf2_engine.tf_compat.keras_internals import (
 )
 from tf2_engine.tf_compat.nests import flatten_with_paths, nest
 from tf2_engine.tf_compat.protos import (
-    BundleEntry,
-    BundleHeader,
     GradientAccumulationStatus,
     HotIdReplicationConfiguration,
     LowDimensionalPackingStatus,
     OptimizationParameters,
     TPUEmbeddingConfiguration,
-    TrackableObjectGraph,
 )
 from tf2_engine.tf_compat.random_numbers import (
     SEEDS_PER_CORE,

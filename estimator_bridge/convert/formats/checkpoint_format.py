@@ -7,10 +7,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias, TypeVar
 
-import tensorflow as tf
-
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Layout, Path, Reader, RowLayout, StoredTensor, Writer
+from estimator_bridge.checkpoint_files.protos import FLOAT32
 from estimator_bridge.checkpoint_files.variable_names import (
     KnownTable,
     optimizer_kind,
@@ -18,8 +17,8 @@ from estimator_bridge.checkpoint_files.variable_names import (
 )
 from estimator_bridge.convert.moves import CopyMove, PartRows, RowMove, TensorMove
 from estimator_bridge.convert.options import ConversionOptions
+from tf2_engine.sharding import PARAMETERS
 from tf2_engine.sparsecore_layout import TableLayout
-from tf2_engine.tables import PARAMETERS
 
 GLOBAL_STEP = "global_step"
 
@@ -249,7 +248,7 @@ def stored_table(
 def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) -> None:
     shape = parameters.shape
     is_matrix = len(shape) == 2 and min(shape) >= 1
-    if tensor.shape != shape or not is_matrix or tensor.dtype != tf.float32:
+    if tensor.shape != shape or not is_matrix or tensor.dtype != FLOAT32:
         raise errors.InvalidInput(
             f"Table {table.name!r}: {tensor.name!r} is {tensor}, but must be float32 and of the "
             f"shape of the table, {list(shape)}."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import (
@@ -15,13 +14,14 @@ from estimator_bridge.checkpoint_files import (
     Writer,
     variable_names,
 )
+from estimator_bridge.checkpoint_files.protos import FLOAT32
 from estimator_bridge.checkpoint_files.variable_names import KnownTable, Shapes
 from estimator_bridge.convert import table_recognition
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Moves, StoredTable
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
-from tf2_engine.tables import PARAMETERS
+from tf2_engine.sharding import PARAMETERS
 
 _ONE_HOST = (
     'partitioned by "mod", but stored without slices, so that one host is taken for the writer. If '
@@ -147,7 +147,7 @@ class NameTarget(common.CheckpointTarget):
 
 
 def _shapes(reader: Reader) -> Shapes:
-    return {name: t.shape for name, t in reader.tensors.items() if t.dtype == tf.float32}
+    return {name: t.shape for name, t in reader.tensors.items() if t.dtype == FLOAT32}
 
 
 def _tables(

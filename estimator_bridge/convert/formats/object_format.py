@@ -16,7 +16,7 @@ from estimator_bridge.convert.formats.checkpoint_format import Contents, Gap, Mo
 from estimator_bridge.convert.moves import TensorMove
 from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from tf2_engine.tables import PARAMETERS
+from tf2_engine.sharding import PARAMETERS
 
 _VARIABLES = "variables"
 _SAVE_COUNTER = "save_counter"

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import CHUNK, Path, Reader, StoredTensor, Writer
 from estimator_bridge.checkpoint_files import object_graph as graph
 from estimator_bridge.checkpoint_files.object_graph import Objects
+from estimator_bridge.checkpoint_files.protos import FLOAT32, STRING
 from estimator_bridge.checkpoint_files.variable_names import KnownTable
 from estimator_bridge.convert.formats import checkpoint_format as common
 from estimator_bridge.convert.formats import object_format
@@ -28,8 +28,8 @@ from estimator_bridge.convert.options import ConversionOptions
 from estimator_bridge.settings.optimizer_rows import ON_SPARSE_CORES, OPTIMIZERS
 from tf2_engine import sparsecore_layout, sparsecore_proto
 from tf2_engine.errors import InvalidSpec
+from tf2_engine.sharding import PARAMETERS
 from tf2_engine.sparsecore_layout import TableLayout, stacks_of
-from tf2_engine.tables import PARAMETERS
 
 _NO_SAMPLES = (
     "the layouts say that the first feature has no activations. TPUEmbeddingV2 takes any other "
@@ -192,9 +192,7 @@ def layouts_of(reader: Reader) -> list[bytes]:
     tensors = [
         tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)
     ]
-    return [
-        data for tensor in tensors if tensor.dtype == tf.string for data in reader.strings(tensor)
-    ]
+    return [data for tensor in tensors if tensor.dtype == STRING for data in reader.strings(tensor)]
 
 
 def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
@@ -251,7 +249,7 @@ def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
 def _layouts(reader: Reader, key: str) -> dict[str, TableLayout]:
     tensor = reader.tensors[key]
     try:
-        if tensor.dtype != tf.string or tensor.shape:
+        if tensor.dtype != STRING or tensor.shape:
             raise InvalidSpec(f"They are {tensor}.")
         return sparsecore_proto.parsed(reader.strings(tensor)[0])
     except InvalidSpec as error:
@@ -300,7 +298,7 @@ def _tables(
 
 
 def _check_stack(tensor: StoredTensor, layout: TableLayout) -> None:
-    if (tensor.shape, tensor.dtype) != (layout.stack_shape, tf.float32) or not tensor.part_rows:
+    if (tensor.shape, tensor.dtype) != (layout.stack_shape, FLOAT32) or not tensor.part_rows:
         raise errors.InvalidInput(
             f"Table {layout.table!r}: {tensor.name!r} is {tensor}, but by the layouts of the "
             f"checkpoint it must be float32{list(layout.stack_shape)}, in blocks of rows."

@@ -7,8 +7,7 @@ import os
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader
-from estimator_bridge.convert.conversion import find
+from estimator_bridge.checkpoint_files import Reader, find
 from estimator_bridge.convert.formats import format_of
 from estimator_bridge.convert.formats.checkpoint_format import Contents
 from estimator_bridge.convert.options import ConversionOptions

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.convert.conversion import find
+from estimator_bridge.checkpoint_files import find
 from estimator_bridge.verify.record.capture import (
     Arguments,
     Function,

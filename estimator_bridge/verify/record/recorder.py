@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.checkpoint_files import Reader, object_graph
-from estimator_bridge.convert.conversion import find
+from estimator_bridge.checkpoint_files import Reader, find, object_graph
 from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec

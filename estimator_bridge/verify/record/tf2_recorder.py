@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import tf2_engine
 from estimator_bridge import declared, errors
-from estimator_bridge.checkpoint_files import Reader, object_graph
-from estimator_bridge.convert.conversion import convert, find
+from estimator_bridge.checkpoint_files import Reader, find, object_graph
+from estimator_bridge.convert.conversion import convert
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record.capture import Arguments, Function, intercept, replaced
 from estimator_bridge.verify.record.description import describe_training

@@ -125,7 +125,7 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
         "maybe_overwrite_model_dir_and_session_config",
     ),
     ("legacy.base_run_config", "", "estimator_lib run_config", "RunConfig"),
-    ("legacy.cluster", None, "run_config", "TaskType"),
+    ("legacy.tf_config", None, "run_config", "TaskType"),
     ("legacy.estimator_spec", "", "estimator_lib model_fn", "EstimatorSpec"),
     ("legacy.estimator_spec", "", "estimator_lib mode_keys model_fn", "ModeKeys"),
     ("legacy.export_filters", None, "gc", "Path _get_paths _largest_export_versions _negation"),

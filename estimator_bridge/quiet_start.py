@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import re
 import sys
@@ -43,7 +42,7 @@ def quieten() -> None:
 
 
 class _QuietImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow once, and has it loaded without its noise."""
+    """Finds TensorFlow as Python does, with a loader that leaves its noise out."""
 
     def find_spec(
         self,
@@ -51,11 +50,9 @@ class _QuietImport(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: types.ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Returns the spec of TensorFlow with a loader that is quiet; None of anything else."""
         if fullname != "tensorflow":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
         return spec

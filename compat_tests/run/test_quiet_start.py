@@ -60,7 +60,7 @@ def test_commands_start_quietly(level: str | None) -> None:
 def test_what_a_failing_import_says_is_shown(tmp_path: pathlib.Path) -> None:
     """An error while TensorFlow is loaded comes with what was written before."""
     program = r'''
-import os, sys
+import importlib.util, os, sys
 from estimator_bridge import quiet_start
 
 os.makedirs("tensorflow", exist_ok=True)
@@ -71,6 +71,7 @@ raise ImportError('broken')
 """)
 sys.path.insert(0, os.getcwd())
 quiet_start.quieten()
+assert importlib.util.find_spec("tensorflow")  # a command asks whether it is installed
 import tensorflow
 '''
     environment = {key: value for key, value in os.environ.items() if key != quiet_start.LEVEL}

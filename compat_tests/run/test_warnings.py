@@ -73,6 +73,10 @@ def on_engine(folder: pathlib.Path) -> None:
     job.export_saved_model(folder / "exported", clicks_served.receiver)
 
 
+EXPECTED = {"on_engine": ["Feature 'clicked': max_sequence_length=3: the exported model cuts"]}
+"""The warnings of an export with a sequence, which answers otherwise than stock's."""
+
+
 def off_tpu(folder: pathlib.Path) -> None:
     job = jobs.make(str(folder), use_tpu=False)
     job.train(clicks.input_fn, steps=2)
@@ -144,9 +148,12 @@ PROGRAMS: tuple[Callable[[pathlib.Path], None], ...] = (
 def test_an_ordinary_program_is_not_warned(
     program: Callable[[pathlib.Path], None], tmp_path: pathlib.Path, warned: Lines
 ) -> None:
-    """A program of each kind with usual settings runs without a warning of the packages."""
+    """A program of each kind with usual settings runs with no warning but the expected ones."""
     program(tmp_path)
-    assert warned == []
+    expected = EXPECTED.get(program.__name__, [])
+    assert [text in line for text, line in zip(expected, warned, strict=True)] == [True] * len(
+        expected
+    )
 
 
 @pytest.mark.full

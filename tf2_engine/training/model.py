@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf2_engine
 from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
-from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
+from tf2_engine.backends import sparse_core_arithmetic
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.training import differentiation, dummies, short_batches
 from tf2_engine.training.calls import call
@@ -82,7 +82,7 @@ class Model:
             if arithmetic == sparse_core_arithmetic.NAME:
                 driver = sparse_core_arithmetic.make_driver(sparse_core_limits)
                 engine_spec = sparse_core_arithmetic.accumulating(engine_spec)
-            self._on_sparse_cores = isinstance(driver, SparseCoreDriver)
+            self._on_sparse_cores = self.on_tpu and driver is not None
             if self._on_sparse_cores and size is None:
                 raise errors.InvalidInput(
                     "`train_batch_size` is not set, and a TPU is configured for one size. Give it."

@@ -31,7 +31,7 @@ from estimator_bridge.verify.record.recording import (
 from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verify.record.replay import recorded_input_fn
 from estimator_bridge.verify.sides import Side
-from tf2_engine.backends.host.driver import Arithmetic
+from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Object
 
 _EVERY_WHEN_PIPELINED = 5

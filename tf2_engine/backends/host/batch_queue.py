@@ -70,8 +70,8 @@ Apply = Callable[[Step, Gradients, Rates], Op]
 class GraphBatchQueue:
     """The queue of batches of the graphs under construction."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._num_cores = plan.num_cores
+    def __init__(self, num_cores: int) -> None:
+        self._num_cores = num_cores
         self._waiting: weakref.WeakKeyDictionary[
             Graph, dict[Hashable, collections.deque[Object]]
         ] = weakref.WeakKeyDictionary()
@@ -203,30 +203,49 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues of an engine by the name of the batches. A queue is made when it is first used."""
+    """Queues by the name of the batches. A queue is made when it is first used."""
 
-    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
-        self._in_graph = building_graph()
-        self._make: Callable[[], BatchQueue] = lambda: (
-            GraphBatchQueue(plan) if self._in_graph else ResourceBatchQueue(plan, kernels)
-        )
+    def __init__(self, make: Callable[[], BatchQueue]) -> None:
+        self._make = make
         self._by_name: dict[str | None, BatchQueue] = {}
-        self.named(None)
 
     def named(self, name: str | None) -> BatchQueue:
-        """Gets the queue of a name. Raises OutOfOrder outside the graph that it was made in."""
-        if building_graph() != self._in_graph:
-            raise errors.OutOfOrder(
-                "The engine was built inside a tf.Graph and is used outside of it, or the other "
-                "way round; build another one here."
-            )
+        """Gets the queue of a name. Raises OutOfOrder where it cannot be used."""
         if name not in self._by_name:
             with tf.init_scope():
                 self._by_name[name] = self._make()
         return self._by_name[name]
 
     def reset(self) -> Op:
-        return [self.named(name).reset() for name in list(self._by_name)]
+        return [queue.reset() for queue in self._by_name.values()]
+
+
+class QueuesOfEngine(BatchQueues):
+    """Queues for one graph, or for eager calls and tf.functions."""
+
+    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
+        in_graph = self._in_graph = building_graph()
+        super().__init__(
+            lambda: (
+                GraphBatchQueue(plan.num_cores) if in_graph else ResourceBatchQueue(plan, kernels)
+            )
+        )
+        self.named(None)
+
+    def named(self, name: str | None) -> BatchQueue:
+        self._check()
+        return super().named(name)
+
+    def reset(self) -> Op:
+        self._check()
+        return super().reset()
+
+    def _check(self) -> None:
+        if building_graph() != self._in_graph:
+            raise errors.OutOfOrder(
+                "The engine was built inside a tf.Graph and is used outside of it, or the other "
+                "way round; build another one here."
+            )
 
 
 class PendingUpdate:

@@ -19,6 +19,9 @@ class SparseCoreCores(TpuCores):
         "inside the function that `strategy.run` runs, with its arguments."
     )
 
+    def initialized(self) -> bool | None:
+        return False
+
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
             f"`device`={device!r}: SparseCores take the ids of a core inside of `strategy.run` "

@@ -54,7 +54,7 @@ class SparseCoreDriver(ReplicaDriver):
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
-    drops_batches = True
+    arithmetic = "sparsecore"
 
     def __init__(self, limits: Object = None) -> None:
         self._strategy = tf.distribute.get_strategy()
@@ -141,10 +141,6 @@ class SparseCoreDriver(ReplicaDriver):
             for key in reversed(list(new)):  # Slots first, as in stock.
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
-
-    def reset_batches(self) -> Op:
-        # A batch is tensors of its computation and ends with it.
-        return to_run(None)
 
     def _of_core(self) -> _Batches:
         computation = tf_compat.tpu_computation_context()

@@ -37,6 +37,7 @@ class TpuDriver(ReplicaDriver):
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
+    drops_batches = False
 
     def __init__(self, topology: Topology | None = None, *, initialize: bool = True) -> None:
         self._topology = topology or topologies.read_topology(tf.distribute.get_strategy())
@@ -62,13 +63,6 @@ class TpuDriver(ReplicaDriver):
 
     def cores(self, count: int | None, hosts: int | None) -> TpuCores:
         return TpuCores(self._topology, count, hosts)
-
-    def initialized(self) -> bool | None:
-        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
-        with tf.init_scope():
-            if not tf.executing_eagerly():
-                return None
-            return bool(tf.raw_ops.IsTPUEmbeddingInitialized())
 
     def configure(self, plan: Plan) -> Op:
         """Prepares to run `plan`, and drops the state of an earlier plan.

@@ -9,7 +9,7 @@ gradients (`pack_gradients`). A message says in which form the gradients of a ta
   several ids of a server share a cell. The server multiplies as the core would.
 * summed: the sum over the core for each distinct row, in the same layout as occurrences.
 
-Native ops read and write the same; see native/host/part_ops.h.
+Native ops read and write the same; see native/host/parts.h.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // From gradients to new rows and slots, in place: the kernel of backends/host/update.py.
 //
-// Occurrences are sorted by row, stably, and each distinct row is summed and updated by one thread
-// in order of occurrence: the result is the same for any number of threads.
+// Occurrences are sorted by row, stably, and one thread sums and updates each distinct row in order
+// of occurrence. So the result is the same for any number of threads.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
 #define TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
@@ -25,7 +25,7 @@ namespace estimator_bridge {
 constexpr int64_t kUpdateAhead = 8;  // rows that are asked for, and gradients
 constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
 
-// Applies gradients to tables; what was sent is for a class to say that inherits.
+// Applies gradients to tables. Subclasses say what was sent.
 class TableUpdateOp : public tensorflow::OpKernel {
  public:
   explicit TableUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -89,7 +89,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     bool by_core;  // whether each core's sum is applied by itself
     const TablePart* part = nullptr;  // of a server, which holds a part of the table; else null
   };
-  // What one feature on one core sent back.
+  // The gradients of one feature on one core.
   struct Sent {
     Piece piece;
     const float* gradient = nullptr;
@@ -108,7 +108,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     float rate = 0.0f;
     Grouping* order;
 
-    // Adds what was sent, in order of the cores.
+    // Adds gradients. Must be called in order of the cores.
     void Add(Sent one) {
       one.first = count;
       one.first_cell = num_cells;
@@ -134,7 +134,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       jobs[t].rate = rates[t].flat<float>()(0);
       total += jobs[t].count;
     }
-    // All is checked before anything is written.
+    // Everything is checked before anything is written.
     std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
     InParallel(context, num_tables, total,
                [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
@@ -178,14 +178,15 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t table, begin, end;
   };
 
-  // Gains of ids need the occurrence of each, which leads to that of its cell as well.
+  // Gains of ids need the occurrence of each id, which also leads to the gain of its cell.
   static GainsOf Joined(GainsOf one, GainsOf other) {
     if (one == GainsOf::kIds || other == GainsOf::kIds) return GainsOf::kIds;
     return one == GainsOf::kNone ? other : one;
   }
 
-  // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
-  // occurrence if there are gains of ids, else that of its cell, which spares looking the cell up.
+  // The gradients of sorted occurrences, for `SumRows`. Each id comes with the number of its
+  // occurrence if there are gains of ids. Otherwise it comes with the number of its cell, which
+  // saves looking the cell up.
   template <GainsOf kGainsOf, int64_t kDim>
   struct Gradients {
     static constexpr bool kGains = kGainsOf != GainsOf::kNone;
@@ -203,7 +204,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       int64_t at;
       const Sent& from = Find(k, &at);
       if (from.piece.gain == nullptr) return 1.0f;
-      // An occurrence whose gain is that of its cell.
+      // An occurrence whose gain is the gain of its cell.
       if (kGainsOf == GainsOf::kIds && from.piece.gains == GainsOf::kCells) at = from.piece.cell[at];
       return from.piece.gain[at];
     }
@@ -230,8 +231,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t any_dim, last;
   };
 
-  // Returns the memory of the step before, which spares asking the system for it every step; steps
-  // that run at the same time have their own.
+  // Takes the memory of the previous step, to avoid asking the system for it in every step.
+  // Concurrent steps have their own.
   std::vector<Grouping> TakeOrders() {
     std::vector<Grouping> orders;
     {
@@ -270,7 +271,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Sets what is to be sorted; returns whether an id is of no row.
+  // Fills in what is to be sorted. Returns whether an id is outside the table.
   static bool SetInOrder(const Sent& sent, bool of_ids, int64_t rows, Grouping* order) {
     const Piece& piece = sent.piece;
     bool outside = false;
@@ -312,7 +313,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
   }
 
-  // Finds the rows of a table and of its slots. Those of one shard are found with what fits into
+  // Finds the rows of a table and of its slots. For one shard, everything needed fits into
   // registers.
   template <bool kOneShard, int64_t kDim>
   class RowFinder {
@@ -361,7 +362,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     float* first_[1 + kMaxSlots];
   };
 
-  // Finds rows, and sums their gradients; the width is `kDim`, or any if that is 0.
+  // Finds rows and sums their gradients. The width is `kDim`, or any if that is 0.
   template <GainsOf kGains, bool kOneShard, int64_t kDim>
   class RowSums {
    public:
@@ -374,11 +375,11 @@ class TableUpdateOp : public tensorflow::OpKernel {
     const Sorted& order() const { return gradients_.order; }
     int64_t Core(int64_t k) const { return gradients_.Core(k); }
 
-    // Asks for a row, the `number`-th of the distinct ones.
+    // Prefetches the `number`-th distinct row.
     __attribute__((always_inline)) inline void Ask(int64_t number) const {
       finder_.Ask(order().id(order().first(number)));
     }
-    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is there
+    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is valid
     // until the next call.
     __attribute__((always_inline)) inline void Set(RowAt* at, int64_t begin, int64_t end) {
       float* sum = sum_.data()->floats;
@@ -389,7 +390,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
    private:
     static constexpr int64_t kLine = 16;
-    // A vector in two cache lines cannot be read from where it has just been written.
+    // A vector that straddles two cache lines cannot be read right after it was written.
     struct alignas(kLine * sizeof(float)) Line {
       float floats[kLine];
     };
@@ -399,7 +400,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::vector<Line> sum_;
   };
 
-  // The rows of a task, each with the sum of all of its gradients.
+  // The rows of a task, each with the sum of all its gradients.
   template <class Sums>
   class RowsOfTask final : public Rows {
    public:
@@ -422,8 +423,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     const int64_t last_;
   };
 
-  // The rows of a task, each with a sum for each core that sent to it: the core that owns the row
-  // comes first, then the others in order.
+  // The rows of a task, each with one sum per core that sent gradients for it: first the core that
+  // owns the row, then the others in order.
   template <class Sums>
   class RowsOfCores final : public Rows {
    public:
@@ -447,7 +448,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
 
    private:
-    // Goes on with what the other cores sent, or with the next row; returns false if there is none.
+    // Goes on with the gradients of another core, or with the next row. Returns false at the end.
     bool GoOn() {
       if (!std::exchange(owners_, false)) {
         if (++row_ == last_) return false;
@@ -497,7 +498,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     update(table.optimizer, job.rate, &rows);
   }
 
-  // Returns the core that owns a row.
+  // The core that owns a row.
   int64_t CoreOf(const TableOf& table, int64_t id) const {
     int64_t shard, row;
     table.placement.Find(id, &shard, &row);
@@ -569,7 +570,7 @@ class UpdateOp : public TableUpdateOp {
   std::vector<std::vector<int>> pieces_of_;  // of each table
 
  protected:
-  // Sets how many cells a gradient is of.
+  // Sets the number of cells of a gradient.
   absl::Status NumCells(int i, const Tensor& gradient, int64_t* num_cells) const {
     const int64_t dim = tables_[table_of_[i]].dim, size = gradient.NumElements();
     if (size % dim != 0) {

@@ -29,13 +29,13 @@ inline absl::Status AsStatus(const std::string& error) {
 
 // The pieces of a step, from the inputs of an op.
 struct Pieces {
-  std::vector<Piece> read;  // to say what is wrong
+  std::vector<estimator_bridge::Occurrences> read;  // to say what is wrong
   std::vector<Occurrences> occurrences;
   std::vector<float*> data;  // activations or gradients
 
   absl::Status Add(const Tensor& ids, const Tensor& cells, const Tensor& gains, int64_t num_cells,
                    int64_t table, int64_t core, const std::string& where, const float* of_cells) {
-    Piece piece;
+    estimator_bridge::Occurrences piece;
     TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
     TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
     Occurrences one;
@@ -96,9 +96,9 @@ class Step {
  private:
   static constexpr uint32_t kIdsOfTask = 16384;
 
-  static absl::Status Write(const Piece& piece, const Occurrences& one, const Batch& batch,
-                            int64_t number, const Tables& tables, const std::string& where,
-                            char* to) {
+  static absl::Status Write(const estimator_bridge::Occurrences& piece, const Occurrences& one,
+                            const Batch& batch, int64_t number, const Tables& tables,
+                            const std::string& where, char* to) {
     switch (batch.Write(number, to)) {
       case Batch::Problem::kNone: return absl::OkStatus();
       case Batch::Problem::kId:

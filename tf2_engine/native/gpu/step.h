@@ -33,7 +33,7 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// The ids of a feature on a core, in host memory; see `Piece` in host/variables.h.
+// The ids of a feature on a core, in host memory; see `Occurrences` in host/variables.h.
 struct Occurrences {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;    // of each id, or null

@@ -132,7 +132,7 @@ class SumOp : public tensorflow::OpKernel {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
-      const Piece& piece = job.piece;
+      const Occurrences& piece = job.piece;
       const std::string& where = where_[task.job];
       const auto check_ids = [&] {
         return check(table, piece.ids + task.begin, task.end - task.begin, where);
@@ -152,7 +152,7 @@ class SumOp : public tensorflow::OpKernel {
 
  private:
   struct Job {
-    Piece piece;
+    Occurrences piece;
     int64_t cells = 0, dim = 0;
     float* out = nullptr;
   };
@@ -173,7 +173,7 @@ class SumOp : public tensorflow::OpKernel {
   // Cells are never split, so their sums do not depend on the number of tasks. Cells are not
   // checked yet, but whatever they are, the cells of a task are within range.
   static void AddTasks(int number, const Job& job, std::vector<Task>* tasks) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     if (piece.splits != nullptr) {
       AddTasksOfSplits(number, job, tasks);
       return;
@@ -213,7 +213,7 @@ class SumOp : public tensorflow::OpKernel {
   // Whether all ids are rows of the table.
   template <bool kOneShard>
   static bool Run(const Job& job, const Task& task, const Source& from) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     if (piece.cell != nullptr || piece.gains == GainsOf::kIds) {
       return piece.gain == nullptr
                  ? SumCells(RowsOf<GainsOf::kNone, kOneShard>(job, task, from), job, task)
@@ -265,7 +265,7 @@ class SumOp : public tensorflow::OpKernel {
   // Cells that each id names, or cells with one id each.
   template <class Rows>
   static bool SumCells(Rows rows, const Job& job, const Task& task) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     const int64_t dim = job.dim;
     int64_t next = task.first;  // cells before it have a value
     for (int64_t begin = task.begin; begin < task.end;) {

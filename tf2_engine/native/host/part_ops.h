@@ -455,7 +455,7 @@ class SendOp : public tensorflow::OpKernel {
     int64_t first_cell = 0;
     for (const int i : pieces_.of_table[table]) {
       const std::string& where = pieces_.where[i];
-      Piece piece;
+      Occurrences piece;
       TF_RETURN_IF_ERROR(piece.Read(ids[i], cells[i], gains[i], where));
       const int64_t num_cells = gradients[i].NumElements() / dim;
       if (gradients[i].NumElements() % dim != 0) {
@@ -613,7 +613,7 @@ class ReceiveOp : public TableUpdateOp {
                                           " have not the size that they say."));
       for (size_t t = 0; t < tables_.size(); ++t) {
         const TableGradients& of_table = message.table(number_of_[t]);
-        Sent sent;
+        FeatureGradients sent;
         sent.rows.resize(static_cast<size_t>(of_table.count));
         const int64_t known = parts_[t].SetRows(of_table.ids, of_table.count, sent.rows.data());
         OP_REQUIRES(context, known == of_table.count,

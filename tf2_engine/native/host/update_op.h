@@ -90,8 +90,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     const TablePart* part = nullptr;  // of a server, which holds a part of the table; else null
   };
   // The gradients of one feature on one core.
-  struct Sent {
-    Piece piece;
+  struct FeatureGradients {
+    Occurrences piece;
     const float* gradient = nullptr;
     int64_t num_cells = 0;
     int64_t core = 0;
@@ -102,14 +102,14 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
   };
   struct Job {
-    std::vector<Sent> sent;
+    std::vector<FeatureGradients> sent;
     int64_t count = 0, num_cells = 0;
     GainsOf gains = GainsOf::kNone;
     float rate = 0.0f;
     Grouping* order;
 
     // Adds gradients. Must be called in order of the cores.
-    void Add(Sent one) {
+    void Add(FeatureGradients one) {
       one.first = count;
       one.first_cell = num_cells;
       count += one.piece.count;
@@ -193,7 +193,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
     const float* Row(int64_t k) const {
       int64_t at;
-      const Sent& from = Find(k, &at);
+      const FeatureGradients& from = Find(k, &at);
       if (kGainsOf == GainsOf::kIds && from.piece.cell != nullptr) at = from.piece.cell[at];
       return from.gradient + at * dim();
     }
@@ -202,7 +202,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
     float Gain(int64_t k) const {
       int64_t at;
-      const Sent& from = Find(k, &at);
+      const FeatureGradients& from = Find(k, &at);
       if (from.piece.gain == nullptr) return 1.0f;
       // An occurrence whose gain is the gain of its cell.
       if (kGainsOf == GainsOf::kIds && from.piece.gains == GainsOf::kCells) at = from.piece.cell[at];
@@ -212,21 +212,23 @@ class TableUpdateOp : public tensorflow::OpKernel {
       int64_t at;
       return Find(k, &at).core;
     }
-    const Sent& Find(int64_t k, int64_t* at) const {
+    const FeatureGradients& Find(int64_t k, int64_t* at) const {
       *at = order.with(k);
       if (count == 1) return *sent;
-      const Sent& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
+      const FeatureGradients& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
       *at -= First(from);
       return from;
     }
-    static int64_t First(const Sent& from) {
+    static int64_t First(const FeatureGradients& from) {
       return kGainsOf == GainsOf::kIds ? from.first : from.first_cell;
     }
-    static bool Before(int64_t number, const Sent& from) { return number < First(from); }
+    static bool Before(int64_t number, const FeatureGradients& from) {
+      return number < First(from);
+    }
     int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
     Sorted order;
-    const Sent* sent;
+    const FeatureGradients* sent;
     size_t count;
     int64_t any_dim, last;
   };
@@ -244,7 +246,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   }
 
   absl::Status Sort(const TableOf& table, Job* job) const {
-    for (const Sent& sent : job->sent) {
+    for (const FeatureGradients& sent : job->sent) {
       TF_RETURN_IF_ERROR(
           sent.piece.CheckCells(0, sent.piece.count, 0, sent.num_cells, *sent.where));
     }
@@ -254,7 +256,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       return errors::Unimplemented("A table of ", table.rows, " rows with ", job->count,
                                    " ids in a batch is too large.");
     }
-    for (Sent& sent : job->sent) {
+    for (FeatureGradients& sent : job->sent) {
       bool outside;
       if (sent.piece.splits == nullptr) {
         outside = SetInOrder(sent, of_ids, table.rows, job->order);
@@ -272,8 +274,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
   }
 
   // Fills in what is to be sorted. Returns whether an id is outside the table.
-  static bool SetInOrder(const Sent& sent, bool of_ids, int64_t rows, Grouping* order) {
-    const Piece& piece = sent.piece;
+  static bool SetInOrder(const FeatureGradients& sent, bool of_ids, int64_t rows, Grouping* order) {
+    const Occurrences& piece = sent.piece;
     bool outside = false;
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
@@ -283,8 +285,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return outside;
   }
 
-  static bool SetBySplits(const Sent& sent, int64_t rows, Grouping* order) {
-    const Piece& piece = sent.piece;
+  static bool SetBySplits(const FeatureGradients& sent, int64_t rows, Grouping* order) {
+    const Occurrences& piece = sent.piece;
     bool outside = false;
     for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
       for (int64_t i = piece.splits[cell]; i < piece.splits[cell + 1]; ++i) {
@@ -295,7 +297,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return outside;
   }
 
-  static std::vector<int64_t> CellsOf(const Piece& piece) {
+  static std::vector<int64_t> CellsOf(const Occurrences& piece) {
     std::vector<int64_t> cells(static_cast<size_t>(piece.count));
     for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
       std::fill(cells.begin() + piece.splits[cell], cells.begin() + piece.splits[cell + 1], cell);
@@ -553,7 +555,7 @@ class UpdateOp : public TableUpdateOp {
     std::vector<Job> jobs(tables_.size());
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (const int i : pieces_of_[t]) {
-        Sent sent;
+        FeatureGradients sent;
         OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
         sent.gradient = gradients[i].flat<float>().data();
         OP_REQUIRES_OK(context, NumCells(i, gradients[i], &sent.num_cells));

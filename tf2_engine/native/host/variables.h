@@ -259,7 +259,7 @@ enum class GainsOf { kNone, kIds, kCells };
 // `splits`, ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and
 // gains belong to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to
 // cell i.
-struct Piece {
+struct Occurrences {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;
   const int64_t* splits = nullptr;

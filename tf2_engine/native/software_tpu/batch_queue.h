@@ -25,7 +25,7 @@
 namespace software_tpu {
 
 // The gradients of one core, and the dynamic learning rates by tag.
-struct Sent {
+struct Gradients {
   std::vector<tensorflow::Tensor> gradients;
   std::vector<float> rates;
 };
@@ -99,7 +99,7 @@ class BatchQueue {
 
   // Takes the gradients of a core's oldest training batch that was looked up. Returns nothing if
   // such a batch has yet to be looked up.
-  std::optional<absl::Status> Send(int core, const std::string& name, Sent sent) {
+  std::optional<absl::Status> Send(int core, const std::string& name, Gradients sent) {
     std::deque<Step>& steps = steps_by_name_[name];
     for (Step& step : steps) {
       CoreBatch& batch = step.cores[core];
@@ -141,7 +141,7 @@ class BatchQueue {
   struct CoreBatch {
     bool enqueued = false, looked_up = false, sent = false;
     std::vector<Lookups> lookups;  // by feature
-    Sent gradients;
+    Gradients gradients;
   };
   struct Step {
     bool training = false, applied = false;
@@ -202,7 +202,7 @@ class BatchQueue {
 
   void Apply(Step& step) {
     for (size_t number = 0; number < tables_.size(); ++number) {
-      std::vector<Contribution> contributions;
+      std::vector<FeatureGradients> contributions;
       std::vector<float> rates;
       for (int core = 0; core < config_.num_cores; ++core) {
         const CoreBatch& batch = step.cores[core];
@@ -221,7 +221,7 @@ class BatchQueue {
     step.applied = true;
     for (CoreBatch& batch : step.cores) {
       batch.lookups.clear();
-      batch.gradients = Sent();
+      batch.gradients = Gradients();
     }
   }
 

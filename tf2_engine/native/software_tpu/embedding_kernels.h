@@ -250,7 +250,7 @@ class SendKernel : public AsyncOpKernel {
                                  config.features.size(), " features and ", config.num_rates,
                                  " dynamic learning rates."));
     }
-    Sent sent;
+    Gradients sent;
     for (int i = 0; i < num_gradients_; ++i) {
       const TableConfig& table = config.tables[config.features[i].table];
       if (!table.optimizer.trains()) {

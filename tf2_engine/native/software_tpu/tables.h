@@ -64,7 +64,7 @@ inline int OwnerCore(const TpuConfig& config, const TableConfig& table, int64_t 
 }
 
 // A feature's lookups on one core, and the gradients of its cells.
-struct Contribution {
+struct FeatureGradients {
   int core;
   const Lookups* lookups;
   const float* gradients;  // [cells, dim]
@@ -119,16 +119,16 @@ class Table {
   // The contributions are in the order of cores and then features, and so are the terms of each
   // sum. With gradient accumulation, a row is updated once. Without it, a row is updated once for
   // each core that looked it up, first for the core that holds the row.
-  void Update(const TpuConfig& config, const std::vector<Contribution>& contributions,
+  void Update(const TpuConfig& config, const std::vector<FeatureGradients>& contributions,
               const std::vector<float>& rate_of_core) {
     struct Term {
       int64_t id;
       int core;
-      const Contribution* from;
+      const FeatureGradients* from;
       const Lookup* lookup;
     };
     std::vector<Term> terms;
-    for (const Contribution& from : contributions) {
+    for (const FeatureGradients& from : contributions) {
       for (const Lookup& lookup : *from.lookups) {
         terms.push_back({lookup.id, from.core, &from, &lookup});
       }

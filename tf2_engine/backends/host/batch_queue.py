@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.host.kernels import KernelSet, StepOccurrences
 from tf2_engine.backends.interface import Gradients, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if
@@ -58,7 +58,7 @@ class Step:
     the lookup.
     """
 
-    occurrences: PerCore
+    occurrences: StepOccurrences
     training: Tensor | bool
     after: tuple[Op, ...] = ()
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, per_core_as
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, StepOccurrences, per_core_as
 from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.batch import Columns, FlatBatch, Occurrences
 from tf2_engine.config_proto import optimizer_proto
@@ -91,7 +91,7 @@ class NativeKernels(KernelSet):
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return True
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
         columns = self._columns(flat)
@@ -105,7 +105,7 @@ class NativeKernels(KernelSet):
             )
         return per_core_as(per_core, activations)
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
         columns = self._columns(flat)

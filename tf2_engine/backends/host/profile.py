@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import log, sharding
-from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.host.kernels import KernelSet, StepOccurrences
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
@@ -80,7 +80,7 @@ class Profiler:
             if counts is not None:
                 _log.info("%s", report(table, counts))
 
-    def count(self, per_core: PerCore) -> list[Op]:
+    def count(self, per_core: StepOccurrences) -> list[Op]:
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]

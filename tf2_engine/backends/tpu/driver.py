@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -19,8 +19,6 @@ from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Strategy, Tensor
-
-Function: TypeAlias = Callable[[], None]
 
 
 class TpuDriver(ReplicaDriver):
@@ -43,7 +41,9 @@ class TpuDriver(ReplicaDriver):
         self._topology = topology or topologies.read_topology(tf.distribute.get_strategy())
         self._initialize = initialize
         self._config = b""
-        self._transfers: dict[transfer.Transfer, tuple[Mapping[str, Table], Function]] = {}
+        self._transfers: dict[
+            transfer.Transfer, tuple[Mapping[str, Table], Callable[[], None]]
+        ] = {}
 
     def __repr__(self) -> str:
         tables = len(self._plan.tables) if self._plan else 0
@@ -184,7 +184,7 @@ def _configure_op(config: bytes) -> Op:
         return tf.raw_ops.ConfigureTPUEmbedding(config=config)
 
 
-def _as_function(build: Callable[[], Op]) -> Function:
+def _as_function(build: Callable[[], Op]) -> Callable[[], None]:
     def run() -> None:
         build()
 

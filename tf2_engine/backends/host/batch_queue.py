@@ -392,7 +392,6 @@ class _Layout:
 
 
 def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
-    """Removes the oldest tuple of each queue. If one queue is empty, takes nothing and fails."""
     holds = fifos[0].some()
     for fifo in fifos[1:]:
         holds = tf.logical_and(holds, fifo.some())
@@ -422,7 +421,6 @@ def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
 
 
 def _outermost(graph: Graph) -> Graph:
-    """Finds the graph of the traced function around the graphs of conditions and loops."""
     while graph.outer_graph.building_function:
         graph = graph.outer_graph
     return graph

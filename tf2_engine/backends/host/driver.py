@@ -57,7 +57,6 @@ class Configured:
         return tuple(self.kernels.reads(activations))
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is built in the context wait for `ops`; see `reads`."""
         return run_after(ops) if self.pending else self.kernels.after(ops)
 
 
@@ -203,7 +202,6 @@ class HostDriver(StepDriver):
         return self._configured
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
-        """Chooses native kernels for the tables that they support, if they are allowed."""
         names = {one.name for one in plan.tables if supports(one)}
         if loading.on_gpu():
             return self._kernels_on_gpu(plan, names)
@@ -249,7 +247,6 @@ class HostDriver(StepDriver):
 
 
 def _together(plan: Plan, fused: KernelSet, plain: KernelSet, names: Set[str]) -> KernelSet:
-    """Combines two kernel sets: `fused` computes the named tables, `plain` the others."""
     if not names:
         return plain
     return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
@@ -261,7 +258,6 @@ def _of_sparsecore(table: TablePlan) -> TablePlan:
 
 
 def _with_rules_of_sparsecore(plan: Plan) -> Plan:
-    """Replaces the optimizers by those of SparseCores; raises InvalidSpec if there is none."""
     tables = {table.name: _of_sparsecore(table) for table in plan.tables}
     features = tuple(
         dataclasses.replace(feature, table=tables[feature.table.name]) for feature in plan.features
@@ -278,7 +274,6 @@ def _copies(kernels: KernelSet, activations: Activations) -> list[list[Tensor]]:
 
 
 def check_rules(plan: Plan) -> None:
-    """Raises InvalidSpec if the optimizer of a table has no rule that applies gradients."""
     for table in plan.tables:
         if table.optimizer.no_rule is not None:
             raise errors.InvalidSpec(

@@ -112,7 +112,6 @@ class GpuKernels(TensorFlowKernels):
 
 
 def _updates_rows_once(table: Table, num_cores: int) -> bool:
-    """Whether a step reads and writes each row with a gradient exactly once."""
     optimizer = table.plan.optimizer
     by_core = num_cores > 1 and not optimizer.use_gradient_accumulation
     return not (by_core or optimizer.updates_all_rows or table.num_shards > 1)

@@ -120,7 +120,6 @@ class TensorFlowKernels(KernelSet):
 
 
 def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-    """The tables of features, each once, in the order of the plan."""
     names = {feature.table.name for feature in features}
     return [table for table in plan.tables if table.name in names]
 
@@ -157,13 +156,11 @@ def look_up(table: Table, occurrences: Occurrences) -> Tensor:
 
 
 def combine(parameters: Tensor, occurrences: Occurrences) -> Tensor:
-    """Computes an activation from the parameters of each occurrence, [num_ids, dim]."""
     feature = occurrences.feature
     return shaped(feature, occurrences.combine(feature.table.activation(parameters)))
 
 
 def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
-    """Gives the sums of cells, [num_cells, dim], the shape of the feature's activation."""
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(cells, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
@@ -184,7 +181,6 @@ def gradients_of_rows(
 
 
 def gradients_of_feature(occurrences: Occurrences, gradient: Tensor) -> RowGradients:
-    """Pairs the ids of a feature on a core with the gradients of their rows."""
     if occurrences.gain is not None:
         return RowGradients(occurrences.ids, row_gradients(occurrences, gradient))
     rows = tf.reshape(gradient, [-1, occurrences.feature.table.dim])
@@ -200,7 +196,6 @@ def row_gradients(occurrences: Occurrences, gradient: Tensor) -> Tensor:
 
 
 def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[_Value]]:
-    """Regroups one value per core and feature in the structure of `per_core`."""
     values = iter(flat)
     return [[next(values) for _ in core] for core in per_core]
 
@@ -257,7 +252,6 @@ class SplitKernels(KernelSet):
     def _of_set(
         self, number: int, per_core: StepOccurrences, values: Sequence[Sequence[_Value]]
     ) -> list[list[_Value]]:
-        """Selects the values of the features that one of the sets computes."""
         return [
             [
                 value

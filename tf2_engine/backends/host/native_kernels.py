@@ -36,12 +36,10 @@ def supports(table: TablePlan) -> bool:
 
 
 def looks_up_rows(table: TablePlan) -> bool:
-    """Whether the activations of a table are its rows, combined as the native ops do."""
     return table.optimizer.looks_up_rows and table.quantization is None
 
 
 def has_native_rule(table: TablePlan) -> bool:
-    """Whether the native ops can update a table."""
     optimizer = table.optimizer
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
@@ -178,7 +176,6 @@ class NativeKernels(KernelSet):
         flat: Sequence[Occurrences],
         columns: Sequence[tuple[Tensor, ...]],
     ) -> dict[str, Object]:
-        """The arguments that lookups and updates share."""
         return {
             "ids": list(columns[0]),
             "cells": list(columns[1]),
@@ -217,7 +214,6 @@ class NativeKernelsOnGpu(NativeKernels):
 
 
 def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str, Object]:
-    """The arguments that say to which table occurrences belong."""
     position = {table.name: number for number, table in enumerate(tables)}
     return {
         "table_of": [position[one.feature.table.name] for one in flat],
@@ -233,6 +229,5 @@ def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:
-    """Places ops on the device of the variables, whatever the device of the replica."""
     device = variables[0].device
     return tf.device(device) if device else contextlib.nullcontext()

@@ -115,8 +115,6 @@ def is_server_strategy(strategy: Strategy) -> bool:
 
 
 def _in_a_graph(factory: VariableFactory) -> VariableFactory:
-    """Wraps a factory so that it raises InvalidSpec eagerly, before it makes any variable."""
-
     def make(
         table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
     ) -> Sequence[Variable]:

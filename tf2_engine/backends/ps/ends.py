@@ -50,7 +50,6 @@ class Routed(NamedTuple):
     positions: Tensor | None
 
     def select(self, rows: Tensor) -> Tensor:
-        """Selects this part's rows from rows of all ids."""
         return rows if self.positions is None else tf.gather(rows, self.positions)
 
 
@@ -112,7 +111,6 @@ def _part_of(placement: TablePlacement, ids: Tensor) -> Tensor:
 
 
 def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
-    """The position of the last of ascending bounds that is not above each id."""
     ascending = tf.constant(bounds.astype(np.int64))
     return tf.searchsorted(ascending, ids, side="right", out_type=tf.int64) - 1
 
@@ -159,12 +157,10 @@ class CoreEnd:
         return False
 
     def ask(self, occurrences: Sequence[Occurrences]) -> Asked:
-        """Begins to look up the features of a core."""
         tables = tables_of(self._plan, [one.feature for one in occurrences])
         return Asked(occurrences, tables, self._on_servers(tables))
 
     def send(self, occurrences: Sequence[Occurrences], gradients: Sequence[Tensor]) -> Messages:
-        """Packs the gradients of a core's features into one message per server."""
         pairs = list(zip(occurrences, gradients, strict=True))
         tables = tables_of(self._plan, [one.feature for one in occurrences])
         parts = {
@@ -179,12 +175,10 @@ class CoreEnd:
         }
 
     def _on_servers(self, tables: Sequence[TablePlan]) -> dict[int, list[PartOfTable]]:
-        """The parts of tables by server. Servers without any are left out."""
         here = {server: parts_on(tables, server) for server in range(self._servers)}
         return {server: parts for server, parts in here.items() if parts}
 
     def _parts(self, table: TablePlan, pairs: Sequence[_Pair]) -> list[TableGradients]:
-        """The gradients of a table, part by part."""
         wire: Wire = self._wire
         if wire == "smallest" and all(one.cell is None for one, _ in pairs):
             wire = "occurrences"  # Here each id is a cell of its own.
@@ -228,7 +222,6 @@ class Asked:
         return {server: pack_ids(self._ids_of(parts)) for server, parts in self._here.items()}
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
-        """Computes the activation of each feature from the rows that the servers sent."""
         parameters: dict[str, dict[int, Tensor]] = {table.name: {} for table in self._tables}
         for server, parts in self._here.items():
             dims = [table.dim for table, _ in parts]
@@ -263,7 +256,6 @@ class ServerEnd:
         self._may_have_cells = wire in ("cells", "smallest")
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
-        """Packs the rows that a core has asked for; see `messages.pack_rows`."""
         wanted = unpack_ids(request, len(here))
         return pack_rows(
             [
@@ -340,7 +332,6 @@ def placement_of(table: TablePlan) -> TablePlacement:
 
 
 def parts_on(tables: Sequence[TablePlan], server: int) -> list[PartOfTable]:
-    """The parts of tables that a server holds, in the order of the tables."""
     return [
         PartOfTable(table, placement_of(table).servers.index(server))
         for table in tables

@@ -116,7 +116,6 @@ class ServerKernels(KernelSet):
         return [server for server in range(count) if parts_on(tables, server)]
 
     def messages(self, per_core: StepOccurrences, gradients: Gradients) -> list[Messages]:
-        """The gradients of each core, packed for the servers."""
         messages = []
         for core, of_core in enumerate(zip(per_core, gradients, strict=True)):
             with self.on_core(core):
@@ -124,7 +123,6 @@ class ServerKernels(KernelSet):
         return messages
 
     def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
-        """Updates all tables with features by what the cores sent."""
         tables = self._tables_with_features()
         ops: list[Op] = []
         for server, device in enumerate(self._cores.servers.devices):

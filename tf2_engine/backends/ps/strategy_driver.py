@@ -159,7 +159,6 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
         return self._kernels
 
     def _apply_function(self, plan: Plan) -> Callable[..., None]:
-        """A function that applies a step. It is traced once, for messages of any size."""
         kernels = self._kernels
         message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
         of_core = dict.fromkeys(kernels.servers_in_use(), message)

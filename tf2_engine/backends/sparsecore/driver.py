@@ -225,7 +225,6 @@ def _check_eager() -> None:
 
 
 def _check_not_in_run(strategy: Strategy) -> None:
-    """Raises OutOfOrder inside `strategy.run`, where variables on cores cannot be made."""
     context = tf.distribute.get_replica_context()
     if context is not None and context.strategy is strategy:
         raise errors.OutOfOrder(

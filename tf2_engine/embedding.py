@@ -424,8 +424,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1 and not tf.distribute.in_cross_replica_context():
             raise errors.ControlFlow(
-                "`reset_batches` is called inside `strategy.run`, by one replica; the batches are "
-                "those of all. Call it outside."
+                "`reset_batches` is called inside `strategy.run`, by one replica, but it drops the "
+                "batches of all replicas. Call it outside."
             )
         return None if self._built is None else self._driver.reset_batches()
 
@@ -699,7 +699,7 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
     number = tf.get_static_value(number)
     if number is not None and not 0 <= int(number) < synchronous:
         raise errors.InvalidInput(
-            f"`core`={int(number)} is none of the {synchronous} of a step. Pass a number from 0 to "
+            f"`core`={int(number)} is out of range: a step has {synchronous} cores, 0 to "
             f"{synchronous - 1}."
         )
 

@@ -185,7 +185,7 @@ def test_a_second_engine_is_refused() -> None:
         driver.configure(plan)
 
     assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
-    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+    with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
         driver.dequeue()
 
 
@@ -236,7 +236,7 @@ def test_without_a_tpu_strategy_there_is_no_driver() -> None:
 )
 def test_a_driver_must_be_configured(call: Callable[[TpuDriver], Any]) -> None:
     """No verb works before `configure`, and the message says so."""
-    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+    with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
         call(TpuDriver(topology()))
 
 

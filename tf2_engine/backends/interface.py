@@ -240,7 +240,7 @@ class ReplicaDriver(Driver):
 
     def _ready(self) -> Plan:
         if self._plan is None:
-            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
+            raise errors.OutOfOrder("The driver is not configured. Call `configure` first.")
         return self._plan
 
 

@@ -35,18 +35,16 @@ from tf2_engine.types import DType, Graph, Object, Op, Tensor
 MAX_IN_FLIGHT = 64
 """If more batches than this wait at one stage, a loop forgot to dequeue."""
 
-_NONE_ENQUEUED = (
-    "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
-)
+_NONE_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first."
 _NONE_LOOKED_UP = (
-    "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes first."
+    "`apply_gradients` is not possible: no batch waits for gradients. Call `dequeue` first."
 )
 _GRADIENTS_MISSING = (
-    "`dequeue` of a second training batch is not possible: gradients of the batch looked up before "
-    "it never came; was there an exception between its `dequeue` and its `apply_gradients`? Drop "
-    "what waits with `reset_batches`, or run each step inside `with embedding.step():`, which does "
-    "that for a step that fails. Batches without gradients are enqueued with training=False, and "
-    "those that overlap have a `name` of their own each."
+    "`dequeue` of a second training batch is not possible: the gradients of the previous batch "
+    "never came, for instance because of an exception between its `dequeue` and its "
+    "`apply_gradients`. Drop the waiting batches with `reset_batches`, or run each step inside "
+    "`with embedding.step():`, which drops the batches of a failed step. Enqueue batches without "
+    "gradients with training=False, and give each of several overlapping batches its own `name`."
 )
 
 
@@ -243,8 +241,8 @@ class QueuesOfEngine(BatchQueues):
     def _check(self) -> None:
         if building_graph() != self._in_graph:
             raise errors.OutOfOrder(
-                "The engine was built inside a tf.Graph and is used outside of it, or the other "
-                "way round; build another one here."
+                "The engine was built inside a tf.Graph and is used outside, or the other way "
+                "round. Build another engine here."
             )
 
 
@@ -328,9 +326,9 @@ class Fifo:
         """Appends. Raises OutOfOrder if too many wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
-            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
-            "that is enqueued, and `apply_gradients` for each training batch. `reset_batches` "
-            "drops what waits.",
+            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken. Call `dequeue` for each "
+            "enqueued batch, and `apply_gradients` for each training batch. `reset_batches` drops "
+            "the waiting batches.",
         )
         with tf.control_dependencies(has_room):
             return self.queue.enqueue(list(tensors))

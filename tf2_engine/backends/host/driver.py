@@ -197,7 +197,7 @@ class HostDriver(StepDriver):
     def _ready(self) -> Configured:
         if self._configured is None or not self._tables:
             raise errors.OutOfOrder(
-                "The driver is not configured; `configure` and `load` come first."
+                "The driver is not configured. Call `configure` and `load` first."
             )
         return self._configured
 

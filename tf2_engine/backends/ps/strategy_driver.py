@@ -135,9 +135,9 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
         missing = self._lanes.missing()
         if missing:
             raise errors.OutOfOrder(
-                f"`apply_step` is not possible: no gradients came of {_cores(missing)} of "
-                f"{self._count}. In each step schedule a function for every core, which "
-                "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
+                f"`apply_step` is not possible: {_cores(missing)} of {self._count} sent no "
+                "gradients. In each step schedule a function for every core that calls "
+                "`apply_gradients(gradients, core=...)`, and call `join` before `apply_step`."
             )
         self._apply_all(self._lanes.take(self._kernels.servers_in_use()), list(rates))
         self._lanes.begin_step()
@@ -146,8 +146,9 @@ class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
         if self._lanes is not None:
             if not tf.executing_eagerly():
                 raise errors.OutOfOrder(
-                    "`reset_batches` of a synchronous step is called inside a tf.function, by one "
-                    "of its cores; what waits is of all. Call it outside, on the coordinator."
+                    "`reset_batches` is called inside a tf.function, by one core of a synchronous "
+                    "step, but it drops the batches of all cores. Call it on the coordinator, "
+                    "outside the function."
                 )
             self._lanes.reset()
         return super().reset_batches()

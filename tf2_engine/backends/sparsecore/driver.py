@@ -139,7 +139,7 @@ class SparseCoreDriver(ReplicaDriver):
 
     def dequeue(self, name: str | None = None) -> Activations:
         plan, batches = self._ready(), self._of_core()
-        on_host = _next(batches.enqueued, name, "Nothing is enqueued; `enqueue` comes first.")
+        on_host = _next(batches.enqueued, name, "No batch is enqueued. Call `enqueue` first.")
         ids = tf.compat.v1.tpu.outside_compilation(inputs.copy_to_device, on_host)
         batches.looked_up.setdefault(name, collections.deque()).append(ids)
         activations: dict[int, Tensor] = {}
@@ -151,7 +151,7 @@ class SparseCoreDriver(ReplicaDriver):
 
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         self._ready()
-        message = "No batch waits for gradients; `dequeue` comes first."
+        message = "No batch waits for gradients. Call `dequeue` first."
         ids = _next(self._of_core().looked_up, name, message)
         (of_core,) = gradients
         ops = []

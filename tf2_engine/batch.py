@@ -312,8 +312,7 @@ def check_layout(feature: FeaturePlan, raw: FlatBatch) -> int | None:
 
     Returns:
         The number of activations per row of the input, which is 1 except for ragged sequences. None
-            if
-        it is only known at run time.
+        if it is only known at run time.
     """
     return _LAYOUTS[raw.kind](feature, raw)
 

@@ -118,21 +118,17 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         )
         if not isinstance(driver, Driver):
             driver = make_driver(driver, initialize=initialize_tpu_embedding)
-        if not initialize_tpu_embedding and driver.initialized() is False:
+        _check_positive(num_cores=num_cores, num_hosts=num_hosts, synchronous=synchronous)
+        self._synchronous = None if synchronous is None else driver.synchronous(synchronous)
+        self._driver = self._synchronous or driver
+        self._cores = self._driver.cores(num_cores, num_hosts)
+        if not initialize_tpu_embedding and self._cores.initialized() is False:
             raise errors.OutOfOrder(
                 "initialize_tpu_embedding=False, but no other engine has initialised the embedding "
                 "hardware. Create that one first, or leave initialize_tpu_embedding True."
             )
-        _check_positive(num_cores=num_cores, num_hosts=num_hosts, synchronous=synchronous)
-        driver.check_spec(self._spec)
+        self._cores.check_spec(self._spec)
         self.verify_output_shapes = verify_output_shapes
-        self._driver = driver
-        self._synchronous = synchronous
-        self._cores = (
-            driver.cores(num_cores, num_hosts)
-            if synchronous is None
-            else driver.synchronous_cores(synchronous, num_cores, num_hosts)
-        )
         self._training = training and has_optimizers
         self._samples_per_core = shapes.per_core(batch_size, self._cores.count)
         self._variable_factory = variable_factory or self._cores.variable_factory
@@ -198,10 +194,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             In a `tf.Graph` two ops: one configures the driver, the other hands it the tables. Run
-                them once,
-            in this order, after variables are initialized. (A host needs neither.) A later call
-                returns them
-            again.
+            them once, in this order, after variables are initialized. (A host needs neither.) A
+            later call returns them again.
 
         Raises:
             InvalidSpec: a shape is not known, or contradicts the feature's `output_shape`.
@@ -313,9 +307,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             The structure of the feature config with [*output_shape, dim] float32 for each feature.
-                Inside
-            `strategy.run` these are the replica's own. For several emulated cores, a list of
-                structures.
+            Inside `strategy.run` these are the replica's own. For several emulated cores, a list of
+            structures.
 
         Raises:
             OutOfOrder: the engine is not built, or nothing is enqueued; or this is a training batch
@@ -355,12 +348,13 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
             OutOfOrder: the engine is not built or has no optimizer, or no batch waits for
                 gradients.
         """
-        _check_core(core, self._synchronous)
+        synchronous = self._synchronous
+        _check_core(core, None if synchronous is None else self._cores.count)
 
         def send(per_core: Gradients, rates: Rates) -> Op:
-            if core is None:
+            if synchronous is None or core is None:
                 return self._driver.send_gradients(per_core, rates, name)
-            return self._driver.collect_gradients(core, per_core, name)
+            return synchronous.collect_gradients(core, per_core, name)
 
         return self._send(gradients, send)
 
@@ -386,7 +380,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
                 "`apply_step` is called inside a tf.function. Call it outside, after `join` of the "
                 "coordinator."
             )
-        self._driver.apply_collected(_rates(plan))
+        self._synchronous.apply_collected(_rates(plan))
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
@@ -419,8 +413,7 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             In a `tf.Graph` an op that does nothing. There a batch is part of the graph, and later
-                calls in
-            this graph no longer see it.
+            calls in this graph no longer see it.
 
         Raises:
             OutOfOrder: the driver is for a TPU of the first generation, which queues batches
@@ -431,8 +424,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1 and not tf.distribute.in_cross_replica_context():
             raise errors.ControlFlow(
-                "`reset_batches` is called inside `strategy.run`, by one replica; the batches are "
-                "those of all. Call it outside."
+                "`reset_batches` is called inside `strategy.run`, by one replica, but it drops the "
+                "batches of all replicas. Call it outside."
             )
         return None if self._built is None else self._driver.reset_batches()
 
@@ -458,8 +451,8 @@ class TPUEmbedding(tf_compat.CheckpointedEmbedding):
 
         Returns:
             The activations as from `dequeue`, and a function that takes gradients of the same
-                structure and
-            updates the tables as `apply_gradients` does. It returns the op, or None eagerly.
+            structure and updates the tables as `apply_gradients` does. It returns the op, or None
+            eagerly.
 
         Raises:
             As `enqueue`, and the function as `apply_gradients`.
@@ -706,7 +699,7 @@ def _check_core(core: Tensor | int | None, synchronous: int | None) -> None:
     number = tf.get_static_value(number)
     if number is not None and not 0 <= int(number) < synchronous:
         raise errors.InvalidInput(
-            f"`core`={int(number)} is none of the {synchronous} of a step. Pass a number from 0 to "
+            f"`core`={int(number)} is out of range: a step has {synchronous} cores, 0 to "
             f"{synchronous - 1}."
         )
 

@@ -47,7 +47,7 @@ class FeatureLayout(NamedTuple):
         return 1 + self.weighted + len(self.shape)
 
 
-Layout = tuple[FeatureLayout, ...]
+PackedLayout = tuple[FeatureLayout, ...]
 
 
 class PackedBatch(NamedTuple):
@@ -131,7 +131,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
             "from the host as they are. Call `enqueue` outside of `strategy.run`; or, with "
             "SparseCores or a Keras layer, pass the batch as it was before `pack`."
         )
-    layout: Layout = getattr(features, "layout", ())
+    layout: PackedLayout = getattr(features, "layout", ())
     order = _order(spec, layout)
     # Keras 3 builds models under a strategy with float32 placeholders.
     with gpu_ops.where_ids_are():
@@ -144,7 +144,7 @@ def unpacked(spec: EngineSpec, features: Nest, weights: Nest) -> tuple[Nest, Nes
 
 
 @functools.cache
-def class_of(layout: Layout) -> type[PackedBatch]:
+def class_of(layout: PackedLayout) -> type[PackedBatch]:
     """Returns the class of packed batches with this layout.
 
     TensorFlow tells named tuples apart by the names of their classes, so the name contains the
@@ -155,7 +155,7 @@ def class_of(layout: Layout) -> type[PackedBatch]:
     return type(f"PackedBatch_{digest}", (PackedBatch,), attributes)
 
 
-def _order(spec: EngineSpec, layout: Layout) -> list[int]:
+def _order(spec: EngineSpec, layout: PackedLayout) -> list[int]:
     """Finds the features of a spec in a layout; raises InvalidInput if they differ."""
     positions = {feature.name: position for position, feature in enumerate(layout)}
     names = [feature.name for feature in spec.features]
@@ -169,7 +169,7 @@ def _order(spec: EngineSpec, layout: Layout) -> list[int]:
     return [positions[name] for name in names]
 
 
-def _completed(packed: PackedBatch, layout: Layout) -> tuple[PackedBatch, Layout]:
+def _completed(packed: PackedBatch, layout: PackedLayout) -> tuple[PackedBatch, PackedLayout]:
     """Completes the sizes of a batch and its layout; raises InvalidInput for a part of a batch.
 
     When its data ends, a strategy gives some replicas tensors without elements. Their function has
@@ -207,7 +207,7 @@ class _Piece(NamedTuple):
     more: int = 0
 
 
-def _tensors(packed: PackedBatch, layout: Layout) -> list[tuple[Ids, Ids | None]]:
+def _tensors(packed: PackedBatch, layout: PackedLayout) -> list[tuple[Ids, Ids | None]]:
     starts = list(itertools.accumulate((each.num_sizes for each in layout), initial=0))
     placed = list(zip(layout, starts, strict=False))
     known = [_num_ids(feature) for feature in layout]

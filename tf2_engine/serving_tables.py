@@ -32,8 +32,7 @@ def serving_table(
     Returns:
         A variable that is not trained. It is [vocabulary, dim] of the type; for "int8" it is
         [vocabulary, dim + 8] uint8: codes, followed by the scale and the lowest value of the row.
-            For a
-        tuple of shards, a tuple.
+        For a tuple of shards, a tuple.
 
     Raises:
         InvalidSpec: there is no such type, or it cannot hold a row, whose number the message has.

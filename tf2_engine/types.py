@@ -110,6 +110,9 @@ Ids: TypeAlias = Union["Tensor", "SparseTensor", "RaggedTensor"]
 Initializer: TypeAlias = Callable[..., "Tensor"]
 """Computes the first values of a table from a shape and a dtype."""
 
+Function: TypeAlias = Callable[..., Object]
+"""A function of a program, with any arguments."""
+
 Rate: TypeAlias = float | Callable[[], "TensorLike"]
 """A learning rate: a constant, or a function that is called once per step."""
 

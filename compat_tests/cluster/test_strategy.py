@@ -124,8 +124,8 @@ def test_a_core_counts_once_in_a_step(tmp_path: pathlib.Path) -> None:
 
     # Steps of SGD with the rate 1: 1 + 2, then 4 + 8, then 16 + 32.
     assert [np.unique(rows).tolist() for rows in results["rows"]] == [[-3.0], [-15.0], [-63.0]]
-    assert "no gradients came of core 0 of 2" in results["missing"]
-    assert "no gradients came of cores 0, 1 of 2" in results["dropped"]
+    assert "core 0 of 2 sent no gradients" in results["missing"]
+    assert "cores 0, 1 of 2 sent no gradients" in results["dropped"]
     assert "`core` must be one of the 2 of a synchronous step" in results["no core"]
     assert "inside a tf.function" in results["in a function"]
 
@@ -173,7 +173,7 @@ REFUSED = {
     "device": "`device`='/device:CPU:0'",
     "differentiable": "which core of a synchronous step",
     "core missing": "`core` is missing: the engine has synchronous=2",
-    "core beyond": "`core`=2 is none of the 2 of a step",
+    "core beyond": "`core`=2 is out of range: a step has 2 cores, 0 to 1",
     "core between": "`core` must be an int or a scalar integer tensor, got 0.5",
     "core of none": "`core`=0 is for synchronous steps",
     "no step": "`apply_step` is for synchronous steps",

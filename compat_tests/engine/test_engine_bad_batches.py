@@ -168,7 +168,7 @@ def test_bad_batches_are_refused(mode: str, bad: Bad) -> None:
         with pytest.raises(bad.error, match=f"(?s){bad.message}"):
             enqueue_bad(fixture, bad)
         if mode == "eager":
-            with pytest.raises(errors.OutOfOrder, match="no batch waits"):
+            with pytest.raises(errors.OutOfOrder, match="no batch is enqueued"):
                 fixture.embedding.dequeue()
 
 

@@ -27,9 +27,7 @@ from compat_tests.engine.test_order_of_calls import (
 )
 from tf2_engine import TPUEmbedding, errors, soft_tpu
 
-NEVER_CAME = (
-    "gradients of the batch looked up before it never came.*`reset_batches`.*training=False"
-)
+NEVER_CAME = "gradients of the previous batch never came.*`reset_batches`.*training=False"
 
 
 class Mishap(Exception):

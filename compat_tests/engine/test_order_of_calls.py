@@ -19,9 +19,9 @@ from tf2_engine import SGD, EngineSpec, FeatureSpec, TableSpec, TPUEmbedding, er
 ROWS = 8
 FIRST = np.array([[row, 10.0 * row] for row in range(ROWS)], np.float32)
 """Every table: small whole numbers, so that every sum is exact."""
-NOTHING_ENQUEUED = "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes"
+NOTHING_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first"
 NOTHING_LOOKED_UP = (
-    "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes"
+    "`apply_gradients` is not possible: no batch waits for gradients. Call `dequeue` first"
 )
 FULL = "64 batches .*`dequeue`"
 

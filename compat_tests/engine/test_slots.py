@@ -217,7 +217,7 @@ def test_a_lookup_at_once_sees_every_update(hosts: int, pipelining: bool) -> Non
 
     np.testing.assert_array_equal(at_once, dequeued[0] if hosts > 1 else dequeued)
     np.testing.assert_array_equal(called, at_once)
-    with pytest.raises(errors.OutOfOrder, match="no batch waits"):
+    with pytest.raises(errors.OutOfOrder, match="no batch is enqueued"):
         engine.dequeue()
 
 

@@ -193,7 +193,7 @@ absl::Status Step(Tpu* tpu, int core, tensorflow::CancellationManager* cancellat
   if (!status.ok()) return status;
   *seen = values[4];
   return Run(tpu, cancellation, [&] {
-    software_tpu::Sent sent;
+    software_tpu::Gradients sent;
     sent.gradients.emplace_back(tensorflow::DT_FLOAT, tensorflow::TensorShape({2, 4}));
     sent.gradients[0].flat<float>().setConstant(1.0f);
     return tpu->batch_queue->Send(core, "", std::move(sent));

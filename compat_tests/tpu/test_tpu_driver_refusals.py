@@ -185,7 +185,7 @@ def test_a_second_engine_is_refused() -> None:
         driver.configure(plan)
 
     assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
-    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+    with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
         driver.dequeue()
 
 
@@ -207,11 +207,12 @@ def test_a_tpu_that_another_engine_configured_can_be_left_as_it_is(initialized: 
     """The driver tells whether a TPU is configured, and does not configure it when told so."""
     plan = plan_of(tf2_engine.TableSpec("videos", 9, 4, optimizer=tf2_engine.SGD(1.0)))
     driver = TpuDriver(topology(), initialize=False)
+    cores = driver.cores(None, None)
     with fake_tpu.recorded(initialized) as recorded:
-        assert driver.initialized() is initialized
+        assert cores.initialized() is initialized
         driver.configure(plan)
     with tf.Graph().as_default():
-        assert driver.initialized() is None
+        assert cores.initialized() is None
 
     assert [name for name, _ in recorded] == ["IsTPUEmbeddingInitialized"]
 
@@ -235,7 +236,7 @@ def test_without_a_tpu_strategy_there_is_no_driver() -> None:
 )
 def test_a_driver_must_be_configured(call: Callable[[TpuDriver], Any]) -> None:
     """No verb works before `configure`, and the message says so."""
-    with pytest.raises(errors.OutOfOrder, match="`configure` comes first"):
+    with pytest.raises(errors.OutOfOrder, match="Call `configure` first"):
         call(TpuDriver(topology()))
 
 

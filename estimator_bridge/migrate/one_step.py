@@ -15,14 +15,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from estimator_bridge import errors
 from estimator_bridge.run.script import StartedProgram, program_of, run_program
 from tf2_engine import declared
-from tf2_engine.types import Object
+from tf2_engine.types import Function, Object
 
-Function = Callable[..., Object]
 Arguments = dict[str, Object]
 
 _LINES = 20

@@ -12,9 +12,7 @@ from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import Side, opened, side_of
-from tf2_engine.types import Object
-
-Function = Callable[..., Object]
+from tf2_engine.types import Function, Object
 
 
 def verify(

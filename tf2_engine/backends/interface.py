@@ -10,15 +10,19 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from tf2_engine import errors
 from tf2_engine.batch import Batch
+from tf2_engine.graph_mode import to_run
 from tf2_engine.placement import Servers
 from tf2_engine.plan import Plan
 from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import Table, VariableFactory
 from tf2_engine.types import Nest, Op, Strategy, Tensor
+
+Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
+"""Update rules: of the first generation, or of TPU v5p, v6e and TPU7x, which have five of them."""
 
 Value = TypeVar("Value")
 """The values of a call for one core or replica."""
@@ -96,6 +100,14 @@ class EngineCores(abc.ABC):
         Raises InvalidInput if it names none of the cores' devices, or inside `strategy.run`.
         """
 
+    def initialized(self) -> bool | None:
+        """Whether an engine has initialised the hardware; None where it cannot be asked."""
+        return False
+
+    def check_spec(self, spec: EngineSpec) -> None:
+        """Refuses settings of a spec that the backend does not have, by name."""
+        return
+
     def check(self, plan: Plan, batch: Batch) -> None:
         """Refuses inputs that the backend cannot take from where they are, by feature."""
         return
@@ -109,7 +121,7 @@ def device_inside_run(device: str) -> errors.InvalidInput:
 
 
 class Driver(abc.ABC):
-    """Runs a plan on a device.
+    """Runs a plan on a device, with six verbs: `configure` to `send_gradients`.
 
     A driver is a `StepDriver` or a `ReplicaDriver`, which differ in the cores for which `dequeue`
     and `send_gradients` are called. Calls reach it through the object that `cores` returns. In a
@@ -120,8 +132,11 @@ class Driver(abc.ABC):
     strategies: ClassVar[tuple[type[Strategy], ...]] = ()
     """Under these strategies an engine uses this driver by default."""
 
-    drops_batches: ClassVar[bool] = False
-    """Whether `reset_batches` can drop waiting batches."""
+    arithmetic: Arithmetic = "tpu"
+    """Whose update rules the driver has."""
+
+    drops_batches: ClassVar[bool] = True
+    """Whether `reset_batches` drops what waits. A device that queues batches itself cannot."""
 
     @classmethod
     def claims(cls, strategy: Strategy) -> bool:
@@ -140,26 +155,16 @@ class Driver(abc.ABC):
         InvalidSpec if the backend has other numbers of them.
         """
 
-    def check_spec(self, spec: EngineSpec) -> None:
-        return
+    def synchronous(self, count: int) -> SynchronousDriver:
+        """Makes the driver whose steps consist of `count` functions. Raises InvalidSpec elsewhere.
 
-    def synchronous_cores(
-        self, synchronous: int, count: int | None, hosts: int | None
-    ) -> EngineCores:
-        """Makes cores that are called separately, each by one function of a synchronous step.
-
-        Their gradients are sent with `collect_gradients` and then applied with `apply_collected`.
-        Raises InvalidSpec as `cores` does, and for backends that call all cores of a step at once.
+        It takes the place of this driver.
         """
         raise errors.InvalidSpec(
-            f"`synchronous`={synchronous} is for functions that a ClusterCoordinator schedules, "
-            "under ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says "
-            "of how many cores."
+            f"`synchronous`={count} is for functions that a ClusterCoordinator schedules, under "
+            "ParameterServerStrategy. Elsewhere each step is synchronous; `num_cores` says of how "
+            "many cores."
         )
-
-    def initialized(self) -> bool | None:
-        """Whether an engine has initialised the hardware; None where it cannot be asked."""
-        return False
 
     @abc.abstractmethod
     def configure(self, plan: Plan) -> Op:
@@ -195,26 +200,9 @@ class Driver(abc.ABC):
         Raises OutOfOrder if no batch waits for gradients.
         """
 
-    def collect_gradients(
-        self, core: Tensor | int, gradients: Gradients, name: str | None = None
-    ) -> Op:
-        """Sends the gradients of one core of a synchronous step; see `synchronous_cores`.
-
-        `core` is an int or a scalar integer tensor. Raises OutOfOrder if no batch waits for
-        gradients.
-        """
-        raise NotImplementedError
-
-    def apply_collected(self, rates: Rates) -> Op:
-        """Updates the tables with the gradients that all cores of a synchronous step sent.
-
-        Called eagerly. Raises OutOfOrder if a core has sent none.
-        """
-        raise NotImplementedError
-
     def reset_batches(self) -> Op:
         """Drops the batches that wait for their lookup or gradients, if `drops_batches`."""
-        raise NotImplementedError
+        return to_run(None)
 
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
@@ -252,5 +240,30 @@ class ReplicaDriver(Driver):
 
     def _ready(self) -> Plan:
         if self._plan is None:
-            raise errors.OutOfOrder("The driver is not configured; `configure` comes first.")
+            raise errors.OutOfOrder("The driver is not configured. Call `configure` first.")
         return self._plan
+
+
+class SynchronousDriver(Driver):
+    """A driver of steps that consist of several functions, each of which is one core.
+
+    A ClusterCoordinator schedules the functions. Each looks up and sends its gradients, and the
+    coordinator applies the gradients of all of them.
+    """
+
+    @abc.abstractmethod
+    def collect_gradients(
+        self, core: Tensor | int, gradients: Gradients, name: str | None = None
+    ) -> Op:
+        """Sends the gradients of one core of a step.
+
+        `core` is an int or a scalar integer tensor. Raises OutOfOrder if no batch waits for
+        gradients.
+        """
+
+    @abc.abstractmethod
+    def apply_collected(self, rates: Rates) -> Op:
+        """Updates the tables with the gradients that all cores of a step sent.
+
+        Called eagerly. Raises OutOfOrder if a core has sent none.
+        """

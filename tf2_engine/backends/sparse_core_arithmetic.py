@@ -43,7 +43,6 @@ def make_driver(limits: Object = None) -> Driver:
 
 
 def check_limits(arithmetic: str | None, limits: Object) -> None:
-    """Raises InvalidSpec if limits of SparseCores are given with another arithmetic."""
     if limits is not None and arithmetic != NAME:
         raise errors.InvalidSpec(
             f"`sparse_core_limits` are given, but the arithmetic is {arithmetic!r}, which has no "

@@ -9,9 +9,7 @@ import tensorflow as tf
 
 from tf2_engine import errors
 from tf2_engine.keras.saved_model import resources_of
-from tf2_engine.types import Nest, Object, Tensor
-
-Function = Callable[..., Object]
+from tf2_engine.types import Function, Nest, Object, Tensor
 
 
 class ServingInputReceiver(NamedTuple):

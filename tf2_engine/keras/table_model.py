@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -27,9 +26,7 @@ from tf2_engine.keras.saved_model import exportable, resources_of, serving_in
 from tf2_engine.keras.signatures import Outputs, Specs, outputs_of, request_of
 from tf2_engine.keras.warm_starts import WarmStart, warm_start
 from tf2_engine.summaries.events import EventFile
-from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
-
-Function: TypeAlias = Callable[..., Object]
+from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _FOR_EVER = 2**31 - 1
 """More steps than any training makes."""

@@ -50,7 +50,6 @@ _log = log.PlainLogger(__name__)
 
 
 def flags() -> tuple[str, ...]:
-    """The compiler's flags besides TensorFlow's own."""
     chosen = (*FLAGS, *shlex.split(os.environ.get("CXXFLAGS", "")))
     sanitizers = os.environ.get(SANITIZE)
     debugging = ("-g", "-fno-omit-frame-pointer", f"-fsanitize={sanitizers}")
@@ -76,7 +75,6 @@ def library_path(source: str) -> pathlib.Path:
 
 
 def prebuilt_path(source: str) -> pathlib.Path | None:
-    """The wheel's library of a source file; None if no library fits."""
     asked = os.environ.get("CXXFLAGS", "") or os.environ.get(SANITIZE)
     return None if asked else prebuilt.find(_name(source, _prebuilt_flags()))
 
@@ -152,7 +150,6 @@ def _prebuilt_flags() -> tuple[str, ...]:
 
 
 def _name(source: str, more: Sequence[str]) -> str:
-    """The name of a library, with a digest of TensorFlow, the sources and `more`."""
     parts = [tf.version.VERSION, tf.version.GIT_VERSION, *more]
     parts += [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")]
     for path in sorted([SOURCES / source, *SOURCES.rglob("*.h")]):
@@ -162,7 +159,6 @@ def _name(source: str, more: Sequence[str]) -> str:
 
 
 def _compiled(source: str, again: bool) -> pathlib.Path:
-    """The library in the cache. Compiles it if it is missing, or `again`."""
     path = library_path(source)
     try:
         with cache.locked(path):

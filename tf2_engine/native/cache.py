@@ -81,7 +81,6 @@ def has(path: pathlib.Path) -> bool:
 
 
 def publish(written: pathlib.Path, path: pathlib.Path) -> None:
-    """Gives a complete library its name, and writes its digest beside it."""
     written.chmod(stat.S_IRWXU)
     digest = written.with_suffix(_DIGEST)
     digest.write_text(f"{_digest(written)}\n", encoding="ascii")

@@ -61,7 +61,6 @@ def architecture(gpu: Object) -> str:
 
 
 def _add(rules: Collection[str]) -> str:
-    """Loads what is missing; returns the path of the library."""
     _, path = build.load(SOURCE)
     add = ctypes.CDLL(str(path)).Tf2EngineAddKernels
     add.restype = ctypes.c_char_p
@@ -79,7 +78,6 @@ def _add(rules: Collection[str]) -> str:
 
 
 def _code(arch: str, rule: str) -> bytes:
-    """The machine code of a rule's kernels, from the cache or compiled into it."""
     parts = [nvrtc.version(), *nvrtc.FLAGS, arch, rule]
     parts += [path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.h"))]
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]

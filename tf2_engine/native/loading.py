@@ -76,7 +76,6 @@ def usable(native: bool | None, load: Callable[[], Loaded]) -> Object:
 
 
 def load() -> Loaded:
-    """Loads the ops, once per process. Compiles them if neither cache nor wheel has them."""
     with _LOCK:
         return _load()
 
@@ -106,7 +105,6 @@ def on_gpu() -> bool:
 
 
 def setting() -> str:
-    """The environment variable: auto, 1 or 0. Raises InvalidSpec for another value."""
     value = os.environ.get(SETTING, "").strip().lower() or "auto"
     if value not in _VALUES:
         raise errors.InvalidSpec(f"${SETTING} must be auto, 0 or 1, got {value!r}.")

@@ -90,7 +90,6 @@ def compile_kernels(arch: str, rule: str) -> bytes:
 
 
 def rule_name(rule: str) -> str:
-    """The C++ name of one of `native.RULES`, from which kernels take their names."""
     text = (SOURCES / "rules" / "optimizers" / f"{rule}.h").read_text(encoding="utf-8")
     found = re.search(r"^TF2_ENGINE_RULE\((\w+)\)", text, re.MULTILINE)
     assert found is not None, rule
@@ -99,7 +98,6 @@ def rule_name(rule: str) -> str:
 
 @functools.cache
 def library() -> Object:
-    """Loads NVRTC; raises CannotBuild if there is none."""
     for path in (*_in_packages(), *_NAMES):
         try:
             return ctypes.CDLL(path)
@@ -112,14 +110,12 @@ def library() -> Object:
 
 
 def version() -> str:
-    """The version of NVRTC; raises CannotBuild if there is none."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return f"{major.value}.{minor.value}"
 
 
 def _in_packages() -> list[str]:
-    """NVRTC's libraries in NVIDIA's packages, the newest first."""
     spec = importlib.util.find_spec("nvidia")
     places = [] if spec is None else (spec.submodule_search_locations or [])
     found = [path for place in places for path in pathlib.Path(place).glob("*/lib/libnvrtc.so.*")]

@@ -58,7 +58,6 @@ def find(name: str) -> pathlib.Path | None:
 
 
 def runs_here() -> bool:
-    """Whether this processor has the instructions of the libraries for its machine."""
     needed = _INSTRUCTIONS.get(platform.machine())
     return needed is not None and processor_flags() >= needed
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from tf2_engine.training.trainer_specs import Function
-from tf2_engine.types import Object
+from tf2_engine.types import Function, Object
 
 
 def call(function: Function, arguments: Object) -> Object:

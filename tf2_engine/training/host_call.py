@@ -9,8 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from tf2_engine import tf_compat
 from tf2_engine.training.calls import call
-from tf2_engine.training.trainer_specs import Function
-from tf2_engine.types import Array, Nest
+from tf2_engine.types import Array, Function, Nest
 
 
 class HostCall:

@@ -13,8 +13,8 @@ from tf2_engine.training.checkpoints import Checkpoints
 from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
 from tf2_engine.training.trainer_interruptions import TrainerSteps
-from tf2_engine.training.trainer_specs import Function, ModelSpec, RunConfig
-from tf2_engine.types import Nest, Object, Tensor
+from tf2_engine.training.trainer_specs import ModelSpec, RunConfig
+from tf2_engine.types import Function, Nest, Object, Tensor
 
 v1 = tf.compat.v1
 

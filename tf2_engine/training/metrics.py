@@ -5,8 +5,7 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from tf2_engine.training.calls import call
-from tf2_engine.training.trainer_specs import Function
-from tf2_engine.types import Nest, Object
+from tf2_engine.types import Function, Nest, Object
 
 
 class Metrics:

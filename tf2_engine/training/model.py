@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf2_engine
 from tf2_engine import errors, log, specs, tpu_columns
 from tf2_engine import preprocessing as pre
-from tf2_engine.backends import SparseCoreDriver, sparse_core_arithmetic
+from tf2_engine.backends import sparse_core_arithmetic
 from tf2_engine.preprocessing import sparse_core
 from tf2_engine.training import differentiation, dummies, short_batches
 from tf2_engine.training.calls import call
@@ -19,11 +19,11 @@ from tf2_engine.training.context import ReplicaContext
 from tf2_engine.training.model_variables import ModelVariables
 from tf2_engine.training.resolver import make_strategy
 from tf2_engine.training.saver import Saver
-from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec, RunConfig
+from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec, RunConfig
 from tf2_engine.training.trainer_tables import Embedding
-from tf2_engine.types import Dataset, Nest, Object, Op, Tensor, Variable
+from tf2_engine.types import Dataset, Function, Nest, Object, Op, Tensor, Variable
 
-Batch = dict[str, Nest]
+PreparedBatch = dict[str, Nest]
 
 
 class Model:
@@ -82,7 +82,7 @@ class Model:
             if arithmetic == sparse_core_arithmetic.NAME:
                 driver = sparse_core_arithmetic.make_driver(sparse_core_limits)
                 engine_spec = sparse_core_arithmetic.accumulating(engine_spec)
-            self._on_sparse_cores = isinstance(driver, SparseCoreDriver)
+            self._on_sparse_cores = self.on_tpu and driver is not None
             if self._on_sparse_cores and size is None:
                 raise errors.InvalidInput(
                     "`train_batch_size` is not set, and a TPU is configured for one size. Give it."
@@ -122,7 +122,7 @@ class Model:
         """
         prepare, weight_keys = self.preprocessing()
 
-        def prepared(features: Nest, labels: Nest = None) -> Batch:
+        def prepared(features: Nest, labels: Nest = None) -> PreparedBatch:
             ids = prepare(self._with_sparse_ids(features, prepare.columns))
             batch = (sparse_core.in_order(ids) if self._on_sparse_cores else ids)._asdict()
             # The input of a strategy must not contain None.
@@ -144,7 +144,7 @@ class Model:
         option = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.experimental_distribute_dataset(dataset.map(prepared), option)
 
-    def _with_sparse_ids(self, features: Batch, keys: Iterable[str]) -> Batch:
+    def _with_sparse_ids(self, features: PreparedBatch, keys: Iterable[str]) -> PreparedBatch:
         """Makes ids sparse. As in the legacy program, dense ids lose their zeros.
 
         Raises:
@@ -163,7 +163,9 @@ class Model:
             log.warning(text, dense)
         return {**features, **{key: tf.sparse.from_dense(features[key]) for key in dense}}
 
-    def call(self, mode: str, batch: Batch, outputs_of: Callable[[ModelSpec], Nest]) -> Nest:
+    def call(
+        self, mode: str, batch: PreparedBatch, outputs_of: Callable[[ModelSpec], Nest]
+    ) -> Nest:
         """Calls the model_fn with the batch of a replica. In training, also updates the tables.
 
         In evaluations and predictions only ops run on which the outputs depend, as in a session.

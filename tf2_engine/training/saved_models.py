@@ -16,8 +16,17 @@ from tf2_engine.small_exports import SmallTables
 from tf2_engine.training.calls import call
 from tf2_engine.training.model import Model
 from tf2_engine.training.model_variables import ModelVariables
-from tf2_engine.training.trainer_specs import Function, ModeKeys, ModelSpec
-from tf2_engine.types import Message, Nest, Object, Session, SparseTensor, Tensor, Variable
+from tf2_engine.training.trainer_specs import ModeKeys, ModelSpec
+from tf2_engine.types import (
+    Function,
+    Message,
+    Nest,
+    Object,
+    Session,
+    SparseTensor,
+    Tensor,
+    Variable,
+)
 
 v1 = tf.compat.v1
 

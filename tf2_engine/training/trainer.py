@@ -18,7 +18,7 @@ from tf2_engine.training.hooks import HookRunner
 from tf2_engine.training.host_call import HostCall
 from tf2_engine.training.loop import Loop
 from tf2_engine.training.metrics import Metrics
-from tf2_engine.training.model import Batch, Model
+from tf2_engine.training.model import Model, PreparedBatch
 from tf2_engine.training.saved_models import export
 from tf2_engine.training.trainer_interruptions import Arrivals, TrainerReading, TrainerSteps
 from tf2_engine.training.trainer_specs import (
@@ -392,7 +392,7 @@ class Trainer:
     def _traced_step(self, mode: str) -> Function:
         """Makes the function that runs a step of a mode on the next batch of an iterator."""
 
-        def step(batches: Iterator[Batch]) -> Nest:
+        def step(batches: Iterator[PreparedBatch]) -> Nest:
             batch = next(batches)
             outputs = self.strategy.run(self._step_on_replica, args=(mode, batch))
             if mode == ModeKeys.TRAIN:
@@ -402,11 +402,11 @@ class Trainer:
         function: Function = tf.function(step, autograph=False)
         return function
 
-    def _step_on_replica(self, mode: str, batch: Batch) -> dict[str, Nest]:
+    def _step_on_replica(self, mode: str, batch: PreparedBatch) -> dict[str, Nest]:
         """Runs a step on the batch of a replica, and returns its results and those of hooks."""
         return self._model.call(mode, batch, lambda spec: self._outputs(mode, batch, spec))
 
-    def _outputs(self, mode: str, batch: Batch, spec: ModelSpec) -> dict[str, Nest]:
+    def _outputs(self, mode: str, batch: PreparedBatch, spec: ModelSpec) -> dict[str, Nest]:
         """Collects the outputs of a step, including those for which hooks ask."""
         self._specs[mode] = spec
         _, host_arguments = spec.host_call or (None, [])

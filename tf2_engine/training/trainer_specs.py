@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from tf2_engine.types import Nest, Object, Op, Tensor
-
-Function: TypeAlias = Callable[..., Object]
-"""A function of a program, which is called with those of the available arguments that it accepts.
-"""
+from tf2_engine.types import Function, Nest, Object, Op, Tensor
 
 
 class ModeKeys:

@@ -47,8 +47,7 @@ class TPUContext:
 
         Returns:
             The device of the host, the number of this call (from 0), the number of calls, and the
-                number of
-            replicas that use the result.
+            number of replicas that use the result.
         """
         index = self._index_of_call("current_input_fn_deployment")
         calls = len(self._cores.hosts) * self._calls_of_host

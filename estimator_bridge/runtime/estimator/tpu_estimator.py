@@ -41,7 +41,7 @@ from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import log, soft_tpu
 from tf2_engine.arguments import typed
 from tf2_engine.backends import PsDriver
-from tf2_engine.backends.host.driver import Arithmetic
+from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.backends.ps.messages import Wire
 from tf2_engine.placement import Layout, workers_of_cores
 from tf2_engine.types import Nest, Object

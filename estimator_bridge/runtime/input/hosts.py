@@ -28,8 +28,7 @@ def make_on(host: str, make: Callable[[], _Result]) -> tuple[_Result, list[str]]
 
     Returns:
         The function's result, and the names of the ops that call Python. These are not looked for
-            if
-        the host is this process.
+        if the host is this process.
     """
     graph = tf.get_default_graph()
     num_ops = len(graph.get_operations())

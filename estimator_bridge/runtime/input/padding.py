@@ -13,10 +13,8 @@ def pad_batch(features: Nest, size: int) -> tuple[Nest, Tensor | None]:
 
     Returns:
         The nest with Tensors, SparseTensors and RaggedTensors [size, ...], scalars unchanged; and
-            the
-        number of samples in the batch, int64, or None if the batch is known to be full. At run time
-            the
-        op fails if a batch has more samples.
+        the number of samples in the batch, int64, or None if the batch is known to be full. At run
+        time the op fails if a batch has more samples.
 
     Raises:
         InvalidInput: every batch has more samples.

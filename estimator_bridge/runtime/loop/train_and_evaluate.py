@@ -39,9 +39,8 @@ def train_and_evaluate(
 
     Returns:
         The metrics of the last evaluation and the results of its exporters, or (None, None) if
-            there
-        was no evaluation. In a cluster, only a "master" (which also evaluates) returns them; other
-        tasks return None.
+        there was no evaluation. In a cluster, only a "master" (which also evaluates) returns them;
+        other tasks return None.
 
     Raises:
         WrongType: an argument has the wrong type.

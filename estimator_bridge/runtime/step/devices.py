@@ -13,8 +13,7 @@ from estimator_bridge.defaults import DEFAULTS
 from estimator_bridge.runtime.program_types import Hook, RunContext
 from tf2_engine import TPUEmbedding, soft_tpu, tf_compat
 from tf2_engine.backends import HostDriver
-from tf2_engine.backends.host.driver import Arithmetic
-from tf2_engine.backends.interface import Driver
+from tf2_engine.backends.interface import Arithmetic, Driver
 from tf2_engine.backends.ps.messages import WIRES, Wire
 from tf2_engine.placement import Layout
 from tf2_engine.plan import Shape
@@ -97,7 +96,7 @@ def engine_of(engine: Engine | None, arithmetic: Arithmetic | None) -> Engine:
 
 
 def arithmetic_of(engine: Engine) -> Arithmetic:
-    return engine.arithmetic if isinstance(engine, HostDriver) else "tpu"
+    return engine.arithmetic if isinstance(engine, Driver) else "tpu"
 
 
 def check_engine(engine: Engine) -> None:

@@ -24,9 +24,8 @@ from estimator_bridge.verify.record.recording import (
     Values,
 )
 from tf2_engine import tf_compat
-from tf2_engine.types import Array, Graph, Object, Tensor
+from tf2_engine.types import Array, Function, Graph, Object, Tensor
 
-Function = Callable[..., Object]
 Arguments = dict[str, Object]
 """The arguments of a call by name."""
 

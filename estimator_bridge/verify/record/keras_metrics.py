@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from estimator_bridge.verify.record.array_files import Values
-from estimator_bridge.verify.record.capture import Function, replaced
+from estimator_bridge.verify.record.capture import replaced
 from estimator_bridge.verify.record.metric_values import CapturedMetrics
 from estimator_bridge.verify.record.recording import LOSS
 from tf2_engine.graph_mode import do_not_convert
-from tf2_engine.types import Nest, Object
+from tf2_engine.types import Function, Nest, Object
 
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 

@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.run import program_lines
-from estimator_bridge.verify.record.capture import Capture, Function, with_signature_of
+from estimator_bridge.verify.record.capture import Capture, with_signature_of
 from estimator_bridge.verify.record.recording import MODEL_OPS
-from tf2_engine.types import Array, Graph, Object, Op
+from tf2_engine.types import Array, Function, Graph, Object, Op
 
 SKETCH = "sketch"
 """The name of the sketches, [ops, 2] float64, in the recording of a step."""

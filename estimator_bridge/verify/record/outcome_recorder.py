@@ -14,7 +14,7 @@ from typing import Protocol
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.verify.record.array_files import Values, digest, listed, unlisted
-from estimator_bridge.verify.record.capture import Arguments, Function, replaced
+from estimator_bridge.verify.record.capture import Arguments, replaced
 from estimator_bridge.verify.record.metric_values import (
     CapturedMetrics,
     MetricValues,
@@ -35,7 +35,7 @@ from estimator_bridge.verify.record.outcome_files import (
 from estimator_bridge.verify.record.predictions import PredictionWriter
 from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
 from estimator_bridge.verify.record.replay import recorded_input_fn
-from tf2_engine.types import Array, Object
+from tf2_engine.types import Array, Function, Object
 
 _MAX_ERROR = 300
 """Characters of an error that are kept."""

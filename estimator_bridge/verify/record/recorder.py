@@ -16,7 +16,7 @@ from estimator_bridge.runtime.step.devices import SOFTWARE_TPU
 from estimator_bridge.settings.legacy_spec import LegacySpec
 from estimator_bridge.translation.read_spec import read_spec
 from estimator_bridge.verify.record import capture, model_ops, recording
-from estimator_bridge.verify.record.capture import Arguments, Capture, Function
+from estimator_bridge.verify.record.capture import Arguments, Capture
 from estimator_bridge.verify.record.description import PlanKeepingDriver, Program
 from estimator_bridge.verify.record.lockstep import Leader, Perturbation
 from estimator_bridge.verify.record.outcome_recorder import OutcomeRecorder
@@ -30,8 +30,8 @@ from estimator_bridge.verify.record.recording import (
 from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
 from estimator_bridge.verify.record.replay import recorded_input_fn
 from estimator_bridge.verify.sides import Side
-from tf2_engine.backends.host.driver import Arithmetic
-from tf2_engine.types import Object
+from tf2_engine.backends.interface import Arithmetic
+from tf2_engine.types import Function, Object
 
 _EVERY_WHEN_PIPELINED = 5
 

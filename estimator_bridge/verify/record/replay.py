@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.capture import Function, with_signature_of
+from estimator_bridge.verify.record.capture import with_signature_of
 from estimator_bridge.verify.record.recording import Values, read_arrays
-from tf2_engine.types import Array, Dataset, Nest, Object, Tensor
+from tf2_engine.types import Array, Dataset, Function, Nest, Object, Tensor
 
 _PARTS_OF_BATCH = ("features", "labels")
 _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")

@@ -15,7 +15,7 @@ from estimator_bridge import declared, errors
 from estimator_bridge.checkpoint_files import Reader, find, object_graph
 from estimator_bridge.convert.conversion import convert
 from estimator_bridge.translation.read_spec import read_spec
-from estimator_bridge.verify.record.capture import Arguments, Function, intercept, replaced
+from estimator_bridge.verify.record.capture import Arguments, intercept, replaced
 from estimator_bridge.verify.record.description import describe_training
 from estimator_bridge.verify.record.keras_recorder import KerasRecorder
 from estimator_bridge.verify.record.recorder import Recorder, train_a_step
@@ -25,7 +25,7 @@ from tf2_engine import tf_compat
 from tf2_engine.backends import HostDriver
 from tf2_engine.keras.layer_bases.embedding_layer import EmbeddingLayer
 from tf2_engine.keras.table_model import TableModelBase
-from tf2_engine.types import Object
+from tf2_engine.types import Function, Object
 
 _METHODS = ("train", "restore", "evaluate", "predict")
 

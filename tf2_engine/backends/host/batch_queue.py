@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.host.kernels import KernelSet, StepOccurrences
 from tf2_engine.backends.interface import Gradients, Rates
 from tf2_engine.batch import Occurrences
 from tf2_engine.graph_mode import building_graph, run_after, run_if
@@ -35,18 +35,16 @@ from tf2_engine.types import DType, Graph, Object, Op, Tensor
 MAX_IN_FLIGHT = 64
 """If more batches than this wait at one stage, a loop forgot to dequeue."""
 
-_NONE_ENQUEUED = (
-    "`dequeue` is not possible: no batch waits that is enqueued; `enqueue` comes first."
-)
+_NONE_ENQUEUED = "`dequeue` is not possible: no batch is enqueued. Call `enqueue` first."
 _NONE_LOOKED_UP = (
-    "`apply_gradients` is not possible: no batch waits that is looked up; `dequeue` comes first."
+    "`apply_gradients` is not possible: no batch waits for gradients. Call `dequeue` first."
 )
 _GRADIENTS_MISSING = (
-    "`dequeue` of a second training batch is not possible: gradients of the batch looked up before "
-    "it never came; was there an exception between its `dequeue` and its `apply_gradients`? Drop "
-    "what waits with `reset_batches`, or run each step inside `with embedding.step():`, which does "
-    "that for a step that fails. Batches without gradients are enqueued with training=False, and "
-    "those that overlap have a `name` of their own each."
+    "`dequeue` of a second training batch is not possible: the gradients of the previous batch "
+    "never came, for instance because of an exception between its `dequeue` and its "
+    "`apply_gradients`. Drop the waiting batches with `reset_batches`, or run each step inside "
+    "`with embedding.step():`, which drops the batches of a failed step. Enqueue batches without "
+    "gradients with training=False, and give each of several overlapping batches its own `name`."
 )
 
 
@@ -58,7 +56,7 @@ class Step:
     the lookup.
     """
 
-    occurrences: PerCore
+    occurrences: StepOccurrences
     training: Tensor | bool
     after: tuple[Op, ...] = ()
 
@@ -70,8 +68,8 @@ Apply = Callable[[Step, Gradients, Rates], Op]
 class GraphBatchQueue:
     """The queue of batches of the graphs under construction."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._num_cores = plan.num_cores
+    def __init__(self, num_cores: int) -> None:
+        self._num_cores = num_cores
         self._waiting: weakref.WeakKeyDictionary[
             Graph, dict[Hashable, collections.deque[Object]]
         ] = weakref.WeakKeyDictionary()
@@ -203,30 +201,49 @@ BatchQueue = GraphBatchQueue | ResourceBatchQueue
 
 
 class BatchQueues:
-    """The queues of an engine by the name of the batches. A queue is made when it is first used."""
+    """Queues by the name of the batches. A queue is made when it is first used."""
 
-    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
-        self._in_graph = building_graph()
-        self._make: Callable[[], BatchQueue] = lambda: (
-            GraphBatchQueue(plan) if self._in_graph else ResourceBatchQueue(plan, kernels)
-        )
+    def __init__(self, make: Callable[[], BatchQueue]) -> None:
+        self._make = make
         self._by_name: dict[str | None, BatchQueue] = {}
-        self.named(None)
 
     def named(self, name: str | None) -> BatchQueue:
-        """Gets the queue of a name. Raises OutOfOrder outside the graph that it was made in."""
-        if building_graph() != self._in_graph:
-            raise errors.OutOfOrder(
-                "The engine was built inside a tf.Graph and is used outside of it, or the other "
-                "way round; build another one here."
-            )
+        """Gets the queue of a name. Raises OutOfOrder where it cannot be used."""
         if name not in self._by_name:
             with tf.init_scope():
                 self._by_name[name] = self._make()
         return self._by_name[name]
 
     def reset(self) -> Op:
-        return [self.named(name).reset() for name in list(self._by_name)]
+        return [queue.reset() for queue in self._by_name.values()]
+
+
+class QueuesOfEngine(BatchQueues):
+    """Queues for one graph, or for eager calls and tf.functions."""
+
+    def __init__(self, plan: Plan, kernels: KernelSet) -> None:
+        in_graph = self._in_graph = building_graph()
+        super().__init__(
+            lambda: (
+                GraphBatchQueue(plan.num_cores) if in_graph else ResourceBatchQueue(plan, kernels)
+            )
+        )
+        self.named(None)
+
+    def named(self, name: str | None) -> BatchQueue:
+        self._check()
+        return super().named(name)
+
+    def reset(self) -> Op:
+        self._check()
+        return super().reset()
+
+    def _check(self) -> None:
+        if building_graph() != self._in_graph:
+            raise errors.OutOfOrder(
+                "The engine was built inside a tf.Graph and is used outside, or the other way "
+                "round. Build another engine here."
+            )
 
 
 class PendingUpdate:
@@ -309,9 +326,9 @@ class Fifo:
         """Appends. Raises OutOfOrder if too many wait."""
         has_room = _check(
             self.queue.size() < MAX_IN_FLIGHT,
-            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken; `dequeue` each batch "
-            "that is enqueued, and `apply_gradients` for each training batch. `reset_batches` "
-            "drops what waits.",
+            f"{MAX_IN_FLIGHT} batches are {self._name} and none was taken. Call `dequeue` for each "
+            "enqueued batch, and `apply_gradients` for each training batch. `reset_batches` drops "
+            "the waiting batches.",
         )
         with tf.control_dependencies(has_room):
             return self.queue.enqueue(list(tensors))
@@ -373,7 +390,6 @@ class _Layout:
 
 
 def _take_from_all(fifos: Sequence[Fifo], message: str) -> list[list[Tensor]]:
-    """Removes the oldest tuple of each queue. If one queue is empty, takes nothing and fails."""
     holds = fifos[0].some()
     for fifo in fifos[1:]:
         holds = tf.logical_and(holds, fifo.some())
@@ -403,7 +419,6 @@ def _repeat(count: Tensor, action: Callable[[], Op]) -> Tensor:
 
 
 def _outermost(graph: Graph) -> Graph:
-    """Finds the graph of the traced function around the graphs of conditions and loops."""
     while graph.outer_graph.building_function:
         graph = graph.outer_graph
     return graph

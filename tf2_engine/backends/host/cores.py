@@ -56,7 +56,6 @@ class HostCores(EngineCores):
         return results[0] if isinstance(results, list) and len(results) == 1 else results
 
     def on_core(self, core: int) -> AbstractContextManager[None]:
-        """Places ops on the device of a core."""
         return nullcontext()
 
     def core_of(self, device: str) -> int:
@@ -72,7 +71,6 @@ class HostCores(EngineCores):
         return int(devices.index(device))
 
     def _check_strategy(self, strategy: Strategy, call: str) -> None:
-        """Raises InvalidSpec if the engine cannot be made or called under this strategy."""
         check_one_process(strategy, call)
 
     def _split(self, values: Mapping[str, Nest]) -> list[dict[str, Nest]]:
@@ -95,14 +93,11 @@ class HostCores(EngineCores):
 
 
 def _in_replica_context() -> bool:
-    """Whether one of several replicas is calling, inside `strategy.run`."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     return replicas > 1 and not tf.distribute.in_cross_replica_context()
 
 
 def _merge_call(name: str, value: Value, function: OnCores[Value]) -> Nest:
-    """Calls the function once with the values of all replicas; returns this replica's result."""
-
     def merged(strategy: Strategy, *values: Nest) -> Nest:
         results = function(dict(enumerate(_by_replica(strategy, values[0]))))
         if not isinstance(results, list):
@@ -122,7 +117,6 @@ def _merge_call(name: str, value: Value, function: OnCores[Value]) -> Nest:
 
 
 def _by_replica(strategy: Strategy, nest: Nest) -> list[Nest]:
-    """Splits a nest of per-replica values into one nest per replica."""
     count = strategy.num_replicas_in_sync
     leaves: list[Sequence[Nest]] = []
     for leaf in tf.nest.flatten(nest):

@@ -5,26 +5,37 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 import tensorflow as tf
 
 from tf2_engine import errors, sparsecore_rules
-from tf2_engine.backends.host.batch_queue import Apply, BatchQueues, PendingUpdate, Step
+from tf2_engine.backends.host.batch_queue import (
+    Apply,
+    BatchQueues,
+    PendingUpdate,
+    QueuesOfEngine,
+    Step,
+)
 from tf2_engine.backends.host.cores import HostCores
 from tf2_engine.backends.host.gpu_kernels import GpuKernels
 from tf2_engine.backends.host.kernels import KernelSet, SplitKernels, TensorFlowKernels
 from tf2_engine.backends.host.native_kernels import NativeKernels, NativeKernelsOnGpu, supports
 from tf2_engine.backends.host.profile import Profiler
-from tf2_engine.backends.interface import Activations, Gradients, Rates, StepDriver, Update
+from tf2_engine.backends.interface import (
+    Activations,
+    Arithmetic,
+    Gradients,
+    Rates,
+    StepDriver,
+    Update,
+)
 from tf2_engine.batch import Batch, Occurrences, read_unchecked
 from tf2_engine.graph_mode import building_graph, run_after, run_if, to_run
 from tf2_engine.native import gpu_ops, loading
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Tensor
-
-Arithmetic: TypeAlias = Literal["tpu", "sparsecore"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +57,6 @@ class Configured:
         return tuple(self.kernels.reads(activations))
 
     def after(self, ops: Sequence[Op]) -> AbstractContextManager[None]:
-        """Makes an update that is built in the context wait for `ops`; see `reads`."""
         return run_after(ops) if self.pending else self.kernels.after(ops)
 
 
@@ -67,32 +77,26 @@ class HostDriver(StepDriver):
     Raises InvalidSpec for another arithmetic.
     """
 
-    drops_batches = True
-
     def __init__(self, native: bool | None = None, *, arithmetic: Arithmetic = "tpu") -> None:
         if arithmetic not in get_args(Arithmetic):
             raise errors.InvalidSpec(
                 f"`arithmetic` must be 'tpu' or 'sparsecore', got {arithmetic!r}."
             )
         self._native = native
-        self._arithmetic = arithmetic
+        self.arithmetic = arithmetic
         self._configured: Configured | None = None
         self._tables: dict[str, Table] = {}
 
     def __repr__(self) -> str:
         kernels = self._configured.kernels if self._configured else TensorFlowKernels
-        of = ", SparseCore's arithmetic" if self._arithmetic == "sparsecore" else ""
+        of = ", SparseCore's arithmetic" if self.arithmetic == "sparsecore" else ""
         return f"<HostDriver {len(self._tables)} tables, {kernels.name}{of}>"
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        return self._arithmetic
 
     def cores(self, count: int | None, hosts: int | None) -> HostCores:
         return HostCores(count, hosts)
 
     def configure(self, plan: Plan) -> Op:
-        if self._arithmetic == "sparsecore":
+        if self.arithmetic == "sparsecore":
             plan = _with_rules_of_sparsecore(plan)
         kernels = self._kernels_for(plan)
         pipelined = plan.pipeline_execution_with_tensor_core and plan.training
@@ -106,7 +110,7 @@ class HostDriver(StepDriver):
 
     def load(self, tables: Mapping[str, Table]) -> Op:
         self._tables.clear()
-        if self._arithmetic == "sparsecore":
+        if self.arithmetic == "sparsecore":
             tables = {
                 name: dataclasses.replace(table, plan=_of_sparsecore(table.plan))
                 for name, table in tables.items()
@@ -193,33 +197,32 @@ class HostDriver(StepDriver):
     def _ready(self) -> Configured:
         if self._configured is None or not self._tables:
             raise errors.OutOfOrder(
-                "The driver is not configured; `configure` and `load` come first."
+                "The driver is not configured. Call `configure` and `load` first."
             )
         return self._configured
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
-        """Chooses native kernels for the tables that they support, if they are allowed."""
         names = {one.name for one in plan.tables if supports(one)}
         if loading.on_gpu():
             return self._kernels_on_gpu(plan, names)
         ops = loading.host_ops(self._native)
-        fused = NativeKernels(ops, plan, self._tables, self._arithmetic)
+        fused = NativeKernels(ops, plan, self._tables, self.arithmetic)
         plain = TensorFlowKernels(plan, self._tables)
         return _together(plan, fused, plain, set() if ops is None else names)
 
     def _kernels_on_gpu(self, plan: Plan, names: Set[str]) -> KernelSet:
         plain = GpuKernels(plan, self._tables)
-        if self._arithmetic == "sparsecore":  # No kernels for GPUs have its rules.
+        if self.arithmetic == "sparsecore":  # No kernels for GPUs have its rules.
             names = set()
         rules = {table.optimizer.proto_field for table in plan.tables if table.name in names}
         if not rules:
             return plain
         ops = loading.usable(self._native, lambda: gpu_ops.load(rules))
-        fused = NativeKernelsOnGpu(ops, plan, self._tables, self._arithmetic)
+        fused = NativeKernelsOnGpu(ops, plan, self._tables, self.arithmetic)
         return _together(plan, fused, plain, set() if ops is None else names)
 
     def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        return BatchQueues(plan, kernels)
+        return QueuesOfEngine(plan, kernels)
 
     def _occurrences(
         self, configured: Configured, batch: Batch, of_step: bool
@@ -244,7 +247,6 @@ class HostDriver(StepDriver):
 
 
 def _together(plan: Plan, fused: KernelSet, plain: KernelSet, names: Set[str]) -> KernelSet:
-    """Combines two kernel sets: `fused` computes the named tables, `plain` the others."""
     if not names:
         return plain
     return fused if len(names) == len(plan.tables) else SplitKernels(fused, plain, names)
@@ -256,7 +258,6 @@ def _of_sparsecore(table: TablePlan) -> TablePlan:
 
 
 def _with_rules_of_sparsecore(plan: Plan) -> Plan:
-    """Replaces the optimizers by those of SparseCores; raises InvalidSpec if there is none."""
     tables = {table.name: _of_sparsecore(table) for table in plan.tables}
     features = tuple(
         dataclasses.replace(feature, table=tables[feature.table.name]) for feature in plan.features
@@ -273,7 +274,6 @@ def _copies(kernels: KernelSet, activations: Activations) -> list[list[Tensor]]:
 
 
 def check_rules(plan: Plan) -> None:
-    """Raises InvalidSpec if the optimizer of a table has no rule that applies gradients."""
     for table in plan.tables:
         if table.optimizer.no_rule is not None:
             raise errors.InvalidSpec(

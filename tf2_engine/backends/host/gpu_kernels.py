@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels, update
-from tf2_engine.backends.host.kernels import OfFeature, PerCore, TensorFlowKernels
+from tf2_engine.backends.host.kernels import OfFeature, StepOccurrences, TensorFlowKernels
 from tf2_engine.backends.host.update import RowGradients
 from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.batch import Occurrences
@@ -52,7 +52,7 @@ class GpuKernels(TensorFlowKernels):
             [batch.occurrences(*each, "unchecked") for each in features]
         )
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         flat = list(itertools.chain(*per_core))
         activations: dict[int, Tensor] = {}
         of_width: dict[int, list[int]] = {}
@@ -69,7 +69,7 @@ class GpuKernels(TensorFlowKernels):
                 activations[number] = kernels.shaped(flat[number].feature, cells)
         return kernels.per_core_as(per_core, (activations[n] for n in range(len(flat))))
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         ops: list[Op] = []
         groups: dict[_Group, list[_Member]] = {}
         for plan in self._plan.tables:
@@ -112,7 +112,6 @@ class GpuKernels(TensorFlowKernels):
 
 
 def _updates_rows_once(table: Table, num_cores: int) -> bool:
-    """Whether a step reads and writes each row with a gradient exactly once."""
     optimizer = table.plan.optimizer
     by_core = num_cores > 1 and not optimizer.use_gradient_accumulation
     return not (by_core or optimizer.updates_all_rows or table.num_shards > 1)

@@ -24,7 +24,7 @@ from tf2_engine.types import Op, Tensor
 OfFeature: TypeAlias = tuple[FeaturePlan, FlatBatch]
 """A feature and its batch on one core."""
 
-PerCore: TypeAlias = Sequence[Sequence[Occurrences]]
+StepOccurrences: TypeAlias = Sequence[Sequence[Occurrences]]
 """The occurrences of a step per core and feature."""
 
 _Value = TypeVar("_Value")
@@ -71,7 +71,7 @@ class KernelSet(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         """Computes the activations of all cores, each [*output_shape, dim] float32."""
 
     def reads(self, activations: Activations) -> Sequence[Op]:
@@ -83,7 +83,7 @@ class KernelSet(abc.ABC):
         return run_after(ops)
 
     @abc.abstractmethod
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         """Applies one step to the tables of the features. For `rates` see `rate_of`.
 
         Every core has the same features: all features of a table.
@@ -104,13 +104,13 @@ class TensorFlowKernels(KernelSet):
     def as_tensors(self, occurrences: Occurrences) -> Columns:
         return occurrences.explicit()
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         return [
             [look_up(self._tables[one.feature.table.name], one) for one in core]
             for core in per_core
         ]
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         ops: list[Op] = []
         for table in self._plan.tables:
             of_rows = gradients_of_rows(table, per_core, gradients)
@@ -120,7 +120,6 @@ class TensorFlowKernels(KernelSet):
 
 
 def tables_of(plan: Plan, features: Sequence[FeaturePlan]) -> list[TablePlan]:
-    """The tables of features, each once, in the order of the plan."""
     names = {feature.table.name for feature in features}
     return [table for table in plan.tables if table.name in names]
 
@@ -157,20 +156,18 @@ def look_up(table: Table, occurrences: Occurrences) -> Tensor:
 
 
 def combine(parameters: Tensor, occurrences: Occurrences) -> Tensor:
-    """Computes an activation from the parameters of each occurrence, [num_ids, dim]."""
     feature = occurrences.feature
     return shaped(feature, occurrences.combine(feature.table.activation(parameters)))
 
 
 def shaped(feature: FeaturePlan, cells: Tensor) -> Tensor:
-    """Gives the sums of cells, [num_cells, dim], the shape of the feature's activation."""
     sizes = [-1 if size is None else size for size in feature.output_shape]
     activation = tf.reshape(cells, [*sizes, feature.table.dim])
     return tf.ensure_shape(activation, [*feature.output_shape, feature.table.dim])
 
 
 def gradients_of_rows(
-    table: TablePlan, per_core: PerCore, gradients: Gradients
+    table: TablePlan, per_core: StepOccurrences, gradients: Gradients
 ) -> list[list[RowGradients]]:
     """Lists the gradients of a table's rows per core, one entry for each of its features."""
     return [
@@ -184,7 +181,6 @@ def gradients_of_rows(
 
 
 def gradients_of_feature(occurrences: Occurrences, gradient: Tensor) -> RowGradients:
-    """Pairs the ids of a feature on a core with the gradients of their rows."""
     if occurrences.gain is not None:
         return RowGradients(occurrences.ids, row_gradients(occurrences, gradient))
     rows = tf.reshape(gradient, [-1, occurrences.feature.table.dim])
@@ -199,8 +195,7 @@ def row_gradients(occurrences: Occurrences, gradient: Tensor) -> Tensor:
     return rows if occurrences.gain is None else occurrences.gain[:, None] * rows
 
 
-def per_core_as(per_core: PerCore, flat: Iterable[_Value]) -> list[list[_Value]]:
-    """Regroups one value per core and feature in the structure of `per_core`."""
+def per_core_as(per_core: StepOccurrences, flat: Iterable[_Value]) -> list[list[_Value]]:
     values = iter(flat)
     return [[next(values) for _ in core] for core in per_core]
 
@@ -234,7 +229,7 @@ class SplitKernels(KernelSet):
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return self._sets[self._set_of(feature)].keeps_splits(feature)
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         first, second = (
             itertools.chain(*kernels.look_up(self._of_set(number, per_core, per_core)))
             for number, kernels in enumerate(self._sets)
@@ -243,7 +238,7 @@ class SplitKernels(KernelSet):
             [next((first, second)[self._set_of(one.feature)]) for one in core] for core in per_core
         ]
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         ops: list[Op] = []
         for number in (1, 0):
             occurrences = self._of_set(number, per_core, per_core)
@@ -255,9 +250,8 @@ class SplitKernels(KernelSet):
         return 0 if feature.table.name in self._of_first else 1
 
     def _of_set(
-        self, number: int, per_core: PerCore, values: Sequence[Sequence[_Value]]
+        self, number: int, per_core: StepOccurrences, values: Sequence[Sequence[_Value]]
     ) -> list[list[_Value]]:
-        """Selects the values of the features that one of the sets computes."""
         return [
             [
                 value

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tf2_engine import batch
 from tf2_engine.backends.host import kernels
-from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, per_core_as
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, StepOccurrences, per_core_as
 from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.batch import Columns, FlatBatch, Occurrences
 from tf2_engine.config_proto import optimizer_proto
@@ -36,12 +36,10 @@ def supports(table: TablePlan) -> bool:
 
 
 def looks_up_rows(table: TablePlan) -> bool:
-    """Whether the activations of a table are its rows, combined as the native ops do."""
     return table.optimizer.looks_up_rows and table.quantization is None
 
 
 def has_native_rule(table: TablePlan) -> bool:
-    """Whether the native ops can update a table."""
     optimizer = table.optimizer
     return optimizer.proto_field in RULES and not optimizer.updates_all_rows
 
@@ -91,7 +89,7 @@ class NativeKernels(KernelSet):
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return True
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
         columns = self._columns(flat)
@@ -105,7 +103,7 @@ class NativeKernels(KernelSet):
             )
         return per_core_as(per_core, activations)
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         flat = list(itertools.chain(*per_core))
         used = kernels.tables_of(self._plan, [one.feature for one in flat])
         columns = self._columns(flat)
@@ -178,7 +176,6 @@ class NativeKernels(KernelSet):
         flat: Sequence[Occurrences],
         columns: Sequence[tuple[Tensor, ...]],
     ) -> dict[str, Object]:
-        """The arguments that lookups and updates share."""
         return {
             "ids": list(columns[0]),
             "cells": list(columns[1]),
@@ -217,7 +214,6 @@ class NativeKernelsOnGpu(NativeKernels):
 
 
 def places(tables: Sequence[TablePlan], flat: Sequence[Occurrences]) -> dict[str, Object]:
-    """The arguments that say to which table occurrences belong."""
     position = {table.name: number for number, table in enumerate(tables)}
     return {
         "table_of": [position[one.feature.table.name] for one in flat],
@@ -233,6 +229,5 @@ def _one_per_cell(feature: FeaturePlan, raw: FlatBatch) -> Occurrences | None:
 
 
 def _device_of(variables: Sequence[Variable]) -> AbstractContextManager[None]:
-    """Places ops on the device of the variables, whatever the device of the replica."""
     device = variables[0].device
     return tf.device(device) if device else contextlib.nullcontext()

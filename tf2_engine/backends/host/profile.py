@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf2_engine import log, sharding
-from tf2_engine.backends.host.kernels import KernelSet, PerCore
+from tf2_engine.backends.host.kernels import KernelSet, StepOccurrences
 from tf2_engine.batch import Occurrences
 from tf2_engine.plan import Plan, TablePlan
 from tf2_engine.types import Array, Op, Tensor, Variable
@@ -80,7 +80,7 @@ class Profiler:
             if counts is not None:
                 _log.info("%s", report(table, counts))
 
-    def count(self, per_core: PerCore) -> list[Op]:
+    def count(self, per_core: StepOccurrences) -> list[Op]:
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
@@ -96,7 +96,6 @@ class Profiler:
         return ops
 
     def write(self) -> Op:
-        """Adds the counts of tables with enough samples to their files."""
         ops = []
         for table in self._plan.tables:
             counter = self._counters[table.name]
@@ -127,7 +126,6 @@ class Profiler:
 
 
 def path_of(directory: str, plan: Plan, table: TablePlan) -> str:
-    """The file of a table. Equal tables of equal jobs share it."""
     of_table = (table.name, table.rows, table.dim, len(plan.features_of(table)))
     key = (*of_table, plan.partition_strategy, plan.num_hosts)
     digest = hashlib.sha256(repr(key).encode()).hexdigest()[:32]

@@ -110,7 +110,6 @@ def _update_rows(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
 
 
 def _update_rows_in_one_op(table: Table, ids: Tensor, g: Tensor, lr: Tensor) -> list[Op]:
-    """Updates rows in a single op of TensorFlow; returns nothing if they need several."""
     optimizer = table.plan.optimizer
     if table.num_shards > 1 or optimizer.weight_decay_factor or optimizer.clips_weights:
         return []

@@ -13,6 +13,7 @@ from tf2_engine.backends.host.one_process import check_one_process
 from tf2_engine.graph_mode import building_graph
 from tf2_engine.placement import Layout, Servers, workers_of_cores
 from tf2_engine.plan import TablePlan
+from tf2_engine.specs import EngineSpec
 from tf2_engine.tables import VariableFactory, variable_factory
 from tf2_engine.types import Initializer, Nest, Strategy, Variable
 
@@ -82,6 +83,19 @@ class StrategyCores(ServerCores):
         self.servers = Servers(_server_devices(), layout, whole_up_to)
         self.variable_factory = variable_factory(servers=self.servers)
 
+    def check_spec(self, spec: EngineSpec) -> None:
+        if spec.pipeline_execution_with_tensor_core:
+            raise errors.InvalidSpec(
+                "`pipeline_execution_with_tensor_core`=True: under ParameterServerStrategy no "
+                "update is left pending, because the worker that would hold it may be lost. Leave "
+                "it out."
+            )
+        if spec.profile_data_directory:
+            raise errors.InvalidSpec(
+                f"`profile_data_directory`={spec.profile_data_directory!r} cannot be written under "
+                "ParameterServerStrategy. Leave it out, and profile on one machine."
+            )
+
     def core_of(self, device: str) -> int:
         raise errors.InvalidInput(
             f"`device`={device!r}: under ParameterServerStrategy a function enqueues for itself, "
@@ -101,8 +115,6 @@ def is_server_strategy(strategy: Strategy) -> bool:
 
 
 def _in_a_graph(factory: VariableFactory) -> VariableFactory:
-    """Wraps a factory so that it raises InvalidSpec eagerly, before it makes any variable."""
-
     def make(
         table: TablePlan, name: str, shapes: Sequence[tuple[int, int]], initializer: Initializer
     ) -> Sequence[Variable]:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf2_engine import batch
@@ -27,15 +29,90 @@ from tf2_engine.backends.ps.messages import (
     unpack_ids,
     unpack_rows,
 )
-from tf2_engine.backends.ps.rows import Routed, TablePart, gathered, route
 from tf2_engine.batch import Columns, Occurrences
 from tf2_engine.placement import FLOAT_BYTES, TablePlacement
 from tf2_engine.plan import FeaturePlan, Plan, TablePlan
 from tf2_engine.tables import PARAMETERS, Table
-from tf2_engine.types import Op, Tensor
+from tf2_engine.types import Array, Op, Tensor
 
 _MORE_BYTES = 12
 """What an id takes in addition in the form of cells: its cell and its gain."""
+
+
+class Routed(NamedTuple):
+    """The ids of one core that one part of a table holds, in order: [number of ids] int64.
+
+    `positions` says where they were among all ids, [number of ids] int32. It is None if the part
+    holds all ids.
+    """
+
+    ids: Tensor
+    positions: Tensor | None
+
+    def select(self, rows: Tensor) -> Tensor:
+        return rows if self.positions is None else tf.gather(rows, self.positions)
+
+
+def route(placement: TablePlacement, ids: Tensor) -> list[Routed]:
+    """Splits ids, [num_ids] int64, by the parts of a table that hold them."""
+    if placement.is_whole:
+        return [Routed(ids, None)]
+    part = tf.cast(_part_of(placement, ids), tf.int32)
+    positions = tf.dynamic_partition(tf.range(tf.size(ids)), part, len(placement.servers))
+    return [Routed(tf.gather(ids, of_part), of_part) for of_part in positions]
+
+
+def gathered(routed: list[Routed], rows: list[Tensor]) -> Tensor:
+    """Joins rows of all parts in the order of the ids before `route`, [num_ids, dim]."""
+    if routed[0].positions is None:
+        return rows[0]
+    dim = rows[0].shape.as_list()[1]
+    return tf.reshape(tf.dynamic_stitch([each.positions for each in routed], rows), [-1, dim])
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePart(Table):
+    """The part of a table that one server holds, as a table without the ids of other parts.
+
+    It is updated like a whole table, with ids of the whole table.
+    """
+
+    placement: TablePlacement
+    part: int
+
+    def gather(self, name: str, ids: Tensor) -> Tensor:
+        return tf.gather(self.variables[name][0], self._local_row(ids))
+
+    def core_of(self, ids: Tensor, num_cores: int) -> Tensor:
+        # There is one host, which holds all rows.
+        return ids % num_cores
+
+    def _by_shard(self, ids: Tensor, *rows: Tensor) -> Iterator[list[Tensor]]:
+        yield [self._local_row(ids), *rows]
+
+    def _local_row(self, ids: Tensor) -> Tensor:
+        if self.placement.is_whole:
+            return ids
+        if self.placement.layout == "mod":
+            return ids // len(self.placement.servers)
+        of_part = self.placement.lines.part == self.part
+        first = self.placement.lines.first[of_part]
+        shift = first - self.placement.lines.start[of_part]
+        if len(first) == 1:
+            return ids - tf.constant(shift[0], tf.int64)
+        return ids - tf.gather(tf.constant(shift), _last_not_above(first, ids))
+
+
+def _part_of(placement: TablePlacement, ids: Tensor) -> Tensor:
+    if placement.layout == "mod":
+        return ids % len(placement.servers)
+    lines = placement.lines
+    return tf.gather(tf.constant(lines.part), _last_not_above(lines.first, ids))
+
+
+def _last_not_above(bounds: Array, ids: Tensor) -> Tensor:
+    ascending = tf.constant(bounds.astype(np.int64))
+    return tf.searchsorted(ascending, ids, side="right", out_type=tf.int64) - 1
 
 
 class PartOfTable(NamedTuple):
@@ -80,12 +157,10 @@ class CoreEnd:
         return False
 
     def ask(self, occurrences: Sequence[Occurrences]) -> Asked:
-        """Begins to look up the features of a core."""
         tables = tables_of(self._plan, [one.feature for one in occurrences])
         return Asked(occurrences, tables, self._on_servers(tables))
 
     def send(self, occurrences: Sequence[Occurrences], gradients: Sequence[Tensor]) -> Messages:
-        """Packs the gradients of a core's features into one message per server."""
         pairs = list(zip(occurrences, gradients, strict=True))
         tables = tables_of(self._plan, [one.feature for one in occurrences])
         parts = {
@@ -100,12 +175,10 @@ class CoreEnd:
         }
 
     def _on_servers(self, tables: Sequence[TablePlan]) -> dict[int, list[PartOfTable]]:
-        """The parts of tables by server. Servers without any are left out."""
         here = {server: parts_on(tables, server) for server in range(self._servers)}
         return {server: parts for server, parts in here.items() if parts}
 
     def _parts(self, table: TablePlan, pairs: Sequence[_Pair]) -> list[TableGradients]:
-        """The gradients of a table, part by part."""
         wire: Wire = self._wire
         if wire == "smallest" and all(one.cell is None for one, _ in pairs):
             wire = "occurrences"  # Here each id is a cell of its own.
@@ -149,7 +222,6 @@ class Asked:
         return {server: pack_ids(self._ids_of(parts)) for server, parts in self._here.items()}
 
     def activations(self, answers: Mapping[int, Tensor]) -> list[Tensor]:
-        """Computes the activation of each feature from the rows that the servers sent."""
         parameters: dict[str, dict[int, Tensor]] = {table.name: {} for table in self._tables}
         for server, parts in self._here.items():
             dims = [table.dim for table, _ in parts]
@@ -184,7 +256,6 @@ class ServerEnd:
         self._may_have_cells = wire in ("cells", "smallest")
 
     def rows(self, here: Sequence[PartOfTable], request: Tensor) -> Tensor:
-        """Packs the rows that a core has asked for; see `messages.pack_rows`."""
         wanted = unpack_ids(request, len(here))
         return pack_rows(
             [
@@ -261,7 +332,6 @@ def placement_of(table: TablePlan) -> TablePlacement:
 
 
 def parts_on(tables: Sequence[TablePlan], server: int) -> list[PartOfTable]:
-    """The parts of tables that a server holds, in the order of the tables."""
     return [
         PartOfTable(table, placement_of(table).servers.index(server))
         for table in tables

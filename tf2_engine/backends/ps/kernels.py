@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from tf2_engine.backends.host.kernels import KernelSet, OfFeature, PerCore, tables_of
+from tf2_engine.backends.host.kernels import KernelSet, OfFeature, StepOccurrences, tables_of
 from tf2_engine.backends.interface import Activations, Gradients, Rates
 from tf2_engine.backends.ps.cores import ServerCores
 from tf2_engine.backends.ps.ends import CoreEnd, PartOfTable, ServerEnd, parts_on
@@ -86,7 +86,7 @@ class ServerKernels(KernelSet):
     def keeps_splits(self, feature: FeaturePlan) -> bool:
         return self._core.keeps_splits(feature)
 
-    def look_up(self, per_core: PerCore) -> Activations:
+    def look_up(self, per_core: StepOccurrences) -> Activations:
         self._reads = []
         activations = []
         for core, occurrences in enumerate(per_core):
@@ -106,7 +106,7 @@ class ServerKernels(KernelSet):
         finally:
             self._before_update = before
 
-    def update(self, per_core: PerCore, gradients: Gradients, rates: Rates) -> list[Op]:
+    def update(self, per_core: StepOccurrences, gradients: Gradients, rates: Rates) -> list[Op]:
         return self.apply(self.messages(per_core, gradients), rates)
 
     def servers_in_use(self) -> list[int]:
@@ -115,8 +115,7 @@ class ServerKernels(KernelSet):
         count = len(self._cores.servers.devices)
         return [server for server in range(count) if parts_on(tables, server)]
 
-    def messages(self, per_core: PerCore, gradients: Gradients) -> list[Messages]:
-        """The gradients of each core, packed for the servers."""
+    def messages(self, per_core: StepOccurrences, gradients: Gradients) -> list[Messages]:
         messages = []
         for core, of_core in enumerate(zip(per_core, gradients, strict=True)):
             with self.on_core(core):
@@ -124,7 +123,6 @@ class ServerKernels(KernelSet):
         return messages
 
     def apply(self, messages: Sequence[Messages], rates: Rates) -> list[Op]:
-        """Updates all tables with features by what the cores sent."""
         tables = self._tables_with_features()
         ops: list[Op] = []
         for server, device in enumerate(self._cores.servers.devices):

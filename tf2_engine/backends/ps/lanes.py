@@ -89,12 +89,10 @@ class Lanes:
         ]
 
     def begin_step(self) -> None:
-        """Begins the next step, which ignores gradients that were sent before. Called eagerly."""
         with tf.device(self._devices[0]):
             self._first_of_step.assign(self._next)
 
     def reset(self) -> None:
-        """Drops the gradients that wait. Called eagerly."""
         for server, queue in enumerate(self._queues):
             self._take(server, int(queue.size()))
         self.begin_step()
@@ -113,7 +111,6 @@ class Lanes:
                 return queue.enqueue([tf.stack([core, number]), *message])
 
     def _of_step(self, server: int, complete: Sequence[int]) -> dict[int, Message]:
-        """Removes all entries of a server; returns the current message of each core."""
         keys, messages = self._take(server, int(self._queues[server].size()))
         return {
             int(core): message

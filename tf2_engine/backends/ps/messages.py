@@ -9,7 +9,7 @@ gradients (`pack_gradients`). A message says in which form the gradients of a ta
   several ids of a server share a cell. The server multiplies as the core would.
 * summed: the sum over the core for each distinct row, in the same layout as occurrences.
 
-Native ops read and write the same; see native/host/part_ops.h.
+Native ops read and write the same; see native/host/parts.h.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ def pack_ids(ids: Sequence[Tensor]) -> Tensor:
 
 
 def unpack_ids(message: Tensor, count: int) -> list[Tensor]:
-    """Inverts `pack_ids` for `count` tables."""
     if count == 1:
         return [message]
     sizes, ids = message[:count], message[count:]
@@ -65,7 +64,6 @@ def unpack_ids(message: Tensor, count: int) -> list[Tensor]:
 
 
 def pack_rows(rows: Sequence[Tensor]) -> Tensor:
-    """Joins rows of several tables, each [num_ids, dim] float32, into one vector."""
     return tf.concat([tf.reshape(each, [-1]) for each in rows], 0)
 
 
@@ -124,5 +122,4 @@ def unpack_gradients(
 
 
 def _flat(one: Tensor, other: Tensor) -> Tensor:
-    """Interleaves two vectors."""
     return tf.reshape(tf.stack([one, other], 1), [-1])

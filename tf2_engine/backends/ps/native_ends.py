@@ -131,7 +131,6 @@ class _NativeAsked(Asked):
         return activations
 
     def _rows(self, table: TablePlan, answers: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-        """Gathers the parameters at `positions`, [number of positions, dim]."""
         rows = []
         for server, parts in self._here.items():
             names = [each.table.name for each in parts]
@@ -208,7 +207,6 @@ class NativeServerEnd(ServerEnd):
 
 
 def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Object]:
-    """The arguments that say which server holds which rows."""
     placements = [placement_of(table) for table in tables]
     return {
         "rows": [table.rows for table in tables],
@@ -222,7 +220,6 @@ def _routes(tables: Sequence[TablePlan], servers: Sequence[int]) -> dict[str, Ob
 
 
 def _parts(here: Sequence[PartOfTable]) -> dict[str, Object]:
-    """The arguments that say which rows the parts of a server have."""
     ranges = [each.placement.ranges_of(each.part) for each in here]
     starts = [itertools.accumulate((r.rows for r in of_part[:-1]), initial=0) for of_part in ranges]
     return {

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tf2_engine import errors
-from tf2_engine.backends.host.batch_queue import BatchQueues, GraphBatchQueue
+from tf2_engine.backends.host.batch_queue import BatchQueue, BatchQueues, GraphBatchQueue
 from tf2_engine.backends.host.driver import HostDriver, check_rules
 from tf2_engine.backends.host.kernels import KernelSet
-from tf2_engine.backends.interface import Activations, Gradients, Rates, Update
+from tf2_engine.backends.interface import (
+    Activations,
+    Gradients,
+    Rates,
+    SynchronousDriver,
+    Update,
+)
 from tf2_engine.backends.ps.cores import StrategyCores
 from tf2_engine.backends.ps.kernels import LockedKernels, ServerKernels
 from tf2_engine.backends.ps.lanes import Lanes
@@ -20,7 +25,6 @@ from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import run_if, to_run
 from tf2_engine.placement import SMALL_TABLE_BYTES, Layout
 from tf2_engine.plan import Plan
-from tf2_engine.specs import EngineSpec
 from tf2_engine.types import Op, Tensor
 
 
@@ -31,10 +35,6 @@ class StrategyPsDriver(HostDriver):
     it. Rows go to the worker, gradients go to the servers, and each server applies the rule beside
     its slots, once for each row of the function. A server applies the updates of different
     functions one after the other.
-
-    With `synchronous` steps, the servers collect the gradients of several functions and apply them
-    together. Numbers equal those of `HostDriver(native=False)` with as many cores, bit for bit,
-    except that powers (FTRL, AdagradMomentum) may be off by a unit in the last place.
 
     Args:
         layout: how rows of large tables are spread over the servers; see `placement`.
@@ -47,67 +47,72 @@ class StrategyPsDriver(HostDriver):
 
     strategies = (tf.distribute.ParameterServerStrategy,)
 
-    _kernels: ServerKernels
+    _functions: int | None = None  # of a synchronous step
 
     def __init__(self, *, layout: Layout = "div", whole_up_to: int = SMALL_TABLE_BYTES) -> None:
         super().__init__(native=False)
         self._layout: Layout = layout
         self._whole_up_to = whole_up_to
         self._cores: StrategyCores | None = None
-        self._synchronous: int | None = None
-        self._lanes: Lanes | None = None
-        self._apply_all: Callable[..., None] | None = None
 
     def __repr__(self) -> str:
         servers = len(self._cores.servers.devices) if self._cores else 0
-        kind = f"synchronous={self._synchronous}" if self._synchronous else "asynchronous"
+        kind = "asynchronous" if self._functions is None else f"synchronous={self._functions}"
         return (
             f"<StrategyPsDriver {len(self._tables)} tables, {servers} servers, {self._layout}, "
             f"{kind}>"
         )
 
-    def check_spec(self, spec: EngineSpec) -> None:
-        if spec.pipeline_execution_with_tensor_core:
-            raise errors.InvalidSpec(
-                "`pipeline_execution_with_tensor_core`=True: under ParameterServerStrategy no "
-                "update is left pending, because the worker that would hold it may be lost. Leave "
-                "it out."
-            )
-        if spec.profile_data_directory:
-            raise errors.InvalidSpec(
-                f"`profile_data_directory`={spec.profile_data_directory!r} cannot be written under "
-                "ParameterServerStrategy. Leave it out, and profile on one machine."
-            )
+    def synchronous(self, count: int) -> SynchronousPsDriver:
+        return SynchronousPsDriver(count, layout=self._layout, whole_up_to=self._whole_up_to)
 
     def cores(self, count: int | None, hosts: int | None) -> StrategyCores:
-        return self.synchronous_cores(None, count, hosts)
-
-    def synchronous_cores(
-        self, synchronous: int | None, count: int | None, hosts: int | None
-    ) -> StrategyCores:
         self._cores = StrategyCores(
             count,
             hosts,
             layout=self._layout,
             whole_up_to=self._whole_up_to,
-            synchronous=synchronous,
+            synchronous=self._functions,
         )
-        self._synchronous = synchronous
         return self._cores
+
+    def _kernels_for(self, plan: Plan) -> KernelSet:
+        assert self._cores is not None
+        return LockedKernels(plan, self._tables, self._cores)
+
+    def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
+        return _TracedQueues(lambda: GraphBatchQueue(1))
+
+
+class SynchronousPsDriver(StrategyPsDriver, SynchronousDriver):
+    """Tables on parameter servers, whose steps consist of `count` functions each.
+
+    The servers collect the gradients of the functions and apply them together. Numbers equal those
+    of `HostDriver(native=False)` with as many cores, bit for bit, except that powers (FTRL,
+    AdagradMomentum) may be off by a unit in the last place.
+    """
+
+    _kernels: ServerKernels
+    _lanes: Lanes | None = None
+    _apply_all: Callable[..., None]
+
+    def __init__(self, count: int, *, layout: Layout, whole_up_to: int) -> None:
+        super().__init__(layout=layout, whole_up_to=whole_up_to)
+        self._functions = self._count = count
 
     def configure(self, plan: Plan) -> Op:
         op = super().configure(plan)
-        if self._synchronous and plan.training:
+        if plan.training:
             assert self._cores is not None
-            self._lanes = Lanes(self._cores.servers.devices, self._synchronous)
-            self._apply_all = self._apply_function(plan, self._synchronous)
+            self._lanes = Lanes(self._cores.servers.devices, self._count)
+            self._apply_all = self._apply_function(plan)
         return op
 
     def look_up(
         self, batch: Batch, training: bool | None, name: str | None = None
     ) -> tuple[Activations, Update]:
-        activations, update = super().look_up(batch, training, name)
-        return activations, _refuse_update if self._synchronous else update
+        activations, _ = super().look_up(batch, training, name)
+        return activations, _refuse_update
 
     def collect_gradients(
         self, core: Tensor | int, gradients: Gradients, name: str | None = None
@@ -127,13 +132,12 @@ class StrategyPsDriver(HostDriver):
 
     def apply_collected(self, rates: Rates) -> Op:
         assert self._lanes is not None
-        assert self._apply_all is not None
         missing = self._lanes.missing()
         if missing:
             raise errors.OutOfOrder(
-                f"`apply_step` is not possible: no gradients came of {_cores(missing)} of "
-                f"{self._synchronous}. In each step schedule a function for every core, which "
-                "calls `apply_gradients(gradients, core=...)`, and `join` before `apply_step`."
+                f"`apply_step` is not possible: {_cores(missing)} of {self._count} sent no "
+                "gradients. In each step schedule a function for every core that calls "
+                "`apply_gradients(gradients, core=...)`, and call `join` before `apply_step`."
             )
         self._apply_all(self._lanes.take(self._kernels.servers_in_use()), list(rates))
         self._lanes.begin_step()
@@ -142,24 +146,20 @@ class StrategyPsDriver(HostDriver):
         if self._lanes is not None:
             if not tf.executing_eagerly():
                 raise errors.OutOfOrder(
-                    "`reset_batches` of a synchronous step is called inside a tf.function, by one "
-                    "of its cores; what waits is of all. Call it outside, on the coordinator."
+                    "`reset_batches` is called inside a tf.function, by one core of a synchronous "
+                    "step, but it drops the batches of all cores. Call it on the coordinator, "
+                    "outside the function."
                 )
             self._lanes.reset()
-        super().reset_batches()
+        return super().reset_batches()
 
     def _kernels_for(self, plan: Plan) -> KernelSet:
         assert self._cores is not None
-        # The coordinator applies synchronous steps one after the other, so they need no lock.
-        kind = ServerKernels if self._synchronous else LockedKernels
-        self._kernels = kind(plan, self._tables, self._cores)
+        # The coordinator applies steps one after the other, so they need no lock.
+        self._kernels = ServerKernels(plan, self._tables, self._cores)
         return self._kernels
 
-    def _queues_for(self, plan: Plan, kernels: KernelSet) -> BatchQueues:
-        return _TracedQueues(plan)
-
-    def _apply_function(self, plan: Plan, num_cores: int) -> Callable[..., None]:
-        """A function that applies a step. It is traced once, for messages of any size."""
+    def _apply_function(self, plan: Plan) -> Callable[..., None]:
         kernels = self._kernels
         message = (tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.float32))
         of_core = dict.fromkeys(kernels.servers_in_use(), message)
@@ -168,7 +168,7 @@ class StrategyPsDriver(HostDriver):
         def apply(messages: Sequence[Messages], rates: Rates) -> None:
             kernels.apply(messages, rates)
 
-        signature = ([of_core] * num_cores, rates)
+        signature = ([of_core] * self._count, rates)
         function: Callable[..., None] = tf.function(
             apply, input_signature=signature, autograph=False
         )
@@ -183,22 +183,14 @@ class _TracedQueues(BatchQueues):
     nothing is left behind if a function fails or runs again.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = dataclasses.replace(plan, num_cores=1)
-        self._of_names: dict[str | None, GraphBatchQueue] = {}
-
-    def named(self, name: str | None) -> GraphBatchQueue:
-        """Gets the queue of a name. Raises OutOfOrder outside a tf.function."""
+    def named(self, name: str | None) -> BatchQueue:
         if not tf.inside_function():
             raise errors.OutOfOrder(
                 "Under ParameterServerStrategy `enqueue`, `dequeue` and `apply_gradients` of a "
                 "step are called in one tf.function, which `ClusterCoordinator.schedule` gives to "
                 "a worker. To look up by itself there is `embedding_lookup`."
             )
-        return self._of_names.setdefault(name, GraphBatchQueue(self._plan))
-
-    def reset(self) -> Op:
-        return [queue.reset() for queue in self._of_names.values()]
+        return super().named(name)
 
 
 def _refuse_update(gradients: Gradients, rates: Rates) -> Op:

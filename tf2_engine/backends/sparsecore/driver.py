@@ -10,14 +10,14 @@ from typing import ClassVar, TypeVar
 
 import tensorflow as tf
 
-from tf2_engine import errors, tf_compat
+from tf2_engine import errors, log, soft_sparsecore, sparsecore_rules, tf_compat
 from tf2_engine.backends.interface import Activations, Gradients, Rates, ReplicaDriver
-from tf2_engine.backends.sparsecore import checks, inputs, lookup, update
-from tf2_engine.backends.sparsecore.cores import SparseCoreCores
+from tf2_engine.backends.sparsecore import inputs, lookup, update
 from tf2_engine.backends.sparsecore.stacks import stacks_of
 from tf2_engine.backends.sparsecore.transfer import DeviceTable
 from tf2_engine.backends.tpu import topology as topologies
 from tf2_engine.backends.tpu.checks import check_control_flow
+from tf2_engine.backends.tpu.cores import TpuCores
 from tf2_engine.batch import Batch
 from tf2_engine.graph_mode import to_run
 from tf2_engine.plan import Plan, TablePlan
@@ -28,8 +28,35 @@ from tf2_engine.types import Object, Op, Strategy, Tensor
 
 _Value = TypeVar("_Value")
 
+_log = log.PlainLogger(__name__)
+
+_HOST = "or use driver='host', which can."
+
 DEFAULT_SPARSE_CORES = 4
 """For a core that does not say how many it has. Stock assumes a v5p then, too."""
+
+
+class SparseCoreCores(TpuCores):
+    """The cores of a TPUStrategy, each of which reads its own ids.
+
+    The ids reach the lookup as tensors, not through a queue, so both calls belong inside
+    `strategy.run`.
+    """
+
+    _queues_batches = False
+    _inside = (
+        "SparseCores have no queue of batches: call `enqueue`, `dequeue` and `apply_gradients` "
+        "inside the function that `strategy.run` runs, with its arguments."
+    )
+
+    def initialized(self) -> bool | None:
+        return False
+
+    def core_of(self, device: str) -> int:
+        raise errors.InvalidInput(
+            f"`device`={device!r}: SparseCores take the ids of a core inside of `strategy.run` "
+            "only; leave it out."
+        )
 
 
 @dataclasses.dataclass
@@ -54,7 +81,7 @@ class SparseCoreDriver(ReplicaDriver):
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
-    drops_batches = True
+    arithmetic = "sparsecore"
 
     def __init__(self, limits: Object = None) -> None:
         self._strategy = tf.distribute.get_strategy()
@@ -80,9 +107,9 @@ class SparseCoreDriver(ReplicaDriver):
         Raises InvalidSpec for a setting that SparseCores cannot honour and in a `tf.Graph`, and
         OutOfOrder inside `strategy.run`.
         """
-        checks.check_eager()
-        checks.check_not_in_run(self._strategy)
-        checks.check_plan(plan)
+        _check_eager()
+        _check_not_in_run(self._strategy)
+        _check_plan(plan)
         per_core = tf_compat.sparse_cores_of(self._strategy) or DEFAULT_SPARSE_CORES
         cores = SparseCores(len(self._topology.cores), per_core)
         self._tables = tuple(
@@ -112,7 +139,7 @@ class SparseCoreDriver(ReplicaDriver):
 
     def dequeue(self, name: str | None = None) -> Activations:
         plan, batches = self._ready(), self._of_core()
-        on_host = _next(batches.enqueued, name, "Nothing is enqueued; `enqueue` comes first.")
+        on_host = _next(batches.enqueued, name, "No batch is enqueued. Call `enqueue` first.")
         ids = tf.compat.v1.tpu.outside_compilation(inputs.copy_to_device, on_host)
         batches.looked_up.setdefault(name, collections.deque()).append(ids)
         activations: dict[int, Tensor] = {}
@@ -124,7 +151,7 @@ class SparseCoreDriver(ReplicaDriver):
 
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
         self._ready()
-        message = "No batch waits for gradients; `dequeue` comes first."
+        message = "No batch waits for gradients. Call `dequeue` first."
         ids = _next(self._of_core().looked_up, name, message)
         (of_core,) = gradients
         ops = []
@@ -141,10 +168,6 @@ class SparseCoreDriver(ReplicaDriver):
             for key in reversed(list(new)):  # Slots first, as in stock.
                 ops.append(variables[key].assign(new[key], read_value=False))
         return to_run(ops)
-
-    def reset_batches(self) -> Op:
-        # A batch is tensors of its computation and ends with it.
-        return to_run(None)
 
     def _of_core(self) -> _Batches:
         computation = tf_compat.tpu_computation_context()
@@ -169,3 +192,43 @@ def _rate(table: TablePlan, rates: Rates) -> Tensor:
     if table.rate_tag is not None:
         return tf.cast(rates[table.rate_tag], tf.float32)
     return tf.constant(table.optimizer.learning_rate, tf.float32)
+
+
+def _check_plan(plan: Plan) -> None:
+    if plan.out_of_range_ids == "drop":
+        raise errors.InvalidSpec(
+            "out_of_range_ids='drop' is not possible on SparseCores: they take ids as they are. "
+            "Remove such ids in the dataset, " + _HOST
+        )
+    if not tf_compat.has_ops(soft_sparsecore.KERNELS):
+        raise errors.InvalidSpec(
+            f"driver='sparsecore': TensorFlow {tf.__version__} has no ops of SparseCores. Use "
+            "TensorFlow 2.21, " + _HOST
+        )
+    for table in plan.tables:
+        sparsecore_rules.check(table.name, table.optimizer)
+    if plan.pipeline_execution_with_tensor_core:
+        _log.warning(
+            "pipeline_execution_with_tensor_core=True: on SparseCores only the TPU's compiler can "
+            "overlap steps. Here a lookup sees all updates before it."
+        )
+
+
+def _check_eager() -> None:
+    """Raises InvalidSpec in a `tf.Graph`, where stock's class does not work either."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():
+            raise errors.InvalidSpec(
+                "driver='sparsecore' works eagerly and in tf.functions, not in a tf.Graph, as of a "
+                "TPUEstimator. Migrate the program to TensorFlow 2, or use driver='host'."
+            )
+
+
+def _check_not_in_run(strategy: Strategy) -> None:
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.strategy is strategy:
+        raise errors.OutOfOrder(
+            "The engine is not built, and its first batch is inside of `strategy.run`, where the "
+            "variables of SparseCores cannot be made. Call `build` before, in `strategy.scope()`, "
+            "or give a Keras layer its `batch_size`."
+        )

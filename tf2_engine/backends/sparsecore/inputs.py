@@ -46,7 +46,6 @@ _Triples = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 def read(
     stacks: Sequence[Stack], limits: SparseCoreLimits, part: Sequence[FeatureBatch]
 ) -> dict[str, OnHost]:
-    """Reads the ids of one core into the inputs of the device, by stack."""
     features = {
         feature.position: (stack, feature) for stack in stacks for feature in stack.features
     }
@@ -149,7 +148,6 @@ def _pack(stack: Stack, limits: SparseCoreLimits, ordered: Sequence[Sequence[Ten
 
 
 def _of_stack(stack: Stack) -> dict[str, int | str]:
-    """The attributes that the host ops of a stack have in common."""
     return {
         "num_replica": stack.sparse_cores.cores,
         "table_vocab_size": stack.vocabulary,

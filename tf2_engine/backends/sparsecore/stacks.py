@@ -50,12 +50,10 @@ class Stack:
 
     @property
     def vocabulary(self) -> int:
-        """The rows of all tables, including padding."""
         return self.layouts[0].stack_shape[0]
 
     @property
     def dim(self) -> int:
-        """The columns of all tables, including padding."""
         return self.layouts[0].padded_dim
 
 

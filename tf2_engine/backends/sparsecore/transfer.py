@@ -80,7 +80,6 @@ class DeviceTable:
 
 
 def _rows(layout: TableLayout, shards: Tensor) -> Tensor:
-    """The rows of a table, [rows, dim], from the shards of its stack."""
     of_table = shards[:, layout.row_offset : layout.row_offset + layout.shard_rows]
     by_shard = tf.transpose(tf.roll(of_table, -layout.rotation, 0), [1, 0, 2])
     return tf.reshape(by_shard, [-1, layout.padded_dim])[: layout.rows, : layout.dim]

@@ -66,6 +66,13 @@ class TpuCores(EngineCores):
             raise device_inside_run(device)
         return self._topology.core_of(device)
 
+    def initialized(self) -> bool | None:
+        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                return None
+            return bool(tf.raw_ops.IsTPUEmbeddingInitialized())
+
     def check(self, plan: Plan, batch: Batch) -> None:
         computation = tf_compat.tpu_computation_graph()
         checks.check_control_flow(computation)

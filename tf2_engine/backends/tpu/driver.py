@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -20,8 +20,6 @@ from tf2_engine.plan import FeaturePlan, Plan
 from tf2_engine.tables import Table
 from tf2_engine.types import Op, Strategy, Tensor
 
-Function: TypeAlias = Callable[[], None]
-
 
 class TpuDriver(ReplicaDriver):
     """The device does everything: it looks up, updates, and keeps batches in order.
@@ -37,12 +35,15 @@ class TpuDriver(ReplicaDriver):
     """
 
     strategies: ClassVar[tuple[type[Strategy], ...]] = topologies.STRATEGIES
+    drops_batches = False
 
     def __init__(self, topology: Topology | None = None, *, initialize: bool = True) -> None:
         self._topology = topology or topologies.read_topology(tf.distribute.get_strategy())
         self._initialize = initialize
         self._config = b""
-        self._transfers: dict[transfer.Transfer, tuple[Mapping[str, Table], Function]] = {}
+        self._transfers: dict[
+            transfer.Transfer, tuple[Mapping[str, Table], Callable[[], None]]
+        ] = {}
 
     def __repr__(self) -> str:
         tables = len(self._plan.tables) if self._plan else 0
@@ -62,13 +63,6 @@ class TpuDriver(ReplicaDriver):
 
     def cores(self, count: int | None, hosts: int | None) -> TpuCores:
         return TpuCores(self._topology, count, hosts)
-
-    def initialized(self) -> bool | None:
-        """Whether the TPU is configured for embeddings; None in a `tf.Graph`."""
-        with tf.init_scope():
-            if not tf.executing_eagerly():
-                return None
-            return bool(tf.raw_ops.IsTPUEmbeddingInitialized())
 
     def configure(self, plan: Plan) -> Op:
         """Prepares to run `plan`, and drops the state of an earlier plan.
@@ -190,7 +184,7 @@ def _configure_op(config: bytes) -> Op:
         return tf.raw_ops.ConfigureTPUEmbedding(config=config)
 
 
-def _as_function(build: Callable[[], Op]) -> Function:
+def _as_function(build: Callable[[], Op]) -> Callable[[], None]:
     def run() -> None:
         build()
 

@@ -70,7 +70,6 @@ class Topology:
 
 
 def is_tpu(strategy: Strategy) -> bool:
-    """Whether a strategy runs on a TPU, or on a stand-in for one."""
     return isinstance(strategy, STRATEGIES)
 
 
@@ -106,7 +105,6 @@ def check_hardware(strategy: Strategy) -> None:
 
 
 def per_replica(strategy: Strategy, value: Nest) -> list[Nest]:
-    """Splits a value by replica. A leaf that is not distributed is the same for all."""
     return [values[0] for values in strategy.experimental_local_results([value])]
 
 

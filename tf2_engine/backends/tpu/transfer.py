@@ -146,7 +146,6 @@ def _shards(plan: Plan, config: bytes) -> Iterator[tuple[int, TablePlan, dict[st
 def _values(
     plan: Plan, table: TablePlan, of_engine: Table, name: str, shard: int
 ) -> Tensor | Variable:
-    """What the load op of a shard takes for one variable, [rows, dim] float32."""
     if name not in of_engine.variables:
         # A plan for lookups makes no slots, but the op still takes them.
         shape = shard_shapes(table, plan.num_hosts)[shard]

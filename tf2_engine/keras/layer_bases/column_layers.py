@@ -114,8 +114,7 @@ class ColumnEmbeddingLayer(PassiveLayer):
 
         Returns:
             For each column [batch, dim] float32, or [batch, max_sequence_length, dim] for a
-                sequence, whose
-            length is then in the feature `lengths_key(key)`.
+            sequence, whose length is then in the feature `lengths_key(key)`.
         """
         return self._looked_up(features)
 

@@ -43,8 +43,7 @@ class PreprocessingLayer(PassiveLayer):
 
         Returns:
             "ids" by feature, SparseTensors of int64; "weights" of the features that have any; and
-                "lengths"
-            of the sequence features, [batch] int64.
+            "lengths" of the sequence features, [batch] int64.
 
         Raises:
             InvalidInput, WrongType: a feature is missing or does not fit its column.

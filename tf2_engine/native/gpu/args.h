@@ -17,12 +17,13 @@ constexpr uint32_t kLongRun = 64;       // see `IsLong`; so many rows a block su
 constexpr uint32_t kLongColumns = 64;   // and so many columns
 constexpr uint32_t kMostSettings = 32;  // bytes of the settings of a rule
 
-// Where the cells of occurrences are: occurrence i is of cell i; those of cell i lie between two row
-// splits; or each has the number of its cell.
+// Where the cells of occurrences are. kOnes: occurrence i belongs to cell i. kSplits: the
+// occurrences of cell i lie between two row splits. kCells: each occurrence has the number of its
+// cell.
 enum class Layout : uint32_t { kOnes, kSplits, kCells };
 enum class Gains : uint32_t { kNone, kOfIds, kOfCells };
 
-// A feature on a core. Positions are in the arrays of `Staged`.
+// A feature on a core. Positions refer to the arrays of `Staged`.
 struct PieceAt {
   float* data;           // [num_cells, dim], activations or gradients
   uint32_t first;        // its first occurrence
@@ -47,7 +48,7 @@ struct PartAt {
   uint32_t shard;
 };
 
-// The batch of a step in memory of the GPU.
+// The batch of a step in GPU memory.
 struct Staged {
   const PieceAt* pieces;
   const PartAt* parts;
@@ -56,7 +57,7 @@ struct Staged {
   const float* gains;
 };
 
-// An occurrence that is sorted by its key.
+// An occurrence, to be sorted by its key.
 struct alignas(16) Item {
   uint32_t key;
   float gain;
@@ -80,7 +81,7 @@ struct SortArgs {
   uint32_t count, chunk, blocks, shift;
 };
 
-// One step of tables of one width and one optimizer, whose items lie from `begin` to `end`.
+// One step of tables with the same width and optimizer, whose items lie from `begin` to `end`.
 struct UpdateArgs {
   Staged staged;
   const Item* items;

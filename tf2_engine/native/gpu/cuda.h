@@ -1,5 +1,5 @@
-// NVIDIA's driver, which is opened when the first kernel is added: plain C++17 without headers of
-// CUDA, no TensorFlow.
+// NVIDIA's driver, opened when the first kernel is added. Plain C++17 without CUDA headers or
+// TensorFlow.
 
 #ifndef TF2_ENGINE_NATIVE_GPU_CUDA_H_
 #define TF2_ENGINE_NATIVE_GPU_CUDA_H_
@@ -24,7 +24,7 @@ class Cuda {
   using Result = int;  // 0 is success
   using Pointer = unsigned long long;
 
-  // Returns the driver, whose members are null where there is none.
+  // Gets the driver. Its members are null if there is none.
   static const Cuda& Get() {
     static const Cuda* const cuda = new Cuda;
     return *cuda;
@@ -95,8 +95,8 @@ class Kernels {
     return kernels;
   }
 
-  // Loads the machine code of a rule's kernels on a GPU, by its number among those that CUDA sees.
-  // Returns what went wrong, or nothing.
+  // Loads the machine code of a rule's kernels on a GPU, given its CUDA device number. Returns an
+  // error message, or an empty string.
   std::string Add(int number, const std::string& rule, const void* code) {
     const Cuda& cuda = Cuda::Get();
     if (!cuda.found) return "there is no driver of NVIDIA (libcuda.so.1), or it is too old";
@@ -118,7 +118,7 @@ class Kernels {
     return result == 0 ? "" : cuda.Error("loading kernels", result);
   }
 
-  // Returns a kernel of the context of this thread, or null.
+  // Finds a kernel in the context of this thread; null if there is none.
   void* Find(void* context, const std::string& name) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto& own = of_context_[context];
@@ -131,7 +131,7 @@ class Kernels {
   std::map<void*, std::unordered_map<std::string, void*>> of_context_;
 };
 
-// A stream of a GPU, whose context is this thread's while the object lives.
+// A stream of a GPU. The GPU's context is current in this thread while the object lives.
 class Stream final : public Launcher {
  public:
   explicit Stream(void* stream) : stream_(stream) {

@@ -1,5 +1,5 @@
-// Kernels for GPUs of NVIDIA of the lookup and update ops that host/host_ops.cc registers. They need
-// no header of CUDA: TensorFlow knows the stream, and cuda.h opens the driver.
+// Kernels for NVIDIA GPUs of the lookup and update ops that host/host_ops.cc registers. They need
+// no CUDA header: TensorFlow knows the stream, and cuda.h opens the driver.
 
 #include "gpu/cuda.h"
 #include "gpu/ops.h"
@@ -37,8 +37,8 @@ REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate")
 }  // namespace
 }  // namespace estimator_bridge
 
-// Adds the machine code of a rule's kernels for a GPU, by its number among those that CUDA sees.
-// Returns what went wrong, or null; the text is there until this thread calls again.
+// Adds the machine code of a rule's kernels for a GPU, given its CUDA device number. Returns an
+// error message, which is valid until this thread's next call, or null.
 extern "C" const char* Tf2EngineAddKernels(int number, const char* rule, const void* code) {
   static thread_local std::string error;
   error = estimator_bridge::gpu::Kernels::Get()->Add(number, rule, code);

@@ -1,11 +1,11 @@
-// The kernels for GPUs, which NVRTC compiles at first use; see native/gpu.py and gpu/step.h.
+// The kernels for GPUs, which NVRTC compiles at first use; see native/nvrtc.py and gpu/step.h.
 //
-// They compute what host/lookup_op.h and host/update_op.h do, and round where these do: products
-// first, then sums in order of occurrence. So an update has the same bits in every run and, apart
-// from powers, those of the CPU. Compile with --fmad=false.
+// They compute what host/lookup_op.h and host/update_op.h do, with the same rounding: products
+// first, then sums in order of occurrence. So an update gives the same bits in every run and,
+// except for powers, the bits of the CPU. Compile with --fmad=false.
 //
-// Tests compile this file with g++ too, with the threads of a block in turns. So all threads of a
-// block reach the same barriers and ballots.
+// Tests also compile this file with g++ and run the threads of a block in turns. This requires that
+// all threads of a block reach the same barriers and ballots.
 
 #ifndef TF2_ENGINE_NATIVE_GPU_KERNELS_H_
 #define TF2_ENGINE_NATIVE_GPU_KERNELS_H_
@@ -23,15 +23,15 @@ struct alignas(4 * kWidth) Floats {
   float of[kWidth];
 };
 
-// Threads that share a row of so many `Floats`: a power of 2.
+// How many threads share a row of `width` `Floats`: a power of 2.
 __device__ inline uint32_t LanesOf(uint32_t width) {
   uint32_t lanes = 1;
   while (lanes < kWarp && lanes < width) lanes *= 2;
   return lanes;
 }
 
-// Returns the first number from `begin` on of which `is_beyond` holds, as it does of all after it;
-// `end` if there is none before.
+// Finds the first number in [begin, end) for which `is_beyond` holds, or `end`. `is_beyond` must
+// hold for all numbers after the first.
 template <class IsBeyond>
 __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBeyond& is_beyond) {
   while (begin < end) {
@@ -45,7 +45,7 @@ __device__ inline uint32_t FirstBeyond(uint32_t begin, uint32_t end, const IsBey
   return begin;
 }
 
-// Returns the part of a key, among those of a table or of a group.
+// The part of a key, among the parts of a table or a group.
 __device__ inline const PartAt& PartOf(const PartAt* parts, uint32_t first, uint32_t end,
                                        uint32_t key) {
   const auto is_beyond = [&](uint32_t i) { return parts[i].first_key > key; };
@@ -61,7 +61,7 @@ __device__ inline Floats<kWidth> Load(const float* from) {
   return *reinterpret_cast<const Floats<kWidth>*>(from);
 }
 
-// Sums rows in order. Several are asked for before the first is added.
+// Sums rows in order. Requests several rows before adding the first.
 template <int kWidth, class Row, class Gain>
 __device__ inline void Add(Floats<kWidth>* sum, uint32_t begin, uint32_t end, const Row& row,
                            const Gain& gain) {
@@ -120,7 +120,7 @@ __device__ inline uint32_t DigitOf(const SortArgs& args, uint32_t at) {
   return args.from[at].key >> args.shift & (kDigits - 1);
 }
 
-// Returns the threads of a warp that have the same digit; `valid` ones alone have any.
+// Which threads of a warp have the same digit. Only `valid` threads count.
 __device__ inline uint32_t SameDigit(uint32_t digit, bool valid) {
   uint32_t same = __ballot_sync(0xffffffffu, valid);
 #pragma unroll
@@ -131,7 +131,7 @@ __device__ inline uint32_t SameDigit(uint32_t digit, bool valid) {
   return same;
 }
 
-// Turns counts of the threads of a block into how many come before each thread.
+// Turns the counts of a block's threads into the sums of the counts before each thread.
 __device__ inline uint32_t Before(uint32_t count, uint32_t* shared) {
   const uint32_t thread = threadIdx.x;
   shared[thread] = count;
@@ -145,7 +145,7 @@ __device__ inline uint32_t Before(uint32_t count, uint32_t* shared) {
   return shared[thread] - count;
 }
 
-// One step of a rule for the floats that a thread holds of one row; see `Step` in rules/rule.h.
+// One step of a rule for the floats of a row that a thread holds; see `Step` in rules/rule.h.
 template <int kSlots, int kWidth>
 struct RowStep {
   template <class Rule>
@@ -201,7 +201,7 @@ __device__ inline Floats<kWidth> SumOf(const UpdateArgs& args, uint32_t begin, u
   return sum;
 }
 
-// Updates some columns of a row once for each core: by the core that owns the row first, then by the
+// Updates some columns of a row once per core: first for the core that owns the row, then for the
 // others in order.
 template <class OneRule, int kWidth>
 __device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, uint32_t begin,
@@ -220,15 +220,16 @@ __device__ inline void UpdateByCore(const UpdateArgs& args, const PartAt& part, 
   }
 }
 
-// Whether a block sums the run of a row that begins at `at`, and not a few threads: it is so if the
-// run has two of the items whose numbers are multiples of kLongRun, counted from the group's first.
+// Whether a block, instead of a few threads, sums the run of a row that begins at `at`. It does if
+// the run contains two items whose numbers, counted from the group's first, are multiples of
+// kLongRun.
 __device__ inline bool IsLong(const UpdateArgs& args, uint32_t at) {
   const uint32_t mark = args.begin + (at - args.begin + kLongRun - 1) / kLongRun * kLongRun;
   return args.cores_per_shard == 0 && mark + kLongRun < args.end &&
          args.items[mark + kLongRun].key == args.items[at].key;
 }
 
-// Updates a row with a long run of items, of which the block's number is the first mark.
+// Updates a row with a long run of items. The run's first multiple of kLongRun selects the block.
 template <class OneRule, int kWidth>
 __device__ inline void UpdateLong(const UpdateArgs& args) {
   const Item* const items = args.items;
@@ -275,8 +276,8 @@ __device__ inline void UpdateLong(const UpdateArgs& args) {
   }
 }
 
-// Updates the rows of the items, each once: what is neither the first of its row nor a mark of a
-// long run has nothing to do.
+// Updates the row of each item once. Only the thread of a row's first item does the work; long runs
+// are left to blocks.
 template <class OneRule, int kWidth>
 __device__ inline void Update(const UpdateArgs& args) {
   if (blockIdx.x < args.long_blocks) return UpdateLong<OneRule, kWidth>(args);
@@ -301,7 +302,7 @@ __device__ inline void Update(const UpdateArgs& args) {
   }
 }
 
-// The activations of all pieces; gridDim.y counts them.
+// The activations of all pieces; gridDim.y counts pieces.
 extern "C" __global__ void look_up(const LookUpArgs args) {
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   if (piece.by_fours) {
@@ -311,7 +312,7 @@ extern "C" __global__ void look_up(const LookUpArgs args) {
   }
 }
 
-// The items of all pieces; gridDim.y counts them.
+// The items of all pieces; gridDim.y counts pieces.
 extern "C" __global__ void make_items(const ItemsArgs args) {
   const PieceAt piece = args.staged.pieces[blockIdx.y];
   const uint32_t at = blockIdx.x * kThreads + threadIdx.x;
@@ -330,7 +331,7 @@ extern "C" __global__ void make_items(const ItemsArgs args) {
   args.items[piece.first + at] = {args.staged.keys[piece.first + at], gain, blockIdx.y, cell};
 }
 
-// How often each value of the digit is in the chunk of each block.
+// Counts each value of the digit in the chunk of each block.
 extern "C" __global__ void count_digits(const SortArgs args) {
   __shared__ uint32_t counts[kDigits];
   counts[threadIdx.x] = 0;
@@ -344,7 +345,7 @@ extern "C" __global__ void count_digits(const SortArgs args) {
   args.counts[blockIdx.x * kDigits + threadIdx.x] = counts[threadIdx.x];
 }
 
-// Moves the items of each block's chunk to where their digit says, those of one value in order.
+// Moves the items of each block's chunk to the places that their digits determine, stably.
 extern "C" __global__ void move_items(const SortArgs args) {
   __shared__ uint32_t next[kDigits];
   __shared__ uint32_t of_warp[kWarps][kDigits];
@@ -396,8 +397,8 @@ extern "C" __global__ void move_items(const SortArgs args) {
 }  // namespace gpu
 }  // namespace estimator_bridge
 
-// Each rule whose file is included after this one is two kernels: for rows that are read and written
-// by fours, and for others.
+// Each rule included after this becomes two kernels: one for rows that are read and written four
+// floats at a time, and one for other rows.
 #define TF2_ENGINE_UPDATE_KERNELS(RULE)                                                     \
   extern "C" __global__ void update_##RULE##_4(const gpu::UpdateArgs args) {                \
     if constexpr (RULE::kTrains) gpu::Update<RULE, 4>(args);                                \

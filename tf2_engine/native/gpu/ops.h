@@ -27,15 +27,15 @@ inline absl::Status AsStatus(const std::string& error) {
   return error.empty() ? absl::OkStatus() : errors::Internal(error);
 }
 
-// The pieces of a step as they come from the inputs of an op.
+// The pieces of a step, from the inputs of an op.
 struct Pieces {
-  std::vector<Piece> read;  // to say what is wrong
+  std::vector<estimator_bridge::Occurrences> read;  // to say what is wrong
   std::vector<Occurrences> occurrences;
   std::vector<float*> data;  // activations or gradients
 
   absl::Status Add(const Tensor& ids, const Tensor& cells, const Tensor& gains, int64_t num_cells,
                    int64_t table, int64_t core, const std::string& where, const float* of_cells) {
-    Piece piece;
+    estimator_bridge::Occurrences piece;
     TF_RETURN_IF_ERROR(piece.Read(ids, cells, gains, where));
     TF_RETURN_IF_ERROR(piece.CheckNumCells(num_cells, where));
     Occurrences one;
@@ -58,8 +58,8 @@ struct Pieces {
 template <class Device>
 class Step {
  public:
-  // Checks a batch and sends it to the GPU, to the beginning of `memory`, which has `more` bytes
-  // after it.
+  // Checks a batch and copies it to the beginning of `memory` on the GPU, which has `more` bytes
+  // after the batch.
   absl::Status Send(OpKernelContext* context, typename Device::Stream* stream, const Pieces& pieces,
                     const Batch& batch, const Tables& tables,
                     const std::vector<std::string>& where, size_t more, Tensor* memory) {
@@ -74,7 +74,7 @@ class Step {
     batch.Describe(from);
     const int64_t count = static_cast<int64_t>(pieces.read.size());
     std::vector<absl::Status> results(pieces.read.size(), absl::OkStatus());
-    // To wake a thread takes as long as some ten thousand ids.
+    // Waking a thread takes as long as reading some ten thousand ids.
     const int64_t tasks = std::min<int64_t>(count, 1 + batch.count() / kIdsOfTask);
     InParallel(context, tasks, batch.count(), [&](int64_t task) {
       for (int64_t i = task; i < count; i += tasks) {
@@ -90,15 +90,15 @@ class Step {
   static char* At(const Tensor& memory) {
     return const_cast<char*>(memory.tensor_data().data());
   }
-  // Returns where what comes after a batch begins.
+  // Where the data after a batch begins.
   static size_t Rounded(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
  private:
   static constexpr uint32_t kIdsOfTask = 16384;
 
-  static absl::Status Write(const Piece& piece, const Occurrences& one, const Batch& batch,
-                            int64_t number, const Tables& tables, const std::string& where,
-                            char* to) {
+  static absl::Status Write(const estimator_bridge::Occurrences& piece, const Occurrences& one,
+                            const Batch& batch, int64_t number, const Tables& tables,
+                            const std::string& where, char* to) {
     switch (batch.Write(number, to)) {
       case Batch::Problem::kNone: return absl::OkStatus();
       case Batch::Problem::kId:
@@ -111,7 +111,7 @@ class Step {
   typename Device::Staging staging_;
 };
 
-// Finds the elements of the variables, locked, on the GPU.
+// Locks the variables and finds their elements on the GPU.
 template <class Stream>
 absl::Status FindVariables(OpKernelContext* context, int count, const Tables& tables,
                            const std::vector<int64_t>& table_of, Stream* stream,

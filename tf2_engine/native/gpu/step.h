@@ -1,8 +1,8 @@
 // What a step on a GPU stages and launches: plain C++17, no TensorFlow.
 //
-// The host reads the ids, checks them, and writes them with all that describes the batch into one
-// buffer, which goes to the GPU in one copy. It knows how many ids each table has, so nothing is
-// read back: launches are as large as the batch can need.
+// The host reads and checks the ids and writes them, with everything that describes the batch, into
+// one buffer, which goes to the GPU in one copy. The host knows how many ids each table has, so
+// nothing is read back: launches are as large as the batch may need.
 
 #ifndef TF2_ENGINE_NATIVE_GPU_STEP_H_
 #define TF2_ENGINE_NATIVE_GPU_STEP_H_
@@ -21,7 +21,8 @@
 namespace estimator_bridge {
 namespace gpu {
 
-// Launches kernels on a stream of a GPU, or in tests on a CPU. Returns what went wrong, or nothing.
+// Launches kernels on a stream of a GPU, or on a CPU in tests. Returns an error message, or an
+// empty string.
 class Launcher {
  public:
   // Runs a kernel in x times y blocks of kThreads threads, with one argument.
@@ -32,7 +33,7 @@ class Launcher {
   ~Launcher() = default;
 };
 
-// The ids of a feature on a core, in memory of the host; see `Piece` in host/variables.h.
+// The ids of a feature on a core, in host memory; see `Occurrences` in host/variables.h.
 struct Occurrences {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;    // of each id, or null
@@ -42,7 +43,7 @@ struct Occurrences {
   int64_t table = 0, core = 0;
 };
 
-// The tables of an op, and the order of their rows among all.
+// The tables of an op, and the order of their rows among all rows.
 class Tables {
  public:
   struct Table {
@@ -100,7 +101,7 @@ class Tables {
   std::vector<uint32_t> first_keys_;
 };
 
-// A batch on its way to the GPU. First `Write` all pieces, in any order or at the same time, then
+// A batch on its way to the GPU. First `Write` all pieces, in any order or at the same time. Then
 // copy `bytes()` from where they were written.
 class Batch {
  public:
@@ -162,7 +163,7 @@ class Batch {
     return ids < kMost && ids + cells < kMost &&
            static_cast<uint64_t>(tables_.num_keys()) < kMost;
   }
-  // Where rows of a table, and of data, can be read four floats at a time.
+  // Whether rows of a table, and of data, can be read four floats at a time.
   bool ByFours(const Tables::Table& table, const float* data) const {
     bool by_fours = table.dim % 4 == 0 && IsAligned(data);
     for (uint32_t i = 0; i < tables_.num_shards(); ++i) {
@@ -181,13 +182,13 @@ class Batch {
             reinterpret_cast<const float*>(base + GainsAt())};
   }
 
-  // Writes what is not of one piece.
+  // Writes everything that does not belong to a single piece.
   void Describe(char* base) const {
     std::memcpy(base, at_.data(), at_.size() * sizeof(PieceAt));
     std::memcpy(base + PartsAt(), parts_.data(), parts_.size() * sizeof(PartAt));
   }
 
-  // Writes the ids, cells and gains of a piece; says what is wrong with them if anything is.
+  // Writes the ids, cells and gains of a piece; reports invalid ones.
   Problem Write(size_t number, char* base) const {
     const Occurrences& piece = pieces_[number];
     const PieceAt& at = at_[number];
@@ -196,7 +197,7 @@ class Batch {
     uint32_t* const cells = const_cast<uint32_t*>(staged.cells) + at.first_cell;
     float* const gains = const_cast<float*>(staged.gains) + at.first_gain;
     const Tables::Table& table = tables_[piece.table];
-    // What ids have in common, and the largest of what is left of them: one pass, in vectors.
+    // The common bits of the ids, and the largest remainder: one pass, in vectors.
     uint64_t bits = 0;
     uint32_t largest = 0;
     const uint32_t first = tables_.first_key(table.first_part);
@@ -246,7 +247,7 @@ class Batch {
     return tables_.first_key(table.first_part + shard) + static_cast<uint32_t>(row);
   }
 
-  // Writes occurrences in order of their cells, those of a cell in their order.
+  // Writes occurrences in order of their cells, stably.
   void WriteByCell(const Occurrences& piece, const PieceAt& at, uint32_t* keys, uint32_t* splits,
                    float* gains) const {
     const Tables::Table& table = tables_[piece.table];
@@ -272,7 +273,7 @@ inline uint32_t Blocks(uint64_t count, uint32_t of_each) {
   return static_cast<uint32_t>((count + of_each - 1) / of_each);
 }
 
-// How many rows of a width the threads of a block hold; as `LanesOf` in gpu/kernels.h has it.
+// How many rows of a width the threads of a block hold; equal to `LanesOf` in gpu/kernels.h.
 inline uint32_t RowsOfBlock(uint32_t dim, bool by_fours) {
   const uint32_t width = by_fours ? dim / 4 : dim;
   uint32_t lanes = 1;
@@ -293,7 +294,7 @@ inline std::string LookUp(Launcher* launcher, const Batch& batch, const Staged& 
 // Sorts the occurrences of a batch by row, and updates the rows.
 class UpdateStep {
  public:
-  // Tables of one width and one optimizer.
+  // Tables with the same width and optimizer.
   struct Group {
     Optimizer optimizer;
     int64_t dim;
@@ -303,7 +304,7 @@ class UpdateStep {
 
   UpdateStep(const Tables& tables, int64_t num_cores) : tables_(tables), num_cores_(num_cores) {}
 
-  // Returns how much memory of the GPU the step needs besides the batch.
+  // How much GPU memory the step needs besides the batch.
   static size_t Bytes(uint32_t count) {
     return 2 * count * sizeof(Item) + kMostBlocks * kDigits * sizeof(uint32_t);
   }
@@ -342,7 +343,7 @@ class UpdateStep {
  private:
   static constexpr uint32_t kMostBlocks = 160;  // of a pass, each of which reads the counts of all
 
-  // Makes items and returns them sorted.
+  // Makes items and sorts them.
   const Item* Sort(Launcher* launcher, const Batch& batch, const Staged& staged, char* memory,
                    std::string* error) const {
     const uint32_t count = batch.count();
@@ -365,7 +366,7 @@ class UpdateStep {
     return from;
   }
 
-  // Returns how many ids each group has.
+  // How many ids each group has.
   std::vector<uint32_t> Counts(const Batch& batch, size_t groups) const {
     std::vector<int64_t> group_of(tables_.num_parts());
     for (const size_t t : tables_.by_group()) group_of[tables_[t].first_part] = tables_[t].group;

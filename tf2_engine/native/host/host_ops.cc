@@ -1,11 +1,10 @@
-// The fused ops of the host driver, for CPUs, which backends/host/native_kernels.py calls.
+// The fused ops of the host driver for CPUs, which backends/host/native_kernels.py calls.
 //
-// What they do not do runs on TensorFlow's ops: optimizers that update every row (Adam with
-// lazy_adam=False), activations that are not the rows themselves (FrequencyEstimator with
-// weighted=True), and tables on a device that is no CPU.
+// TensorFlow's ops do the rest: optimizers that update every row (Adam with lazy_adam=False),
+// activations that are not the rows themselves (FrequencyEstimator with weighted=True), and tables
+// on another device than a CPU.
 //
-// Names begin with that of the engine because TensorFlow 2.15 refuses ops that begin with
-// "Estimator".
+// Names begin with the engine's, because TensorFlow 2.15 refuses ops that begin with "Estimator".
 
 #include "host/lookup_op.h"
 #include "host/occurrences_op.h"
@@ -20,7 +19,7 @@ namespace {
 
 using ::tensorflow::shape_inference::InferenceContext;
 
-// Sets the shapes of activations of pieces, from `sizes`, `dims` and `table_of`.
+// Sets the shapes of the activations, from `sizes`, `dims` and `table_of`.
 absl::Status ActivationShapes(InferenceContext* c) {
   std::vector<tensorflow::PartialTensorShape> sizes;
   std::vector<int64_t> dims, table_of;
@@ -83,8 +82,8 @@ REGISTER_OP("Tf2EngineOccurrences")
     .Attr("where: list(string)")
     .Attr("drop: bool")
     .Attr("check_ids: bool = true")
-    // It computes nothing but its outputs, yet an id outside must fail the step even if nobody
-    // looks at them: it may not be pruned.
+    // The op only computes its outputs, but it must not be pruned: an id outside the table must
+    // fail the step even if nobody uses the outputs.
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* c) {
       int count;
@@ -99,8 +98,8 @@ REGISTER_OP("Tf2EngineOccurrences")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineOccurrences").Device(tensorflow::DEVICE_CPU),
                         OccurrencesOp);
 
-// Lookups of pieces: a feature on a core. `parameters` holds, table by table, the shards. Per
-// table: rows, dims. Per piece: table_of, sizes and where, as above.
+// Looks up pieces; a piece is a feature on a core. `parameters` holds the shards, table by table.
+// Per table: rows, dims. Per piece: table_of, sizes and where, as above.
 REGISTER_OP("Tf2EngineLookup")
     .Input("parameters: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -122,9 +121,9 @@ REGISTER_OP("Tf2EngineLookup")
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineLookup").Device(tensorflow::DEVICE_CPU), LookupOp);
 
 // One step of several tables. `variables` holds, table by table, the shards of the parameters and
-// of each slot. Per table: rows, dims, rates and optimizers, serialised OptimizationParameters of
-// which the learning rate alone is not looked at. Per piece, in order of cores: table_of, core_of
-// and where. `arithmetic` says whose rules: "tpu", those of the first generation, or "sparsecore".
+// of each slot. Per table: rows, dims, rates and optimizers (serialised OptimizationParameters,
+// whose learning rate is ignored). Per piece, in order of cores: table_of, core_of and where.
+// `arithmetic` says whose rules apply: "tpu" for the first generation, or "sparsecore".
 REGISTER_OP("Tf2EngineUpdate")
     .Input("variables: num_variables * resource")
     .Input("ids: num_pieces * int64")
@@ -149,12 +148,12 @@ REGISTER_OP("Tf2EngineUpdate")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineUpdate").Device(tensorflow::DEVICE_CPU), UpdateOp);
 
-// Tables in parts on servers; see parts.h for the messages. Routes and parts, as attributes: per
-// table range_counts, and in_turns or steps; per range firsts, and servers or starts. A route has
-// the numbers of servers among those that hold rows at all.
+// Tables in parts on servers; see parts.h for the messages. Routes and parts are attributes. Per
+// table: range_counts, and in_turns or steps. Per range: firsts, and servers or starts. Servers are
+// numbered among those that hold any rows.
 //
-// On a core, of its pieces: what it asks each server for, and where in the answers its rows will be.
-// tables_on: how many tables each server has a part of.
+// On a core, for its pieces: what it asks each server for, and where in the answers its rows will
+// be. tables_on: how many tables each server has a part of.
 REGISTER_OP("Tf2EngineRoute")
     .Input("ids: num_pieces * int64")
     .Output("positions: num_pieces * int64")
@@ -188,8 +187,8 @@ REGISTER_OP("Tf2EngineServe")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineServe").Device(tensorflow::DEVICE_CPU), ServeOp);
 
-// On a core: activations from the answers. `ids` are positions of Tf2EngineRoute, num_shards counts
-// servers, and `holds` says, table by table, which of them have a part.
+// On a core: the activations, from the answers. `ids` are positions from Tf2EngineRoute, num_shards
+// counts servers, and `holds` says table by table which of them have a part.
 REGISTER_OP("Tf2EngineCombine")
     .Input("requests: num_shards * int64")
     .Input("answers: num_shards * float")
@@ -230,8 +229,9 @@ REGISTER_OP("Tf2EngineSend")
     .SetShapeFn(Vectors);
 REGISTER_KERNEL_BUILDER(Name("Tf2EngineSend").Device(tensorflow::DEVICE_CPU), SendOp);
 
-// On a server: a step of some of the tables whose gradients all cores sent. sent_dims: of all tables
-// in the messages; numbers_in_message: which of them these are. The rest is as for Tf2EngineUpdate.
+// On a server: a step of some of the tables whose gradients the cores sent. sent_dims: of all
+// tables in the messages. numbers_in_message: which of them to update. The rest is as for
+// Tf2EngineUpdate.
 REGISTER_OP("Tf2EngineReceive")
     .Input("variables: num_variables * resource")
     .Input("numbers: num_cores * int64")

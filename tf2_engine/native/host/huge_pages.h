@@ -1,10 +1,9 @@
-// Tables in huge pages, on Linux.
+// Moves tables to huge pages, on Linux.
 //
-// Rows are read in no order, and in small pages nearly every one waits for the address of its page.
-// Where the system makes huge pages for those who ask (the setting "madvise" or "always"), memory
-// that is there already is moved to them, in place: about a second for a GB, once in its life. What
-// it holds, its address and its size stay the same. Systems that cannot (before Linux 6.1) say so,
-// and the tables stay as they are.
+// Rows are read in no order, and with small pages nearly every read waits for the address of its
+// page. If the system makes huge pages on request (the setting "madvise" or "always"), existing
+// memory is moved to them in place. This takes about a second per GB, once. Contents, address and
+// size stay the same. On systems that cannot do it (before Linux 6.1) the tables stay as they are.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
 #define TF2_ENGINE_NATIVE_HOST_HUGE_PAGES_H_
@@ -18,8 +17,8 @@
 
 namespace estimator_bridge {
 
-// The huge pages that a buffer lies in. The first and the last one hold other memory as well; they
-// are left out where they would be much beside the others.
+// The huge pages that a buffer lies in. The first and the last also hold other memory; they are
+// left out if they would be large compared with the others.
 struct HugeRange {
   static constexpr uintptr_t kPage = uintptr_t{1} << 21;
   static constexpr uintptr_t kMany = 4;
@@ -38,7 +37,7 @@ struct HugeRange {
 
 constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers do not have
 
-// Whether the system makes huge pages of memory that is there already.
+// Whether the system can make huge pages of existing memory.
 inline bool HasHugePages() {
   static const bool has = [] {
     std::string setting;
@@ -49,8 +48,9 @@ inline bool HasHugePages() {
   return has;
 }
 
-// Moves some pages of a range, each by itself: one fails where there is not enough memory in one
-// piece, and the first and the last where they are not all of the buffer's mapping. That does no harm.
+// Moves some pages of a range, each separately. A page may fail if there is not enough contiguous
+// memory, and the first and last may fail if they are not entirely in the buffer's mapping. Neither
+// does harm.
 inline void MakeHuge(const HugeRange& range, int64_t first, int64_t count) {
   for (int64_t page = first; page < first + count; ++page) {
     madvise(reinterpret_cast<void*>(range.begin + static_cast<uintptr_t>(page) * range.kPage),

@@ -1,4 +1,4 @@
-// From ids, cells and gains to activations: the kernel of backends/host/lookup.py.
+// From ids, cells and gains to activations: the kernel of `look_up` in backends/host/kernels.py.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
 #define TF2_ENGINE_NATIVE_HOST_LOOKUP_OP_H_
@@ -15,22 +15,22 @@
 
 namespace estimator_bridge {
 
-// The ids of a task: so few that threads have about as much to do, however long their ids take.
+// The ids of a task: so few that threads have about equal work, however long their ids take.
 constexpr int64_t kLookupChunk = 8192;
 
-// Returns how many ids lie between the row that is read and the one that is asked for: as many
-// bytes for every width, since a core waits for so many cache lines at a time.
+// How many ids ahead to prefetch: the same number of bytes for every width, because a core can wait
+// for so many cache lines at a time.
 constexpr int64_t LookupAhead(int64_t dim) {
   constexpr int64_t kBytes = 4096, kLeast = 4, kMost = 64;
   return std::min(std::max(kBytes / (dim * static_cast<int64_t>(sizeof(float))), kLeast), kMost);
 }
 
-// The rows of some ids, for `SumRows`; their width is `kDim`, or any if that is 0.
+// The rows of some ids, for `SumRows`. Their width is `kDim`, or any width if that is 0.
 template <GainsOf kGainsOf, bool kOneShard, int64_t kDim = 0>
 struct TableRows {
   static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
-  // The row of an id; any, and `outside` is set, if the table has none.
+  // The row of an id. If the table has no such row, returns any row and sets `outside`.
   const float* Row(int64_t k) {
     if (!kOneShard || __builtin_expect(IsBelow(ids[k], limit), true)) return Find(ids[k]);
     outside = true;
@@ -60,7 +60,7 @@ struct TableRows {
   bool outside = false;
 };
 
-// Sums the rows of pieces; where the rows are is for a class to say that inherits.
+// Sums the rows of pieces. Subclasses say where the rows are.
 class SumOp : public tensorflow::OpKernel {
  public:
   explicit SumOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -87,7 +87,7 @@ class SumOp : public tensorflow::OpKernel {
   }
 
  protected:
-  // Checks that some ids of a piece of a table are of rows that there are.
+  // Checks that some ids of a piece are rows of its table.
   using CheckRows = std::function<absl::Status(int64_t table, const int64_t* ids, int64_t count,
                                                const std::string& where)>;
 
@@ -132,7 +132,7 @@ class SumOp : public tensorflow::OpKernel {
       const Task& task = tasks[t];
       const Job& job = jobs[task.job];
       const int64_t table = table_of_[task.job];
-      const Piece& piece = job.piece;
+      const Occurrences& piece = job.piece;
       const std::string& where = where_[task.job];
       const auto check_ids = [&] {
         return check(table, piece.ids + task.begin, task.end - task.begin, where);
@@ -152,28 +152,28 @@ class SumOp : public tensorflow::OpKernel {
 
  private:
   struct Job {
-    Piece piece;
+    Occurrences piece;
     int64_t cells = 0, dim = 0;
     float* out = nullptr;
   };
-  // Occurrences begin..end of a job, which are all that belong to the cells first..last.
+  // Occurrences begin..end of a job: all that belong to the cells first..last.
   struct Task {
     int job;
     int64_t begin, end, first, last;
   };
 
-  // Where the rows of a table are. If there is one shard, ids are checked against `limit` as they
-  // are read: to read them before takes as long as a tenth of the sums.
+  // Where the rows of a table are. With one shard, ids are checked against `limit` as they are
+  // read: checking them before takes a tenth of the time of the sums.
   struct Source {
     float* const* shards;
     const Placement* placement;
     int64_t limit;
   };
 
-  // Cells are never split, so the sum of one is the same however many tasks there are. Cells are not
-  // checked yet: whatever they are, a task's are among those that there are.
+  // Cells are never split, so their sums do not depend on the number of tasks. Cells are not
+  // checked yet, but whatever they are, the cells of a task are within range.
   static void AddTasks(int number, const Job& job, std::vector<Task>* tasks) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     if (piece.splits != nullptr) {
       AddTasksOfSplits(number, job, tasks);
       return;
@@ -210,16 +210,16 @@ class SumOp : public tensorflow::OpKernel {
     if (cells < job.cells) tasks->push_back({number, count, count, cells, job.cells});
   }
 
-  // Returns whether all ids are of rows that there are.
+  // Whether all ids are rows of the table.
   template <bool kOneShard>
   static bool Run(const Job& job, const Task& task, const Source& from) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     if (piece.cell != nullptr || piece.gains == GainsOf::kIds) {
       return piece.gain == nullptr
                  ? SumCells(RowsOf<GainsOf::kNone, kOneShard>(job, task, from), job, task)
                  : SumCells(RowsOf<GainsOf::kIds, kOneShard>(job, task, from), job, task);
     }
-    // What is in order of the cells; those after the last id have none.
+    // In order of the cells. Cells after the last id have none.
     const int64_t last = piece.splits == nullptr ? task.end : std::min(task.last, piece.num_cells());
     Clear(job.out + last * job.dim, (task.last - last) * job.dim);
     return WithWidth(kOneShard ? job.dim : 0, [&](auto width) {
@@ -239,7 +239,7 @@ class SumOp : public tensorflow::OpKernel {
             from.shards[0], from.placement, job.dim, from.limit};
   }
 
-  // Cells that have one id each: the row of each, with 0 added as to any sum.
+  // Cells with one id each: the row of each id, plus 0 as in any sum.
   template <class Rows>
   static bool SumOnes(Rows rows, int64_t first, float* out) {
     for (int64_t k = first; k < rows.end; ++k) {
@@ -248,7 +248,7 @@ class SumOp : public tensorflow::OpKernel {
     return !rows.outside;
   }
 
-  // Cells whose ids are those between row splits.
+  // Cells whose ids lie between row splits.
   template <class Rows>
   static bool SumBags(Rows rows, const int64_t* splits, int64_t first, int64_t last, float* out) {
     const float* gains = rows.gain;
@@ -262,10 +262,10 @@ class SumOp : public tensorflow::OpKernel {
     return !rows.outside;
   }
 
-  // Cells that each id names, or that have one id each.
+  // Cells that each id names, or cells with one id each.
   template <class Rows>
   static bool SumCells(Rows rows, const Job& job, const Task& task) {
-    const Piece& piece = job.piece;
+    const Occurrences& piece = job.piece;
     const int64_t dim = job.dim;
     int64_t next = task.first;  // cells before it have a value
     for (int64_t begin = task.begin; begin < task.end;) {

@@ -13,7 +13,7 @@
 
 namespace estimator_bridge {
 
-// Reads the features of one core; what each attribute is for is said where the op is registered.
+// Reads the features of one core. The attributes are described where the op is registered.
 class OccurrencesOp : public tensorflow::OpKernel {
  public:
   explicit OccurrencesOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -82,7 +82,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->input_list("num_samples", &samples));
     const int count = static_cast<int>(features_.size());
     std::vector<Work> work(count);
-    // Tensors are made here, on one thread, as large as they can become.
+    // Tensors are allocated here, on one thread, as large as they can become.
     for (int i = 0; i < count; ++i) {
       OP_REQUIRES_OK(context, Prepare(context, i, features_[i], index[i], ids[i], weights[i],
                                       samples[i], &work[i]));
@@ -120,12 +120,12 @@ class OccurrencesOp : public tensorflow::OpKernel {
     std::string where;
 
     int64_t cells() const { return sizes[0] < 0 ? -1 : sizes[0] * per_sample; }
-    // Whether occurrences may be left out, by the kind of input alone.
+    // Whether occurrences may be left out, judging by the kind of input alone.
     bool cuts() const {
       return (kind == kSparse && sequence && sizes.size() > 1) || (kind == kRagged && per_row != 1);
     }
-    // Whether ids stay in order of their cells, and share a gain where they share a cell: then row
-    // splits say all.
+    // Whether ids stay in order of their cells and share the gain of their cell. Then row splits
+    // say everything.
     bool by_splits() const { return kind == kRagged && per_row == 1 && !weighted; }
     // A ragged sequence has one id per position: nothing to weigh or combine.
     bool has_gains() const {
@@ -176,7 +176,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
       }
       w->splits = index.NumElements();
     }
-    // Dense ids fill their cells one by one, so that there must never be more or fewer.
+    // Dense ids fill their cells one by one, so their number must match exactly.
     if ((feature.check_samples || feature.kind == kDense) && cells >= 0) {
       const int64_t planned = feature.kind == kDense ? cells : feature.sizes[0];
       const int64_t samples_of_batch = feature.kind == kDense ? w->count : w->samples;
@@ -248,7 +248,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Sets the cell of every occurrence, -1 for one that is cut.
+  // Sets the cell of every occurrence, or -1 if it is cut.
   static absl::Status SparseCells(const Feature& feature, Work* w) {
     int64_t* cells = w->cell.flat<int64_t>().data();
     const int64_t axes = static_cast<int64_t>(feature.sizes.size());
@@ -275,8 +275,8 @@ class OccurrencesOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Checks row splits, and sets the cell of every occurrence where the splits do not say it, -1 for
-  // one that is cut.
+  // Checks row splits, and sets the cell of every occurrence that the splits do not imply, or -1 if
+  // it is cut.
   static absl::Status RaggedCells(const Feature& feature, Work* w) {
     const int64_t rows = w->splits - 1, per_row = feature.per_row;
     if (rows > w->num_cells / per_row) {
@@ -309,7 +309,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Moves what is kept to the front; weights go to the gains, if there are any.
+  // Moves the kept occurrences to the front, and weights to the gains, if there are any.
   void Keep(const Feature& feature, Work* w) const {
     int64_t* cell = w->cell.flat<int64_t>().data();
     int64_t* ids = w->ids.flat<int64_t>().data();
@@ -328,7 +328,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     w->kept = kept;
   }
 
-  // Does the same for ids in order of their cells; the splits are those of what is kept.
+  // Does the same for ids in order of their cells, with splits of the kept occurrences.
   static void KeepBySplits(const Feature& feature, Work* w) {
     int64_t* splits = w->cell.flat<int64_t>().data();
     int64_t* ids = w->ids.flat<int64_t>().data();
@@ -344,9 +344,9 @@ class OccurrencesOp : public tensorflow::OpKernel {
     w->kept = kept;
   }
 
-  // Sets the gain of each cell, which all of its ids have.
+  // Sets the gain of each cell, which all of its ids share.
   static void GainsBySplits(const Feature& feature, Work* w) {
-    // Where a sum of so many ones ends, one more is rounded away.
+    // From this sum of ones on, adding one more is rounded away.
     constexpr int64_t kMostOnes = int64_t{1} << 24;
     const int64_t* splits = w->cell.flat<int64_t>().data();
     float* gain = w->gain.flat<float>().data();
@@ -374,7 +374,7 @@ class OccurrencesOp : public tensorflow::OpKernel {
     }
   }
 
-  // Writes sizes as Python writes a tuple.
+  // Formats sizes as Python prints a tuple.
   static std::string Shown(const std::vector<int64_t>& sizes) {
     std::string shown = "(";
     for (size_t i = 0; i < sizes.size(); ++i) {

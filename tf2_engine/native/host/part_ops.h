@@ -1,5 +1,5 @@
-// A step of tables in parts on servers: what a core asks servers for, and sends them, and what they
-// answer, and do with it. The kernels of backends/ps/native_ends.py.
+// A step with tables in parts on servers: what a core asks servers for and sends them, and how they
+// answer and update. The kernels of backends/ps/native_ends.py.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
 #define TF2_ENGINE_NATIVE_HOST_PART_OPS_H_
@@ -51,8 +51,8 @@ inline absl::Status ReadRoutes(OpKernelConstruction* context, int64_t num_server
   return absl::OkStatus();
 }
 
-// Reads the attributes that describe the parts of tables on a server: per table rows, the step of
-// its ids and a number of ranges, and per range its first id and row.
+// Reads the attributes that describe the parts of tables on a server: per table its rows, the step
+// of its ids and a number of ranges, and per range its first id and row.
 inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePart>* parts) {
   std::vector<int64_t> counts, firsts, starts, rows, steps;
   TF_RETURN_IF_ERROR(context->GetAttr("range_counts", &counts));
@@ -82,7 +82,7 @@ inline absl::Status ReadParts(OpKernelConstruction* context, std::vector<TablePa
                              : errors::InvalidArgument("There are ranges of no table.");
 }
 
-// Where pieces are: the table of each, and how messages name it.
+// The table of each piece, and the name of each piece in messages.
 struct Pieces {
   std::vector<int64_t> table_of;
   std::vector<std::string> where;
@@ -104,8 +104,8 @@ struct Pieces {
   }
 };
 
-// From ids to requests: what each server is asked for, each row once, and where in its answer the
-// row of each id will be, as `Placement::OfPositions` finds it.
+// From ids to requests: what to ask each server for, each row once, and where in the server's
+// answer the row of each id will be, in the form of `Placement::OfPositions`.
 class RouteOp : public tensorflow::OpKernel {
  public:
   explicit RouteOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -204,7 +204,7 @@ class RouteOp : public tensorflow::OpKernel {
   Pieces pieces_;
 };
 
-// Answers a request with the rows of parameters, of all tables one after the other.
+// Answers a request with rows of parameters, table by table.
 class ServeOp : public tensorflow::OpKernel {
  public:
   explicit ServeOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -279,7 +279,7 @@ class ServeOp : public tensorflow::OpKernel {
   HugeTables huge_;
 };
 
-// Sums the rows of the answers of servers.
+// Sums the rows of the servers' answers.
 class CombineOp : public SumOp {
  public:
   explicit CombineOp(OpKernelConstruction* context) : SumOp(context) {
@@ -419,7 +419,7 @@ class SendOp : public tensorflow::OpKernel {
  private:
   enum class Wire { kOccurrences, kCells, kSmallest, kSummed };
 
-  // What one server gets of one table.
+  // What one server gets for one table.
   struct Part {
     std::vector<int64_t> ids;
     std::vector<int64_t> cells;           // of the ids: numbers in the table, or in `distinct`
@@ -455,7 +455,7 @@ class SendOp : public tensorflow::OpKernel {
     int64_t first_cell = 0;
     for (const int i : pieces_.of_table[table]) {
       const std::string& where = pieces_.where[i];
-      Piece piece;
+      Occurrences piece;
       TF_RETURN_IF_ERROR(piece.Read(ids[i], cells[i], gains[i], where));
       const int64_t num_cells = gradients[i].NumElements() / dim;
       if (gradients[i].NumElements() % dim != 0) {
@@ -514,7 +514,7 @@ class SendOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Gives cells their numbers among those of the part, if the form of cells is used.
+  // Numbers the cells of the part, if the form of cells is used.
   void NumberCells(int64_t server, int64_t dim, std::vector<int64_t>* seen_by,
                    std::vector<int64_t>* number, Part* part) const {
     std::vector<const float*> gradients;
@@ -578,7 +578,7 @@ class SendOp : public tensorflow::OpKernel {
   Pieces pieces_;
 };
 
-// Applies what all cores sent to a server to some of the tables of which it holds a part.
+// Applies what the cores sent to a server, to some of the tables of which it holds a part.
 class ReceiveOp : public TableUpdateOp {
  public:
   explicit ReceiveOp(OpKernelConstruction* context) : TableUpdateOp(context) {
@@ -613,7 +613,7 @@ class ReceiveOp : public TableUpdateOp {
                                           " have not the size that they say."));
       for (size_t t = 0; t < tables_.size(); ++t) {
         const TableGradients& of_table = message.table(number_of_[t]);
-        Sent sent;
+        FeatureGradients sent;
         sent.rows.resize(static_cast<size_t>(of_table.count));
         const int64_t known = parts_[t].SetRows(of_table.ids, of_table.count, sent.rows.data());
         OP_REQUIRES(context, known == of_table.count,

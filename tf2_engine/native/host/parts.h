@@ -1,5 +1,5 @@
-// Tables in parts, each on a server, and messages between a core and a server: plain C++17, no
-// TensorFlow. placement.py has the parts, and backends/ps/messages.py the messages.
+// Tables in parts on servers, and messages between a core and a server: plain C++17, no TensorFlow.
+// The Python sides are placement.py and backends/ps/messages.py.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_PARTS_H_
 #define TF2_ENGINE_NATIVE_HOST_PARTS_H_
@@ -10,13 +10,13 @@
 
 namespace estimator_bridge {
 
-// The rows of one part of a table: ranges of ids `first`, `first` + `step`, ..., in ascending order;
-// those of a range are in the rows from `start` on.
+// The rows of one part of a table: ranges of ids `first`, `first` + `step`, ..., in ascending
+// order. The rows of a range begin at `start`.
 struct TablePart {
   std::vector<int64_t> first, start;
   int64_t rows = 0, step = 1;
 
-  // Returns the row of an id, or -1 for one that is not in this part.
+  // The row of an id, or -1 if it is not in this part.
   int64_t Row(int64_t id) const {
     const size_t range = std::upper_bound(first.begin(), first.end(), id) - first.begin();
     if (range == 0 || (id - first[range - 1]) % step != 0) return -1;
@@ -24,13 +24,12 @@ struct TablePart {
     return row < (range < start.size() ? start[range] : rows) ? row : -1;
   }
 
-  // Returns the id of a row.
   int64_t Id(int64_t row) const {
     const size_t range = std::upper_bound(start.begin(), start.end(), row) - start.begin() - 1;
     return first[range] + (row - start[range]) * step;
   }
 
-  // Sets the rows of ids; returns the position of the first that is not in this part, or `count`.
+  // Sets the rows of ids. Returns the position of the first id outside this part, or `count`.
   int64_t SetRows(const int64_t* ids, int64_t count, int64_t* into) const {
     for (int64_t i = 0; i < count; ++i) {
       into[i] = Row(ids[i]);
@@ -52,11 +51,11 @@ struct TableRoute {
   }
 };
 
-// The ids of several tables, in one vector: for each table how many, then those of each. A table that
-// is alone has its ids alone.
+// The ids of several tables in one vector: the number of ids of each table, then the ids. For a
+// single table, only the ids.
 class Request {
  public:
-  // Returns whether the numbers of ids fit the size of the vector.
+  // Whether the numbers of ids fit the size of the vector.
   bool Read(const int64_t* data, int64_t size, int64_t num_tables) {
     const bool is_alone = num_tables == 1;
     const int64_t* at = data + (is_alone ? 0 : num_tables);
@@ -84,8 +83,8 @@ class Request {
   std::vector<int64_t> counts_;
 };
 
-// Gradients of one table in a message: a row for each id, or, if there are cells, one for each cell,
-// with a cell and a gain for each id.
+// Gradients of one table in a message: a row for each id, or, if there are cells, a row for each
+// cell, with a cell and a gain for each id.
 struct TableGradients {
   const int64_t* ids = nullptr;
   const int64_t* cells = nullptr;
@@ -96,14 +95,14 @@ struct TableGradients {
   int64_t num_rows() const { return cells == nullptr ? count : num_cells; }
 };
 
-// The gradients of several tables, in two vectors. The one of integers has for each table the number
-// of ids, and of cells, which is 0 if there are none; then for each table the ids, and the cells of
-// the ids. The one of floats has for each table the gains, and the rows.
+// The gradients of several tables, in two vectors. The integers are, for each table, the number of
+// ids and the number of cells (0 without cells), then for each table the ids and their cells. The
+// floats are, for each table, the gains and the rows.
 class GradientMessage {
  public:
   static constexpr int64_t kHeader = 2;  // integers for each table
 
-  // Returns whether the numbers fit the sizes of the vectors, and cells those that there are.
+  // Whether the numbers fit the sizes of the vectors, and the cells are in range.
   bool Read(const int64_t* data, int64_t size, const float* floats, int64_t num_floats,
             const std::vector<int64_t>& dims) {
     const int64_t num_tables = static_cast<int64_t>(dims.size());

@@ -14,7 +14,7 @@ class Placement {
   Placement(int64_t rows, int64_t num_shards, bool mod)
       : num_shards_(num_shards), mod_(mod), quotient_(rows / num_shards), extra_(rows % num_shards) {}
 
-  // The placement of numbers that have the shard in their upper bits, and the row in the lower ones.
+  // The placement of numbers whose upper bits are the shard and whose lower bits are the row.
   static Placement OfPositions(int64_t num_shards) {
     Placement placement;
     placement.num_shards_ = num_shards;
@@ -26,7 +26,6 @@ class Placement {
   int64_t num_shards() const { return num_shards_; }
   int64_t RowsOf(int64_t shard) const { return quotient_ + (shard < extra_ ? 1 : 0); }
 
-  // Sets the shard of an id, and the row within it.
   void Find(int64_t id, int64_t* shard, int64_t* row) const {
     if (num_shards_ == 1) {
       *shard = 0;

@@ -1,5 +1,5 @@
-// Gains, and the grouping of occurrences by row: plain C++17, no TensorFlow. Compile as
-// rules/rule.h says.
+// Gains, and grouping occurrences by row: plain C++17, no TensorFlow. For compiler flags see
+// rules/rule.h.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_ROWS_H_
 #define TF2_ENGINE_NATIVE_HOST_ROWS_H_
@@ -15,23 +15,22 @@ namespace estimator_bridge {
 
 enum class Combiner { kSum, kMean, kSqrtn };
 
-// Returns what an occurrence of a weight adds to its cell's sum, from which `GainScale` is.
+// What an occurrence with this weight adds to the sum of its cell, the argument of `GainScale`.
 inline float GainTerm(Combiner combiner, float weight) {
   return combiner == Combiner::kSqrtn ? weight * weight : weight;
 }
 
-// Returns by what the weights of a cell are multiplied to give their gains; 0 where the
-// denominator is 0. `sum` is that of the cell's terms; of no meaning for kSum.
+// The factor between the weights of a cell and their gains, given the sum of `GainTerm`; 0 if the
+// denominator is 0. `sum` is ignored for kSum.
 inline float GainScale(Combiner combiner, float sum) {
   if (combiner == Combiner::kSum) return 1.0f;
   const float denominator = combiner == Combiner::kSqrtn ? std::sqrt(sum) : sum;
   return denominator == 0.0f ? 0.0f : 1.0f / denominator;
 }
 
-// Asks for a row of `dim` floats to be brought near, to be read only or to be written as well.
-// Any address will do: an invalid one is passed over. Always inlined, and so must be what calls it
-// for nothing else: GCC takes a function that only prefetches for one without effects, and drops
-// its calls.
+// Prefetches a row of `dim` floats, for reading or also for writing. Invalid addresses do no harm.
+// Must be inlined, and so must callers that do nothing else: GCC considers a function that only
+// prefetches as free of effects and drops its calls.
 template <bool kWrite>
 __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t dim) {
   constexpr int64_t kLine = 16;  // floats of a cache line
@@ -57,7 +56,7 @@ __attribute__((always_inline)) inline void Prefetch(const float* row, int64_t di
 struct Sorted {
   int64_t id(int64_t k) const { return static_cast<int64_t>(words[k] >> with_bits); }
   int64_t with(int64_t k) const { return static_cast<int64_t>(words[k] & mask); }
-  // The occurrences of row r are those from first(r) to first(r + 1).
+  // The occurrences of row r are first(r) to first(r + 1).
   int64_t first(int64_t r) const { return firsts[r]; }
 
   const uint64_t* words;
@@ -87,7 +86,7 @@ class Grouping {
     words_[static_cast<size_t>(occurrence)] =
         static_cast<uint64_t>(id) << with_bits_ | static_cast<uint64_t>(with);
   }
-  // What is sorted, until the next `Reset`: a copy stays in registers, where loops want it.
+  // The sorted occurrences, until the next `Reset`. Loops copy it to keep it in registers.
   Sorted sorted() const {
     return {words_.data(), with_bits_, mask_, firsts_.data(), num_rows_};
   }
@@ -95,7 +94,8 @@ class Grouping {
   int64_t with(int64_t k) const { return sorted().with(k); }
 
   void Sort() {
-    // As few passes as digits of 11 bits allow, with digits as small as these passes allow.
+    // As few passes as digits of 11 bits allow, with digits as small as that number of passes
+    // allows.
     const int passes = (row_bits_ + kMostDigitBits - 1) / kMostDigitBits;
     const int digit = passes == 0 ? 0 : (row_bits_ + passes - 1) / passes;
     counts_.assign(static_cast<size_t>(passes) << digit, 0);
@@ -111,14 +111,14 @@ class Grouping {
  private:
   static constexpr int kMostDigitBits = 11;
 
-  // How many bits the numbers below `limit` take.
+  // How many bits the numbers below `limit` need.
   static int Bits(int64_t limit) {
     int bits = 0;
     while (bits < 63 && (int64_t{1} << bits) < limit) ++bits;
     return bits;
   }
 
-  // Counts how often each digit has each value; the number of digits is `kPasses`, or any if that is 0.
+  // Counts the values of each digit. There are `kPasses` digits, or any number if that is 0.
   template <int kPasses>
   void Count(int any_passes, int digit) {
     const int passes = kPasses > 0 ? kPasses : any_passes, with_bits = with_bits_;
@@ -132,7 +132,6 @@ class Grouping {
     }
   }
 
-  // Sorts by one digit.
   void Pass(int pass, int digit) {
     const uint64_t mask = (uint64_t{1} << digit) - 1;
     const int shift = with_bits_ + pass * digit;
@@ -144,7 +143,7 @@ class Grouping {
     words_.swap(other_);
   }
 
-  // Without a branch that depends on the ids: which of them repeat cannot be foreseen.
+  // No branch depends on the ids, because repetitions cannot be predicted.
   void FindRows() {
     const int64_t count = static_cast<int64_t>(words_.size());
     firsts_.resize(words_.size() + 1);

@@ -32,8 +32,8 @@ using Wide = Vector<16>;
 using Wide = Vector<8>;
 #endif
 
-// Calls `visit` with the width of a table's rows as a constant if kernels are made for it, else with
-// 0, and returns what it returns.
+// Calls `visit` with the width of a table's rows as a constant if kernels are made for it, else
+// with 0, and returns the result.
 template <class Visit>
 inline auto WithWidth(int64_t dim, const Visit& visit) {
   switch (dim) {
@@ -71,8 +71,8 @@ __attribute__((always_inline)) inline void SumColumns(Terms& terms, int64_t begi
   for (int v = 0; v < kVectors; ++v) Of::Store(total[v], sum + column + v * Of::kLanes);
 }
 
-// sum = (fresh ? 0 : sum) + the terms from `begin` to `end`; `dim` columns. Where `dim` is a
-// constant, only what that width takes is left of it.
+// sum = (fresh ? 0 : sum) + the terms from `begin` to `end`; `dim` columns. If `dim` is a constant,
+// only the code for that width remains.
 template <class Terms>
 __attribute__((always_inline)) inline void SumRows(Terms& terms, int64_t begin, int64_t end,
                                                    int64_t dim, bool fresh, float* sum) {

@@ -1,7 +1,7 @@
 // From gradients to new rows and slots, in place: the kernel of backends/host/update.py.
 //
-// Occurrences are sorted by row, stably, and each distinct row is summed and updated by one thread
-// in order of occurrence: the result is the same for any number of threads.
+// Occurrences are sorted by row, stably, and one thread sums and updates each distinct row in order
+// of occurrence. So the result is the same for any number of threads.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
 #define TF2_ENGINE_NATIVE_HOST_UPDATE_OP_H_
@@ -25,7 +25,7 @@ namespace estimator_bridge {
 constexpr int64_t kUpdateAhead = 8;  // rows that are asked for, and gradients
 constexpr int64_t kUpdateChunk = 8192;  // ids of a task; see lookup_op.h
 
-// Applies gradients to tables; what was sent is for a class to say that inherits.
+// Applies gradients to tables. Subclasses say what was sent.
 class TableUpdateOp : public tensorflow::OpKernel {
  public:
   explicit TableUpdateOp(OpKernelConstruction* context) : OpKernel(context) {
@@ -89,9 +89,9 @@ class TableUpdateOp : public tensorflow::OpKernel {
     bool by_core;  // whether each core's sum is applied by itself
     const TablePart* part = nullptr;  // of a server, which holds a part of the table; else null
   };
-  // What one feature on one core sent back.
-  struct Sent {
-    Piece piece;
+  // The gradients of one feature on one core.
+  struct FeatureGradients {
+    Occurrences piece;
     const float* gradient = nullptr;
     int64_t num_cells = 0;
     int64_t core = 0;
@@ -102,14 +102,14 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::vector<int64_t> cells;  // of the occurrences, where they are needed and not there
   };
   struct Job {
-    std::vector<Sent> sent;
+    std::vector<FeatureGradients> sent;
     int64_t count = 0, num_cells = 0;
     GainsOf gains = GainsOf::kNone;
     float rate = 0.0f;
     Grouping* order;
 
-    // Adds what was sent, in order of the cores.
-    void Add(Sent one) {
+    // Adds gradients. Must be called in order of the cores.
+    void Add(FeatureGradients one) {
       one.first = count;
       one.first_cell = num_cells;
       count += one.piece.count;
@@ -134,7 +134,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       jobs[t].rate = rates[t].flat<float>()(0);
       total += jobs[t].count;
     }
-    // All is checked before anything is written.
+    // Everything is checked before anything is written.
     std::vector<absl::Status> results(tables_.size(), absl::OkStatus());
     InParallel(context, num_tables, total,
                [&](int64_t t) { results[t] = Sort(tables_[t], &jobs[t]); });
@@ -178,21 +178,22 @@ class TableUpdateOp : public tensorflow::OpKernel {
     int64_t table, begin, end;
   };
 
-  // Gains of ids need the occurrence of each, which leads to that of its cell as well.
+  // Gains of ids need the occurrence of each id, which also leads to the gain of its cell.
   static GainsOf Joined(GainsOf one, GainsOf other) {
     if (one == GainsOf::kIds || other == GainsOf::kIds) return GainsOf::kIds;
     return one == GainsOf::kNone ? other : one;
   }
 
-  // The gradients of sorted occurrences, for `SumRows`. What comes with an id is the number of its
-  // occurrence if there are gains of ids, else that of its cell, which spares looking the cell up.
+  // The gradients of sorted occurrences, for `SumRows`. Each id comes with the number of its
+  // occurrence if there are gains of ids. Otherwise it comes with the number of its cell, which
+  // saves looking the cell up.
   template <GainsOf kGainsOf, int64_t kDim>
   struct Gradients {
     static constexpr bool kGains = kGainsOf != GainsOf::kNone;
 
     const float* Row(int64_t k) const {
       int64_t at;
-      const Sent& from = Find(k, &at);
+      const FeatureGradients& from = Find(k, &at);
       if (kGainsOf == GainsOf::kIds && from.piece.cell != nullptr) at = from.piece.cell[at];
       return from.gradient + at * dim();
     }
@@ -201,9 +202,9 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
     float Gain(int64_t k) const {
       int64_t at;
-      const Sent& from = Find(k, &at);
+      const FeatureGradients& from = Find(k, &at);
       if (from.piece.gain == nullptr) return 1.0f;
-      // An occurrence whose gain is that of its cell.
+      // An occurrence whose gain is the gain of its cell.
       if (kGainsOf == GainsOf::kIds && from.piece.gains == GainsOf::kCells) at = from.piece.cell[at];
       return from.piece.gain[at];
     }
@@ -211,27 +212,29 @@ class TableUpdateOp : public tensorflow::OpKernel {
       int64_t at;
       return Find(k, &at).core;
     }
-    const Sent& Find(int64_t k, int64_t* at) const {
+    const FeatureGradients& Find(int64_t k, int64_t* at) const {
       *at = order.with(k);
       if (count == 1) return *sent;
-      const Sent& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
+      const FeatureGradients& from = *(std::upper_bound(sent, sent + count, *at, Before) - 1);
       *at -= First(from);
       return from;
     }
-    static int64_t First(const Sent& from) {
+    static int64_t First(const FeatureGradients& from) {
       return kGainsOf == GainsOf::kIds ? from.first : from.first_cell;
     }
-    static bool Before(int64_t number, const Sent& from) { return number < First(from); }
+    static bool Before(int64_t number, const FeatureGradients& from) {
+      return number < First(from);
+    }
     int64_t dim() const { return kDim > 0 ? kDim : any_dim; }
 
     Sorted order;
-    const Sent* sent;
+    const FeatureGradients* sent;
     size_t count;
     int64_t any_dim, last;
   };
 
-  // Returns the memory of the step before, which spares asking the system for it every step; steps
-  // that run at the same time have their own.
+  // Takes the memory of the previous step, to avoid asking the system for it in every step.
+  // Concurrent steps have their own.
   std::vector<Grouping> TakeOrders() {
     std::vector<Grouping> orders;
     {
@@ -243,7 +246,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
   }
 
   absl::Status Sort(const TableOf& table, Job* job) const {
-    for (const Sent& sent : job->sent) {
+    for (const FeatureGradients& sent : job->sent) {
       TF_RETURN_IF_ERROR(
           sent.piece.CheckCells(0, sent.piece.count, 0, sent.num_cells, *sent.where));
     }
@@ -253,7 +256,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
       return errors::Unimplemented("A table of ", table.rows, " rows with ", job->count,
                                    " ids in a batch is too large.");
     }
-    for (Sent& sent : job->sent) {
+    for (FeatureGradients& sent : job->sent) {
       bool outside;
       if (sent.piece.splits == nullptr) {
         outside = SetInOrder(sent, of_ids, table.rows, job->order);
@@ -270,9 +273,9 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  // Sets what is to be sorted; returns whether an id is of no row.
-  static bool SetInOrder(const Sent& sent, bool of_ids, int64_t rows, Grouping* order) {
-    const Piece& piece = sent.piece;
+  // Fills in what is to be sorted. Returns whether an id is outside the table.
+  static bool SetInOrder(const FeatureGradients& sent, bool of_ids, int64_t rows, Grouping* order) {
+    const Occurrences& piece = sent.piece;
     bool outside = false;
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t cell = sent.first_cell + (piece.cell == nullptr ? i : piece.cell[i]);
@@ -282,8 +285,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return outside;
   }
 
-  static bool SetBySplits(const Sent& sent, int64_t rows, Grouping* order) {
-    const Piece& piece = sent.piece;
+  static bool SetBySplits(const FeatureGradients& sent, int64_t rows, Grouping* order) {
+    const Occurrences& piece = sent.piece;
     bool outside = false;
     for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
       for (int64_t i = piece.splits[cell]; i < piece.splits[cell + 1]; ++i) {
@@ -294,7 +297,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     return outside;
   }
 
-  static std::vector<int64_t> CellsOf(const Piece& piece) {
+  static std::vector<int64_t> CellsOf(const Occurrences& piece) {
     std::vector<int64_t> cells(static_cast<size_t>(piece.count));
     for (int64_t cell = 0; cell < piece.num_cells(); ++cell) {
       std::fill(cells.begin() + piece.splits[cell], cells.begin() + piece.splits[cell + 1], cell);
@@ -312,7 +315,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
   }
 
-  // Finds the rows of a table and of its slots. Those of one shard are found with what fits into
+  // Finds the rows of a table and of its slots. For one shard, everything needed fits into
   // registers.
   template <bool kOneShard, int64_t kDim>
   class RowFinder {
@@ -361,7 +364,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     float* first_[1 + kMaxSlots];
   };
 
-  // Finds rows, and sums their gradients; the width is `kDim`, or any if that is 0.
+  // Finds rows and sums their gradients. The width is `kDim`, or any if that is 0.
   template <GainsOf kGains, bool kOneShard, int64_t kDim>
   class RowSums {
    public:
@@ -374,11 +377,11 @@ class TableUpdateOp : public tensorflow::OpKernel {
     const Sorted& order() const { return gradients_.order; }
     int64_t Core(int64_t k) const { return gradients_.Core(k); }
 
-    // Asks for a row, the `number`-th of the distinct ones.
+    // Prefetches the `number`-th distinct row.
     __attribute__((always_inline)) inline void Ask(int64_t number) const {
       finder_.Ask(order().id(order().first(number)));
     }
-    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is there
+    // Sets where the row of the occurrences from `begin` to `end` is, and their sum, which is valid
     // until the next call.
     __attribute__((always_inline)) inline void Set(RowAt* at, int64_t begin, int64_t end) {
       float* sum = sum_.data()->floats;
@@ -389,7 +392,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
 
    private:
     static constexpr int64_t kLine = 16;
-    // A vector in two cache lines cannot be read from where it has just been written.
+    // A vector that straddles two cache lines cannot be read right after it was written.
     struct alignas(kLine * sizeof(float)) Line {
       float floats[kLine];
     };
@@ -399,7 +402,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     std::vector<Line> sum_;
   };
 
-  // The rows of a task, each with the sum of all of its gradients.
+  // The rows of a task, each with the sum of all its gradients.
   template <class Sums>
   class RowsOfTask final : public Rows {
    public:
@@ -422,8 +425,8 @@ class TableUpdateOp : public tensorflow::OpKernel {
     const int64_t last_;
   };
 
-  // The rows of a task, each with a sum for each core that sent to it: the core that owns the row
-  // comes first, then the others in order.
+  // The rows of a task, each with one sum per core that sent gradients for it: first the core that
+  // owns the row, then the others in order.
   template <class Sums>
   class RowsOfCores final : public Rows {
    public:
@@ -447,7 +450,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     }
 
    private:
-    // Goes on with what the other cores sent, or with the next row; returns false if there is none.
+    // Goes on with the gradients of another core, or with the next row. Returns false at the end.
     bool GoOn() {
       if (!std::exchange(owners_, false)) {
         if (++row_ == last_) return false;
@@ -497,7 +500,7 @@ class TableUpdateOp : public tensorflow::OpKernel {
     update(table.optimizer, job.rate, &rows);
   }
 
-  // Returns the core that owns a row.
+  // The core that owns a row.
   int64_t CoreOf(const TableOf& table, int64_t id) const {
     int64_t shard, row;
     table.placement.Find(id, &shard, &row);
@@ -552,7 +555,7 @@ class UpdateOp : public TableUpdateOp {
     std::vector<Job> jobs(tables_.size());
     for (size_t t = 0; t < tables_.size(); ++t) {
       for (const int i : pieces_of_[t]) {
-        Sent sent;
+        FeatureGradients sent;
         OP_REQUIRES_OK(context, sent.piece.Read(ids[i], cells[i], gains[i], where_[i]));
         sent.gradient = gradients[i].flat<float>().data();
         OP_REQUIRES_OK(context, NumCells(i, gradients[i], &sent.num_cells));
@@ -569,7 +572,7 @@ class UpdateOp : public TableUpdateOp {
   std::vector<std::vector<int>> pieces_of_;  // of each table
 
  protected:
-  // Sets how many cells a gradient is of.
+  // Sets the number of cells of a gradient.
   absl::Status NumCells(int i, const Tensor& gradient, int64_t* num_cells) const {
     const int64_t dim = tables_[table_of_[i]].dim, size = gradient.NumElements();
     if (size % dim != 0) {

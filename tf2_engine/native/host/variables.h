@@ -1,9 +1,9 @@
 // Looks up, locks and checks the tables' variables for kernels.
 //
-// Locks: shared to look up, exclusive to update, always in the order of the mutexes' addresses, so
-// that no two kernels wait for each other. A lookup leaves a variable as it is. An update turns it
-// to TensorFlow's mode of sparse access, in which whoever reads the variable whole gets a copy:
-// that takes one copy of the table if somebody holds its buffer just then, and none ever after.
+// Lookups take shared locks and updates exclusive ones, always in the order of the mutexes'
+// addresses, so that kernels cannot deadlock. A lookup leaves a variable as it is. An update
+// switches it to TensorFlow's mode of sparse access, in which reading the whole variable makes a
+// copy. If somebody holds the buffer at that moment, the switch copies the table once.
 
 #ifndef TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
 #define TF2_ENGINE_NATIVE_HOST_VARIABLES_H_
@@ -30,12 +30,12 @@ using ::tensorflow::OpKernelContext;
 using ::tensorflow::Tensor;
 namespace errors = ::tensorflow::errors;
 
-// Holds the locks of variables; gives them back when it goes.
+// Holds the locks of variables until it is destroyed.
 class LockedVariables {
  public:
   enum class Access { kRead, kUpdate };
 
-  // Copies what is on the device of the variables.
+  // Copies memory on the device of the variables.
   using Copy = std::function<absl::Status(void* to, const void* from, size_t bytes)>;
 
   explicit LockedVariables(Access access, Copy copy = &OnHost)
@@ -69,8 +69,8 @@ class LockedVariables {
     return absl::OkStatus();
   }
 
-  // Returns the elements of a variable in `*data`, checked to be [rows, dim] float32. A `*dim` of
-  // 0 is open, and set.
+  // Checks that a variable is [rows, dim] float32, and sets `*data` to its elements. If `*dim` is
+  // 0, it is set.
   absl::Status Rows(OpKernelContext* context, int number, int64_t rows, int64_t* dim,
                     float** data) {
     tensorflow::Var* variable = variables_[number].get();
@@ -121,18 +121,18 @@ class LockedVariables {
   std::vector<tensorflow::mutex*> locked_;
 };
 
-// Tensors that a kernel makes anew every step, in the memory of the step before where nobody holds
-// that any more. To ask the system for it costs as much as to fill it.
+// Temporary tensors that a kernel needs in every step. They reuse the memory of the previous step
+// if nobody holds it any more, because allocating memory costs as much as filling it.
 class KeptTensors {
  public:
-  // Sets `*tensor`, the `number`-th of the kernel, to one of a type and shape, of any content.
+  // Sets `*tensor`, the kernel's tensor `number`, to one of this type and shape with any content.
   absl::Status Get(OpKernelContext* context, size_t number, tensorflow::DataType type,
                    const tensorflow::TensorShape& shape, Tensor* tensor) {
     tensorflow::mutex_lock lock(mutex_);
     if (number >= kept_.size()) kept_.resize(number + 1);
     Tensor* kept = &kept_[number];
     const int64_t size = shape.num_elements();
-    // One reference is that which is kept here; nobody else can add any.
+    // The one reference is the one kept here; nobody else can add another.
     if (!kept->IsInitialized() || kept->dtype() != type || !kept->RefCountIsOne() ||
         kept->NumElements() < size || kept->NumElements() / 2 > size + kSpare) {
       *kept = Tensor();
@@ -155,7 +155,7 @@ inline int NumThreads(OpKernelContext* context) {
   return std::max(1, context->device()->tensorflow_cpu_worker_threads()->num_threads);
 }
 
-// Ids for which to wake threads takes longer than the work.
+// For so few ids, waking threads takes longer than the work.
 constexpr int64_t kFewIds = 2048;
 
 // Runs `task(i)` for every i below `count`, in any order, on this thread and the device's own. One
@@ -172,17 +172,17 @@ void InParallel(OpKernelContext* context, int64_t count, int64_t num_ids, const 
   }
   const auto work_queue = std::make_shared<WorkQueue>(count);
   for (int64_t i = 1; i < threads; ++i) {
-    // `task` lives while there is work.
+    // `task` lives as long as there is work.
     workers->Schedule([work_queue, &task] { work_queue->Run(task); });
   }
   work_queue->Run(task);
   work_queue->Wait();
 }
 
-// Tables that a kernel has seen to be in huge pages.
+// Tables that a kernel has already moved to huge pages.
 class HugeTables {
  public:
-  // Sees to it for tables that are new, or in other memory than the step before.
+  // Moves tables that are new, or in other memory than in the previous step.
   void See(OpKernelContext* context, const std::vector<float*>& data,
            const std::vector<int64_t>& sizes) {
     if (!HasHugePages()) return;
@@ -214,7 +214,7 @@ class HugeTables {
   std::vector<float*> seen_;
 };
 
-// Returns the first error of a list in which every task has put its own.
+// The first error in a list with one entry per task.
 inline absl::Status FirstError(const std::vector<absl::Status>& results) {
   for (const absl::Status& result : results) {
     if (!result.ok()) return result;
@@ -222,24 +222,21 @@ inline absl::Status FirstError(const std::vector<absl::Status>& results) {
   return absl::OkStatus();
 }
 
-// Returns whether a number is in [0, limit).
 inline bool IsBelow(int64_t number, int64_t limit) {
   return static_cast<uint64_t>(number) < static_cast<uint64_t>(limit);
 }
 
-// Returns whether all numbers are in [first, last).
 inline bool AllWithin(const int64_t* numbers, int64_t count, int64_t first, int64_t last) {
   bool outside = false;
   for (int64_t i = 0; i < count; ++i) outside |= (numbers[i] < first) | (numbers[i] >= last);
   return !outside;
 }
 
-// Returns whether all numbers are in [0, limit).
 inline bool AllBelow(const int64_t* numbers, int64_t count, int64_t limit) {
   return AllWithin(numbers, count, 0, limit);
 }
 
-// Returns the first number of a list that is not in [0, limit), which there is.
+// The first number that is not in [0, limit). There must be one.
 inline int64_t FirstOutside(const int64_t* numbers, int64_t count, int64_t limit) {
   return *std::find_if(numbers, numbers + count,
                        [limit](int64_t number) { return !IsBelow(number, limit); });
@@ -255,13 +252,14 @@ inline absl::Status CheckIds(const int64_t* ids, int64_t count, int64_t rows,
       FirstOutside(ids, count, rows));
 }
 
-// What the gains of a piece belong to, if it has any.
+// What the gains of a piece belong to.
 enum class GainsOf { kNone, kIds, kCells };
 
-// What one feature on one core looks up, as the Occurrences op makes it: see batch.py. The ids are
-// in order of their cells if there are `splits`: those of cell i are splits[i] to splits[i + 1], and
-// gains are of cells. Else there is the cell of each id, or null: id i belongs to cell i.
-struct Piece {
+// What one feature on one core looks up, as the Occurrences op makes it; see batch.py. With
+// `splits`, ids are in order of their cells: cell i has the ids splits[i] to splits[i + 1], and
+// gains belong to cells. Otherwise `cell` has the cell of each id, or is null if id i belongs to
+// cell i.
+struct Occurrences {
   const int64_t* ids = nullptr;
   const int64_t* cell = nullptr;
   const int64_t* splits = nullptr;
@@ -272,7 +270,8 @@ struct Piece {
 
   int64_t num_cells() const { return num_splits - 1; }
 
-  // A `cell_tensor` of rank 2, [1, num_cells + 1], has splits; what is empty of rank 1 is not there.
+  // A `cell_tensor` of rank 2, [1, num_cells + 1], holds splits. An empty tensor of rank 1 means
+  // that it is missing.
   absl::Status Read(const Tensor& ids_tensor, const Tensor& cell_tensor,
                     const Tensor& gain_tensor, const std::string& where) {
     count = ids_tensor.NumElements();
@@ -302,7 +301,7 @@ struct Piece {
   }
 
   // Checks that the occurrences from `begin` to `end` belong to cells from `first` to `last`; see
-  // `CheckNumCells` where there are splits.
+  // `CheckNumCells` for splits.
   absl::Status CheckCells(int64_t begin, int64_t end, int64_t first, int64_t last,
                           const std::string& where) const {
     if (splits != nullptr) return absl::OkStatus();
@@ -313,7 +312,7 @@ struct Piece {
     return absl::OkStatus();
   }
 
-  // Checks that there are as many cells as the splits have; nothing where there are none.
+  // Checks that the number of cells fits the splits, if there are splits.
   absl::Status CheckNumCells(int64_t cells, const std::string& where) const {
     return splits != nullptr && num_cells() > cells ? BeyondCells(cells, where) : absl::OkStatus();
   }

@@ -29,7 +29,7 @@ class WorkQueue {
     condition_.notify_all();
   }
 
-  // Waits until all tasks have run: for a moment awake, since the system takes longer to wake a
+  // Waits until all tasks have run. Spins for a moment, because the system takes longer to wake a
   // thread than most tasks take.
   void Wait() {
     for (int i = 0; i < kAwake; ++i) {

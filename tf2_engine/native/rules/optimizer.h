@@ -13,14 +13,14 @@
 
 namespace estimator_bridge {
 
-// Stands for no optimizer, and for those of the proto that this project does not have.
+// Stands for no optimizer, and for those in the proto that this project does not have.
 struct NoRule : Rule {
   static constexpr int kProtoField = 0;
   static constexpr const char* kOpName = "";
   static constexpr bool kTrains = false;
 };
 
-// Fields of the `parameters` oneof are below it.
+// Upper bound of the field numbers in the `parameters` oneof.
 constexpr int kRuleFields = 64;
 
 template <int... kFields>
@@ -29,7 +29,7 @@ auto RulesOf(std::integer_sequence<int, kFields...>) {
       std::conditional_t<std::is_void_v<typename RuleOfField<kFields>::Type>, std::tuple<>,
                          std::tuple<typename RuleOfField<kFields>::Type>>()...);
 }
-// All rules, their settings being the defaults.
+// All rules, with default settings.
 using AllRules = decltype(RulesOf(std::make_integer_sequence<int, kRuleFields>()));
 
 template <class... AnyOf>
@@ -37,7 +37,7 @@ std::variant<NoRule, AnyOf...> OneOf(std::tuple<AnyOf...>);
 // One of the rules, with its settings.
 using AnyRule = decltype(OneOf(AllRules()));
 
-// Calls `visit` with every rule, its settings being the defaults.
+// Calls `visit` with every rule, with default settings.
 template <class Visit>
 void ForEachRule(const Visit& visit) {
   std::apply([&visit](const auto&... rule) { (visit(rule), ...); }, AllRules());
@@ -55,7 +55,7 @@ struct Optimizer : SharedSettings {
   bool updates_all_rows() const {
     return std::visit([](const auto& one) { return one.updates_all_rows(); }, rule);
   }
-  // The number of slots; their order is that of the Load op's inputs after `parameters`, and of
+  // The number of slots. Their order is that of the Load op's inputs after `parameters`, and of
   // `slot_names` in Python.
   int num_slots() const {
     return std::visit([](const auto& one) { return static_cast<int>(one.kSlots.size()); }, rule);
@@ -67,8 +67,8 @@ struct Optimizer : SharedSettings {
 
 // Applies one step of one rule.
 //
-// It is a function of its own, because a compiler does not vectorise where it takes the caller for
-// one that seldom runs, or finds too much in it.
+// A separate function, because compilers do not vectorise in callers that are large or seem to run
+// rarely.
 template <class OneRule>
 __attribute__((noinline)) void UpdateRowsBy(const OneRule& rule, float lr,
                                             const ClipAndDecay& around, Rows* rows) {

@@ -1,5 +1,5 @@
-// The rules, one file each, named like the rule's field in the proto. A new one is one more line;
-// everything else, in Python too, follows from it and from the file.
+// The rules, one file each, named after the rule's field in the proto. A new rule is one more line
+// here. Everything else, in Python too, follows from it and from the file.
 
 #ifndef TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_
 #define TF2_ENGINE_NATIVE_RULES_OPTIMIZERS_H_

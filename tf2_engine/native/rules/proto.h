@@ -46,7 +46,7 @@ inline bool IsUnknownRule(int number) {
   return false;
 }
 
-// Reads a field that may be a member of the oneof, of which the last one counts.
+// Reads a field that may be a member of the oneof. The last member counts.
 inline bool ReadRule(const Field& field, AnyRule* rule) {
   bool known = false, good = true;
   ForEachRule([&](auto fresh) {
@@ -60,7 +60,7 @@ inline bool ReadRule(const Field& field, AnyRule* rule) {
   return ReadSettings(field, &rule->emplace<NoRule>());
 }
 
-// ClippingLimits: two optional floats, each in a message of its own.
+// ClippingLimits: two optional floats, each in its own message.
 inline bool ReadLimits(const Field& message, float* low, float* high) {
   WireReader reader(message);
   Field limit;
@@ -101,8 +101,8 @@ inline bool ReadRate(const Field& message, Optimizer* optimizer) {
 
 }  // namespace proto
 
-// Reads a serialized OptimizationParameters; false, and `*optimizer` of no use, if the bytes are
-// none. What is unknown, or has another type, is passed over, as protobuf does.
+// Reads a serialized OptimizationParameters. Returns false, with `*optimizer` undefined, if the
+// bytes are not a message. As in protobuf, unknown fields and fields of another type are skipped.
 inline bool ReadOptimizer(const char* data, size_t size, Optimizer* optimizer) {
   *optimizer = Optimizer();
   WireReader reader(data, size);

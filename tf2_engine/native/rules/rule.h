@@ -1,11 +1,12 @@
 // What the optimizers' rules share: plain C++17, no TensorFlow.
 //
 // A rule is a struct of settings in a file of rules/optimizers/; optimizers.h lists the files. Its
-// arithmetic is that of the Python class with the same field of the proto (optimizers/*.py). Around
-// it come, in this order (backends/host/update.py): clip the gradient, decay the weight, apply the
-// rule, clip the weight. Everything is float32 and rounds after each operation, which holds only if
-// the compiler keeps to the source: compile with -ffp-contract=off and without -ffast-math.
-// -fno-math-errno and -fno-trapping-math change no value and let the loops vectorise.
+// arithmetic is that of the Python class with the same field of the proto (optimizers/*.py). The
+// steps around it, in this order (backends/host/update.py), are: clip the gradient, decay the
+// weight, apply the rule, clip the weight. Everything is float32 and rounds after each operation.
+// This requires that the compiler follows the source: compile with -ffp-contract=off and without
+// -ffast-math. -fno-math-errno and -fno-trapping-math change no value and allow loops to be
+// vectorised.
 
 #ifndef TF2_ENGINE_NATIVE_RULES_RULE_H_
 #define TF2_ENGINE_NATIVE_RULES_RULE_H_
@@ -23,9 +24,9 @@ constexpr int kMaxSlots = 3;
 
 // The settings of OptimizationParameters that all optimizers share.
 //
-// The defaults, here and in the rules, are proto3's: what a message leaves out is 0 or false, and a
-// limit that it leaves out is none. The Python side writes every setting of its optimizer out. The
-// initial values of slots are not in the proto.
+// The defaults here and in the rules are proto3's: a missing field is 0 or false, and a missing
+// limit is no limit. The Python side writes every setting of its optimizer. The initial values of
+// slots are not in the proto.
 struct SharedSettings {
   enum class Accumulation { kUnspecified = 0, kEnabled = 1, kDisabled = 2 };
 
@@ -40,24 +41,24 @@ struct SharedSettings {
   bool decay_times_rate = false;
 };
 
-// One row and its gradient; no two of these arrays overlap.
+// One row and its gradient. No two of these arrays overlap.
 struct RowAt {
   float* w;                 // [dim], the row of the parameters
   float* slots[kMaxSlots];  // [dim] each, the row of each slot of the rule
   const float* g;           // [dim], the gradient, summed over all occurrences
 };
 
-// The rows that one step of a rule updates, one after another; a row may come again. A row is asked
-// for when the one before it has been updated: while the processor still divides for that one, it
-// reads and sums for the next.
+// The rows that one step of a rule updates, one after another. A row may come again. The next row
+// is requested after the previous one was updated: while the processor still divides for that one,
+// it reads and sums for the next.
 class Rows {
  public:
   explicit Rows(int64_t dim) : dim_(dim) {}
 
   int64_t dim() const { return dim_; }
-  // Sets the members of `*at` that the rule has; returns false if there is no row left. They are
-  // best set one by one: a copy of a whole RowAt would wait until all that was written before, rows
-  // that are not near yet among it, has reached the cache.
+  // Sets the members of `*at` that the rule has; returns false if no row is left. Set them one by
+  // one: copying a whole RowAt would wait for all earlier writes to reach the cache, including rows
+  // that are not in it yet.
   virtual bool Next(RowAt* at) = 0;
 
  protected:
@@ -67,7 +68,6 @@ class Rows {
   const int64_t dim_;
 };
 
-// One row.
 class OneRow final : public Rows {
  public:
   OneRow(const RowAt& row, int64_t dim) : Rows(dim), row_(row) {}
@@ -87,7 +87,8 @@ inline float AtLeast(float x, float low) { return x < low ? low : x; }
 inline float AtMost(float x, float high) { return high < x ? high : x; }
 inline float Sign(float x) { return x > 0.0f ? 1.0f : (x < 0.0f ? -1.0f : x); }
 
-// x^exponent for x of at least 0. The common exponents round better, and vectorise, without powf.
+// x^exponent for x >= 0. Common exponents are computed without powf, which rounds better and
+// vectorises.
 struct Power {
   explicit Power(float exponent) : exponent(exponent) {}
   float operator()(float x) const { return std::pow(x, exponent); }
@@ -103,8 +104,8 @@ struct Same {
   float operator()(float x) const { return x; }
 };
 
-// (1 - beta) * g^2, the new part of a moving average of squares: embedding hardware of the first
-// generation rounds the square first, SparseCores the product with 1 - beta.
+// (1 - beta) * g^2, the new part of a moving average of squares. Embedding hardware of the first
+// generation rounds the square first; SparseCores round the product with 1 - beta first.
 struct SquareFirst {
   float operator()(float rest, float g) const { return rest * (g * g); }
 };
@@ -112,7 +113,7 @@ struct SquareLast {
   float operator()(float rest, float g) const { return rest * g * g; }
 };
 
-// Returns a weight after the proximal step of its L1 and L2 terms; see `shrink` in Python.
+// Applies the proximal step of the L1 and L2 terms to a weight; see `shrink` in Python.
 inline float Shrink(float w, float eta, float l1, float l2) {
   const float left = AtLeast(std::fabs(w) - eta * l1, 0.0f);
   return Sign(w) * left / (1.0f + eta * l2);
@@ -153,8 +154,8 @@ class Step {
   // Calls `rule(w, slots..., g)`, which changes a weight and its slots, for every element of the
   // rows.
   //
-  // A rule holds its settings by value (`[lr, rho = rho]`, not `this`), so that the compiler knows
-  // that writing a row does not change them.
+  // A rule captures its settings by value (`[lr, rho = rho]`, not `this`), so that the compiler
+  // knows that writing a row does not change them.
   template <class Rule>
   void Run(const Rule& rule) const {
     if (around_.decays()) {
@@ -179,8 +180,8 @@ class Step {
     }
   }
 
-  // Rows do not overlap: without the pragma a compiler checks that whenever a row begins, and then
-  // takes one element at a time.
+  // Rows do not overlap. Without the pragma, a compiler checks this at the start of each row and
+  // then processes one element at a time.
   template <bool kClips, bool kDecays, class Rule>
   static void Loop(const ClipAndDecay around, float* __restrict w, float* __restrict first,
                    float* __restrict second, float* __restrict third, const float* __restrict g,
@@ -229,11 +230,11 @@ struct Rule {
 
   template <class Read>
   void ReadSettings(const Read&) {}
-  // Whether every row of the table moves every step, with a gradient of zero if need be.
+  // Whether every row of the table changes in every step, if need be with a zero gradient.
   bool updates_all_rows() const { return false; }
 };
 
-// The rule of a field of the proto; void where there is none.
+// The rule of a field of the proto; void if there is none.
 template <int kProtoField>
 struct RuleOfField {
   using Type = void;
@@ -241,7 +242,7 @@ struct RuleOfField {
 
 }  // namespace estimator_bridge
 
-// Adds a rule to those of optimizers.h; gpu/kernels.h makes kernels of the same list.
+// Adds a rule to those of optimizers.h. gpu/kernels.h makes kernels from the same list.
 #define TF2_ENGINE_RULE(RULE)                   \
   template <>                                   \
   struct RuleOfField<RULE::kProtoField> {       \

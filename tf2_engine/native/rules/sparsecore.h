@@ -115,7 +115,7 @@ struct Ftrl : estimator_bridge::Ftrl {
   }
 };
 
-// The rule of SparseCores by that with the same settings; void where they have none.
+// The SparseCore rule with the same settings as a rule; void if there is none.
 template <class OneRule>
 struct Counterpart {
   using Type = void;
@@ -135,7 +135,7 @@ TF2_ENGINE_SPARSECORE_RULE(Ftrl);
 template <class OneRule>
 constexpr bool kHasCounterpart = !std::is_void_v<typename Counterpart<OneRule>::Type>;
 
-// Calls `visit` with every rule of SparseCores, its settings being the defaults.
+// Calls `visit` with every SparseCore rule, with default settings.
 template <class Visit>
 void ForEachRule(const Visit& visit) {
   estimator_bridge::ForEachRule([&visit](const auto& rule) {
@@ -151,7 +151,7 @@ inline bool Trains(const Optimizer& optimizer) {
       optimizer.rule);
 }
 
-// Applies one step as estimator_bridge::UpdateRows does, by the rule of SparseCores; does nothing if
+// Applies one step as estimator_bridge::UpdateRows does, with the SparseCore rule. Does nothing if
 // there is none.
 inline void UpdateRows(const Optimizer& optimizer, float lr, Rows* rows) {
   const ClipAndDecay around(optimizer, lr);

@@ -1,7 +1,7 @@
 // Reads protobuf's wire format: plain C++17.
 //
-// TensorFlow's own message classes are not in the library that custom ops may link to. No bytes,
-// however malformed, are read past their end, loop for ever or recurse.
+// TensorFlow's own message classes are not in the library that custom ops may link to. Malformed
+// bytes are never read past their end and cause neither endless loops nor recursion.
 //
 // Reference: the encoding guide of protocol buffers.
 
@@ -15,7 +15,7 @@
 
 namespace estimator_bridge {
 
-// One field of a message. Which members count follows from `wire`.
+// One field of a message. `wire` determines which members are set.
 struct Field {
   enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
@@ -49,7 +49,7 @@ class WireReader {
   explicit WireReader(const Field& field) : WireReader(field.data, field.size) {}
   explicit WireReader(const std::string& bytes) : WireReader(bytes.data(), bytes.size()) {}
 
-  // Reads the next field; false at the end, and where the bytes are no message.
+  // Reads the next field. Returns false at the end, and if the bytes are not a message.
   bool Next(Field* field) {
     if (!ok_ || left_ == 0) return false;
     uint64_t key;
@@ -80,7 +80,7 @@ class WireReader {
     }
   }
 
-  // Reads one number of a packed repeated field, whose bytes the reader was made with.
+  // Reads one number of a packed repeated field. The reader was made with the bytes of the field.
   bool NextPacked(uint64_t* value) {
     if (!ok_ || left_ == 0) return false;
     return Varint(value) || Fail();

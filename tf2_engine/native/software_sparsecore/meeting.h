@@ -1,5 +1,5 @@
-// Where the cores of the software SparseCores meet: an op of a table, on one core, waits for its like
-// on all others, because each has a part of the table and a part of the samples.
+// Where the cores of the software SparseCores meet: the op of a table on one core waits for the
+// same op on all other cores, because each has a part of the table and a part of the samples.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_MEETING_H_
@@ -25,14 +25,14 @@ namespace software_sparsecore {
 
 class Meeting {
  public:
-  // Does what the cores met for, with the contexts of their ops in order of the cores.
+  // The work that the cores meet for. Takes the contexts of their ops in order of the cores.
   using Work = std::function<absl::Status(const std::vector<tensorflow::OpKernelContext*>&)>;
 
-  // Runs the op when its like has come on every core: a core's n-th op of a name meets the n-th of
-  // the others. The last to come works for all; a failure is that of all.
+  // Runs the op once all cores have reached it: a core's n-th op of a name meets the n-th op of the
+  // others. The last core to arrive works for all, and a failure fails all.
   //
-  // A core that ends before, with an error say, cancels the step, and with it those that wait; none
-  // of them is left behind here.
+  // A core that ends earlier, for instance with an error, cancels the step and with it the waiting
+  // ops. None of them is left behind here.
   void Meet(const std::string& name, const software_tpu::CoreOfOp& core_of_op,
             tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
             Work work) {
@@ -48,9 +48,9 @@ class Meeting {
         [this, name, arrival] { Leave(name, arrival); });
   }
 
-  // Sets how many cores there are, and how many SparseCores each has; what waits ends with an error.
+  // Sets the number of cores and of SparseCores per core. Waiting ops end with an error.
   void Start(int num_cores, int sparse_cores) {
-    // It cannot fail: the change always succeeds.
+    // Cannot fail: the change always succeeds.
     (void)wait_queue_.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
       rooms_.clear();
       num_cores_ = num_cores;
@@ -59,7 +59,7 @@ class Meeting {
     });
   }
 
-  // With the lock of `wait_queue_` held, as `Work` is called.
+  // Call with the lock of `wait_queue_`, as `Work` does.
   int sparse_cores() const { return sparse_cores_; }
   int64_t num_waiting() { return wait_queue_.num_waiting(); }
 
@@ -113,7 +113,7 @@ class Meeting {
     }
   }
 
-  // Everything is guarded by its lock.
+  // Its lock guards everything.
   software_tpu::WaitQueue wait_queue_;
   std::map<std::string, Room> rooms_;
   int num_cores_ = 1, sparse_cores_ = 1;

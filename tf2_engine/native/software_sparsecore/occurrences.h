@@ -1,5 +1,6 @@
-// The ids of one feature on one core to triples of row, column and gain, a list for each SparseCore.
-// No kernel: what comes in are numbers and settings, and whatever they are, what comes out is sound.
+// Turns the ids of one feature on one core into triples of row, column and gain, a list for each
+// SparseCore. Not a kernel: the inputs are numbers and settings, and the result is valid for any
+// inputs.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_OCCURRENCES_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_OCCURRENCES_H_
@@ -17,7 +18,7 @@ namespace software_sparsecore {
 
 using estimator_bridge::Combiner;
 
-// More SparseCores than any machine has; it keeps products of sizes small.
+// More SparseCores than any machine has. Keeps products of sizes small.
 constexpr int64_t kMostSparseCores = 1 << 16;
 
 inline bool IsPowerOfTwo(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
@@ -26,8 +27,8 @@ inline absl::Status Refuse(const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("Software SparseCore: ", message));
 }
 
-// The gain of one id in one sample. `row` counts the samples of the stack, SparseCore by SparseCore;
-// `col` is the row of the stack, of which the last bits are the SparseCore that has it.
+// The gain of one id in one sample. `row` counts the samples of the stack, SparseCore by
+// SparseCore. `col` is the row of the stack; its low bits are the SparseCore that holds it.
 struct Triple {
   int32_t row, col;
   float gain;
@@ -72,8 +73,8 @@ inline absl::Status CheckFeature(const FeatureInStack& feature) {
   return absl::OkStatus();
 }
 
-// The ids of a feature as they came. Of the three kinds of index one is there: none (dense: one id
-// for each sample), `indices` [count, 2], or `splits` [samples + 1].
+// The ids of a feature as they came, with one of three kinds of index: none (dense, one id per
+// sample), `indices` [count, 2], or `splits` [samples + 1].
 struct FeatureIds {
   const int32_t* ids = nullptr;
   const float* weights = nullptr;
@@ -83,7 +84,7 @@ struct FeatureIds {
   const int32_t* splits = nullptr;
 };
 
-// Fills in the sample of each id; they are in order.
+// Fills in the sample of each id; samples ascend.
 inline absl::Status Samples(const FeatureInStack& feature, const FeatureIds& input,
                             std::vector<int32_t>* samples) {
   samples->resize(static_cast<size_t>(input.count));
@@ -148,10 +149,10 @@ inline absl::Status CheckIds(const FeatureInStack& feature, const FeatureIds& in
   return absl::OkStatus();
 }
 
-// Appends the triples of a feature to those of each SparseCore of the core, in order of samples.
+// Appends the triples of a feature to the list of each SparseCore of the core, in order of samples.
 //
-// Neighbours in a sample with the same id become one. The sum from which a sample is scaled is over
-// all of its ids, in float32 and in their order.
+// Adjacent equal ids of a sample are merged. The scale of a sample is computed from all its ids, in
+// float32 and in their order.
 inline absl::Status AppendTriples(const FeatureInStack& feature, const FeatureIds& input,
                                   std::vector<std::vector<Triple>>* of_sparse_cores) {
   std::vector<int32_t> samples;
@@ -177,7 +178,7 @@ inline absl::Status AppendTriples(const FeatureInStack& feature, const FeatureId
       const int32_t id = input.ids[i];
       float merged = weight(i);
       for (++i; i < end && input.ids[i] == id; ++i) merged += weight(i);
-      // Unsigned, so that ids beyond all bounds wrap around as on the hardware.
+      // Unsigned, so that out-of-range ids wrap around as on the hardware.
       const uint32_t bits = static_cast<uint32_t>(id);
       const uint32_t col = ((bits + static_cast<uint32_t>(feature.rotation)) & mask) +
                            (bits & ~mask) + static_cast<uint32_t>(feature.col_offset);

@@ -1,9 +1,9 @@
-// The sorted ids of all SparseCores of a core in one buffer of fixed size, with pointers into it: how
-// it is written and how it is read. No kernel, as occurrences.h.
+// The sorted ids of all SparseCores of a core in one buffer of fixed size, with pointers into it:
+// how it is written and read. Not a kernel; see occurrences.h.
 //
-// For each SparseCore of the core, and each minibatch, there is a block of pointers, one for each
-// SparseCore of the machine: where its ids end. They begin where those before end, rounded up to a
-// multiple of eight.
+// For each SparseCore of the core and each minibatch there is a block of pointers, one per
+// SparseCore of the machine: where its ids end. They begin where the previous ids end, rounded up
+// to a multiple of eight.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PACKING_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PACKING_H_
@@ -56,7 +56,7 @@ inline absl::Status CheckPackSettings(const PackSettings& settings) {
     return Refuse(absl::StrCat("there are ", settings.shards,
                                " SparseCores, which is not a power of two."));
   }
-  // The sizes are at most 2^31 each: no product of two overflows.
+  // The sizes are at most 2^31, so the product of two does not overflow.
   if (settings.samples * settings.sparse_cores > kMost ||
       settings.capacity() > kMost || settings.max_minibatches > kMost ||
       settings.max_minibatches > kMost / (settings.sparse_cores * RoundUp(settings.shards))) {
@@ -70,15 +70,15 @@ inline absl::Status CheckPackSettings(const PackSettings& settings) {
   return absl::OkStatus();
 }
 
-// The buffer; what is beyond `num_pointers` and `num_ids` stays as it was.
+// The buffer. Elements beyond `num_pointers` and `num_ids` are left unchanged.
 struct Packed {
   int32_t *pointers, *samples, *tokens;
   float* gains;
   int64_t num_pointers = 0, num_ids = 0, minibatches = 0, dropped = 0;
 };
 
-// Returns the first bucket of each minibatch, and the number of buckets: bit k of `splits` is node k
-// of a binary tree over them, which cuts in its middle.
+// The first bucket of each minibatch, and finally the number of buckets. Bit k of `splits` is node
+// k of a binary tree over the buckets, which cuts in its middle.
 inline std::vector<int64_t> Cuts(uint64_t splits) {
   std::vector<int64_t> cuts = {0};
   for (int64_t first = 0, level = 1; level < kBuckets; first += level, level *= 2) {
@@ -112,7 +112,7 @@ inline absl::Status CheckSorted(const PackSettings& settings, const SortedIds& s
 }
 
 // Writes the sorted ids of all SparseCores of a core into the buffer, which has room for
-// `settings.capacity()` ids and the pointers of the most minibatches.
+// `settings.capacity()` ids and the pointers of the maximum number of minibatches.
 inline absl::Status Pack(const PackSettings& settings, const std::vector<SortedIds>& all,
                          uint64_t splits, Packed* packed) {
   const std::vector<int64_t> cuts = Cuts(splits);
@@ -177,18 +177,18 @@ struct PackedIds {
   int64_t num_pointers, num_ids, minibatches;
 };
 
-// Where what is in a buffer may point to.
+// Bounds for the contents of a buffer.
 struct Bounds {
   int64_t shards, sparse_cores, samples_per_sparse_core, rows_per_sparse_core;
 };
 
 // Calls `visit(sample of the core, shard, row of that shard, gain)` for every id of a buffer, in
-// order: SparseCores that send, minibatches, SparseCores that receive.
+// order of sending SparseCore, minibatch and receiving SparseCore.
 template <class Visit>
 absl::Status ForEachId(const PackedIds& packed, const Bounds& bounds, const std::string& table,
                        const Visit& visit) {
   const int64_t stride = RoundUp(bounds.shards);
-  // Minibatches of int32: the division does not overflow.
+  // Minibatches are int32, so the division does not overflow.
   if (packed.minibatches < 1 ||
       packed.minibatches > packed.num_pointers / (bounds.sparse_cores * stride)) {
     return Refuse(absl::StrCat("table ", table, " has ", packed.num_pointers,

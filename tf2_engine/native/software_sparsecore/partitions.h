@@ -1,5 +1,5 @@
-// The triples of one SparseCore's samples in the order in which they go to the SparseCores that have
-// the rows. No kernel, as occurrences.h.
+// The triples of one SparseCore's samples in the order in which they go to the SparseCores with the
+// rows. Not a kernel; see occurrences.h.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PARTITIONS_H_
@@ -16,21 +16,20 @@
 
 namespace software_sparsecore {
 
-// One id of one sample on its way to a SparseCore: `token` is the row of that SparseCore's shard,
-// `sample` one of the samples of the sending SparseCore.
+// One id of one sample on its way to a SparseCore. `token` is the row in that SparseCore's shard,
+// and `sample` one of the samples of the sending SparseCore.
 struct Routed {
   int32_t sample, token;
   float gain;
 };
 
-// By receiving SparseCore: the ids in order, and how many distinct ones there are.
+// By receiving SparseCore: the ids in order, and the number of distinct ids.
 struct Partitions {
   std::vector<std::vector<Routed>> ids;
   std::vector<int32_t> distinct;
 };
 
-// The triples of one feature; `col_offset` is that of its table, and features of a table have it in
-// common.
+// The triples of one feature. Features of a table share its `col_offset`.
 struct FeatureTriples {
   int64_t col_offset;
   std::vector<Triple> triples;

@@ -1,4 +1,4 @@
-// Kernels of the ops that bring ids from the host to the SparseCores; each works for one core alone.
+// Kernels of the ops that bring ids from the host to the SparseCores. Each works for a single core.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PREPROCESS_KERNELS_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_SPARSECORE_PREPROCESS_KERNELS_H_
@@ -25,7 +25,7 @@ using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Reads an attribute into a number of 64 bits; ops have them as int.
+// Reads an attribute, an int, into 64 bits.
 inline absl::Status Get(OpKernelConstruction* construction, const char* name, int64_t* value) {
   return construction->GetAttr(name, value);
 }
@@ -49,7 +49,7 @@ class ToTriplesKernel : public OpKernel {
     feature_.combiner = combiner == "sum"    ? Combiner::kSum
                         : combiner == "mean" ? Combiner::kMean
                                              : Combiner::kSqrtn;
-    // What the strategy says of the table; the op itself does not know it.
+    // What the strategy knows about the table. The op itself does not know it.
     feature_.where = "a feature";
     if (construction->HasAttr("_software_sparsecore_rows")) {
       OP_REQUIRES_OK(construction,
@@ -85,7 +85,7 @@ class ToTriplesKernel : public OpKernel {
   }
 
  private:
-  // Tells the kinds apart by rank; an index without elements and of rank 1 is that of dense ids.
+  // The rank tells the kinds apart. An empty index of rank 1 means dense ids.
   absl::Status Read(OpKernelContext* context, FeatureIds* input) const {
     const Tensor &index = context->input(0), &ids = context->input(1), &weights = context->input(2);
     const auto refuse = [&] {
@@ -104,7 +104,7 @@ class ToTriplesKernel : public OpKernel {
     input->weights = weights.flat<float>().data();
     if (index.dims() == 2) {
       if (index.dim_size(0) != input->count || index.dim_size(1) != 2) return refuse();
-      // An empty tensor has no data, and without data there is no index.
+      // An empty tensor has no data, and no data means no index.
       if (input->count > 0) input->indices = index.flat<int32_t>().data();
     } else if (index.dims() == 1 && index.NumElements() != 0) {
       if (index.NumElements() != feature_.samples + 1) return refuse();
@@ -120,7 +120,7 @@ class ToTriplesKernel : public OpKernel {
 REGISTER_KERNEL_BUILDER(
     Name("ConvertToListOfSparseCoreCooTensors").Device(tensorflow::DEVICE_CPU), ToTriplesKernel);
 
-// The base of the two ops that bring the triples of one SparseCore's samples into their order.
+// The base of the two ops that sort the triples of one SparseCore's samples.
 class SortingKernel : public OpKernel {
  public:
   explicit SortingKernel(OpKernelConstruction* construction) : OpKernel(construction) {
@@ -285,7 +285,7 @@ class PackKernel : public OpKernel {
     Packed packed{pointers->flat<int32_t>().data(), samples->flat<int32_t>().data(),
                   tokens->flat<int32_t>().data(), gains->flat<float>().data()};
     OP_REQUIRES_OK(context, Pack(settings_, sorted, splits, &packed));
-    // Nobody reads what is beyond; but a step is to be the same whenever it is run.
+    // Nobody reads the rest, but a step must give the same bytes whenever it runs.
     std::fill(packed.pointers + packed.num_pointers, packed.pointers + pointers->NumElements(), 0);
     std::fill(packed.samples + packed.num_ids, packed.samples + room.dim_size(0), kPadId);
     std::fill(packed.tokens + packed.num_ids, packed.tokens + room.dim_size(0), kPadId);
@@ -331,7 +331,7 @@ class PackKernel : public OpKernel {
 REGISTER_KERNEL_BUILDER(
     Name("ConvertToSparseCoreCsrWrappedCooTensor").Device(tensorflow::DEVICE_CPU), PackKernel);
 
-// Hands tensors on to the device, each up to its unpadded size, if there are sizes.
+// Hands tensors on to the device, each up to its unpadded size if sizes are given.
 class HandOnKernel : public OpKernel {
  public:
   using OpKernel::OpKernel;

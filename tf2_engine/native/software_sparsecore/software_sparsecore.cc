@@ -16,13 +16,13 @@
 
 extern "C" {
 
-// Sets how many cores there are, and how many SparseCores each has; what waits ends with an error.
+// Sets the number of cores and of SparseCores per core. Waiting ops end with an error.
 __attribute__((visibility("default"))) void software_sparsecore_start(int num_cores,
                                                                       int sparse_cores) {
   software_sparsecore::Meeting::Get().Start(num_cores, sparse_cores);
 }
 
-// Returns how many ops wait for other cores.
+// How many ops wait for other cores.
 __attribute__((visibility("default"))) int64_t software_sparsecore_waiting() {
   return software_sparsecore::Meeting::Get().num_waiting();
 }

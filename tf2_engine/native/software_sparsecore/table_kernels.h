@@ -28,16 +28,16 @@ using tensorflow::TensorShape;
 
 using Contexts = std::vector<OpKernelContext*>;
 
-// One id of a sample, and the row in the part of the table that one core has.
+// One id of a sample, and its row in a core's part of the table.
 struct Occurrence {
   int64_t source, sample, row;  // core, sample of that core, row
   float gain;
 };
 
-// The inputs that the lookup and the updates have in common, of all cores, checked.
+// The common inputs of lookup and updates, from all cores, checked.
 class StepOfTable {
  public:
-  // Reads the inputs; `samples` is how many samples of the stack a core has.
+  // Reads the inputs. `samples` is the number of samples of the stack on a core.
   static absl::Status Read(const Contexts& contexts, int64_t samples, const std::string& table,
                            StepOfTable* step) {
     const int64_t sparse_cores = Meeting::Get().sparse_cores();
@@ -68,7 +68,7 @@ class StepOfTable {
     return absl::OkStatus();
   }
 
-  // The input of a core, which the op has.
+  // An input of a core that the op must have.
   const Tensor& input(int64_t core, const char* name) const {
     const Tensor* tensor = nullptr;
     TF_CHECK_OK((*contexts_)[static_cast<size_t>(core)]->input(name, &tensor));
@@ -81,7 +81,7 @@ class StepOfTable {
   int64_t width() const { return part(0).dim_size(1); }
 
   // Calls `visit(core that has the row, occurrence)` in the order in which gradients are summed: by
-  // the core that sends, its SparseCores, and the place there.
+  // sending core, then its SparseCores, then position.
   template <class Visit>
   absl::Status ForEach(const Visit& visit) const {
     const int64_t per = bounds_.sparse_cores;
@@ -130,7 +130,7 @@ class StepOfTable {
   std::vector<PackedIds> packed_;
 };
 
-// An op of a table on one core, which works when all cores have come.
+// An op of a table on one core, which runs once all cores have reached it.
 class TableKernel : public AsyncOpKernel {
  public:
   explicit TableKernel(OpKernelConstruction* construction)
@@ -181,7 +181,7 @@ class LookupKernel : public TableKernel {
     });
   }
 
-  // The first generation's formula; how the device rounds is not public.
+  // The formula of the first generation. How the device rounds is not public.
   float Quantized(float value) const {
     if (buckets_ <= 1) return value;
     const float size = (high_ - low_) / static_cast<float>(buckets_ - 1);
@@ -195,8 +195,8 @@ class LookupKernel : public TableKernel {
 REGISTER_KERNEL_BUILDER(
     Name("XlaSparseDenseMatmulWithStaticBufferSize").Device(tensorflow::DEVICE_CPU), LookupKernel);
 
-// The update by one rule: every row that was looked up moves once, by the sum of its gradients over
-// all cores, also if that is zero.
+// The update by one rule. Every row that was looked up changes once, by the sum of its gradients
+// over all cores, even if the sum is zero.
 template <class Rule>
 class UpdateKernel : public TableKernel {
  public:
@@ -258,7 +258,7 @@ class UpdateKernel : public TableKernel {
     return absl::OkStatus();
   }
 
-  // Makes the updated part of one core.
+  // Computes the updated part of one core.
   absl::Status Update(const StepOfTable& step, int64_t core,
                       const std::vector<Occurrence>& occurrences) const {
     float* updated[1 + estimator_bridge::kMaxSlots] = {};
@@ -312,7 +312,8 @@ class UpdateKernel : public TableKernel {
   estimator_bridge::SharedSettings settings_;
 };
 
-// Registers the op of one rule: what the macro declares is static, once per rule.
+// Registers the op of one rule. A function template, because the macro's variable is static, one
+// per rule.
 template <class Rule>
 void RegisterUpdate(const Rule&) {
   const std::string op =

@@ -1,7 +1,7 @@
-// The order of the batches: which one is looked up, which one is updated, and what waits.
+// The order of batches: which is looked up, which is updated, and what waits.
 //
-// Every core has its own queue. The batches that the cores enqueue as their n-th belong together:
-// they are one step. Batches of different names do not wait for each other.
+// Every core has its own queue. The n-th batches of all cores belong together and form a step.
+// Batches of different names do not wait for each other.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_TPU_BATCH_QUEUE_H_
@@ -25,12 +25,12 @@
 namespace software_tpu {
 
 // The gradients of one core, and the dynamic learning rates by tag.
-struct Sent {
+struct Gradients {
   std::vector<tensorflow::Tensor> gradients;
   std::vector<float> rates;
 };
 
-// The tables and the queued batches of a TPU that is configured for embeddings. Its user holds a
+// The tables and queued batches of a TPU that is configured for embeddings. The caller holds a
 // lock.
 class BatchQueue {
  public:
@@ -51,7 +51,7 @@ class BatchQueue {
   const TpuConfig& config() const { return config_; }
   Table& table(int number) { return tables_[number]; }
 
-  // Hands over the batch of one core.
+  // Enqueues the batch of one core.
   absl::Status Enqueue(int core, const std::string& name, bool training,
                        std::vector<Lookups> lookups) {
     if (config_.mode == Mode::kInference) training = false;
@@ -75,7 +75,8 @@ class BatchQueue {
     return absl::OkStatus();
   }
 
-  // Looks up the oldest batch of a core that was not looked up; nothing, if it cannot be yet.
+  // Looks up the oldest batch of a core that was not looked up. Returns nothing if that is not
+  // possible yet.
   std::optional<absl::Status> LookUp(int core, const std::string& name, const Output& output) {
     std::deque<Step>& steps = steps_by_name_[name];
     size_t at = 0;
@@ -96,9 +97,9 @@ class BatchQueue {
     return absl::OkStatus();
   }
 
-  // Takes the gradients of a core's oldest training batch that was looked up; nothing, if one is
-  // still to be looked up first.
-  std::optional<absl::Status> Send(int core, const std::string& name, Sent sent) {
+  // Takes the gradients of a core's oldest training batch that was looked up. Returns nothing if
+  // such a batch has yet to be looked up.
+  std::optional<absl::Status> Send(int core, const std::string& name, Gradients sent) {
     std::deque<Step>& steps = steps_by_name_[name];
     for (Step& step : steps) {
       CoreBatch& batch = step.cores[core];
@@ -126,7 +127,7 @@ class BatchQueue {
     }
   }
 
-  // Forgets the updates that wait: they belong to tables that are about to be replaced.
+  // Drops the waiting updates, because their tables are about to be replaced.
   void Drop() {
     for (auto& [name, steps] : steps_by_name_) {
       for (Step& step : steps) {
@@ -140,7 +141,7 @@ class BatchQueue {
   struct CoreBatch {
     bool enqueued = false, looked_up = false, sent = false;
     std::vector<Lookups> lookups;  // by feature
-    Sent gradients;
+    Gradients gradients;
   };
   struct Step {
     bool training = false, applied = false;
@@ -157,9 +158,9 @@ class BatchQueue {
 
   static const char* ModeName(bool training) { return training ? "training" : "inference"; }
 
-  // Without pipelining a lookup sees every update before it. With pipelining a lookup for
-  // training does not see the update of the training step just before it, whether that is still
-  // to come or waits; a lookup for inference sees everything.
+  // Without pipelining, a lookup sees every earlier update. With pipelining, a lookup for training
+  // does not see the update of the training step just before it, pending or not; a lookup for
+  // inference sees everything.
   bool MayLookUp(std::deque<Step>& steps, size_t at) {
     bool hidden = config_.pipelined && steps[at].training;
     for (size_t i = at; i-- > 0;) {
@@ -175,8 +176,8 @@ class BatchQueue {
     return true;
   }
 
-  // Applies what may be applied: a step for which all cores have sent their gradients. With
-  // pipelining it waits until all cores have looked up the training batch after it.
+  // Applies each step for which all cores have sent their gradients. With pipelining, the step
+  // waits until all cores have looked up the next training batch.
   void Advance(std::deque<Step>& steps) {
     for (size_t i = 0; i < steps.size(); ++i) {
       Step& step = steps[i];
@@ -201,7 +202,7 @@ class BatchQueue {
 
   void Apply(Step& step) {
     for (size_t number = 0; number < tables_.size(); ++number) {
-      std::vector<Contribution> contributions;
+      std::vector<FeatureGradients> contributions;
       std::vector<float> rates;
       for (int core = 0; core < config_.num_cores; ++core) {
         const CoreBatch& batch = step.cores[core];
@@ -220,7 +221,7 @@ class BatchQueue {
     step.applied = true;
     for (CoreBatch& batch : step.cores) {
       batch.lookups.clear();
-      batch.gradients = Sent();
+      batch.gradients = Gradients();
     }
   }
 

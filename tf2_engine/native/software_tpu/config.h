@@ -1,6 +1,6 @@
 // Reads a TPUEmbeddingConfiguration, and refuses what a TPU would refuse.
 //
-// Reference: tpu_embedding_configuration.proto, from which the field numbers are.
+// Reference: tpu_embedding_configuration.proto, which defines the field numbers.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_TPU_CONFIG_H_
@@ -18,7 +18,7 @@
 
 namespace software_tpu {
 
-// Rounds the numbers that lookups read to the nearest of `buckets` between two limits.
+// Rounds looked-up numbers to the nearest of `buckets` values between two limits.
 struct Quantization {
   bool enabled = false;
   float low = -estimator_bridge::kNoLimit;
@@ -68,11 +68,11 @@ struct TpuConfig {
   int num_rates = 0;  // dynamic learning rates
 };
 
-// Whether bytes are text in UTF-8, as the strings of protos are. Others cannot be in messages.
+// Whether bytes are text in UTF-8, like strings in protos. Other bytes cannot be in messages.
 inline bool IsText(const std::string& bytes) {
   for (size_t i = 0; i < bytes.size();) {
     const unsigned char first = static_cast<unsigned char>(bytes[i++]);
-    // How many bytes follow, and the least character that is written with so many.
+    // How many bytes follow, and the smallest character that needs so many.
     const int more = first < 0x80 ? 0 : first >> 5 == 6 ? 1 : first >> 4 == 14 ? 2
                      : first >> 3 == 30                  ? 3
                                                          : -1;
@@ -93,7 +93,7 @@ inline bool IsText(const std::string& bytes) {
 
 inline std::string AsText(const std::string& bytes) { return IsText(bytes) ? bytes : "?"; }
 
-// How messages name a feature, and the table it looks up.
+// How messages name a feature and its table.
 inline std::string Where(const TpuConfig& config, int64_t feature) {
   const FeatureConfig& one = config.features[feature];
   return absl::StrCat("feature ", feature, one.name.empty() ? "" : " '", one.name,
@@ -106,7 +106,7 @@ namespace config_reader {
 using estimator_bridge::Field;
 using estimator_bridge::WireReader;
 
-// Sizes beyond these are a mistake, and their products would overflow.
+// Larger sizes are a mistake, and their products would overflow.
 constexpr int64_t kMostRows = int64_t{1} << 40;
 constexpr int64_t kMostColumns = int64_t{1} << 20;
 constexpr int64_t kMostCells = int64_t{1} << 31;
@@ -118,7 +118,7 @@ absl::Status Wrong(const Parts&... parts) {
       absl::StrCat("Software TPU: in TPUEmbeddingConfiguration ", parts..., "."));
 }
 
-// Of OptimizationParameters, in which the optimizer's settings are read elsewhere.
+// Part of OptimizationParameters. The optimizer's settings are read elsewhere.
 inline bool ReadQuantization(const Field& parameters, Quantization* quantization) {
   WireReader reader(parameters);
   Field message;
@@ -198,7 +198,7 @@ inline bool ReadSharding(const Field& message, TpuConfig* config) {
   return reader.ok();
 }
 
-// `mode` and `sharding` stay as they are if the message leaves them out.
+// Leaves `mode` and `sharding` unchanged if the message does not have them.
 inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int64_t* sharding) {
   WireReader reader(bytes);
   Field field;
@@ -241,7 +241,7 @@ inline bool Read(const std::string& bytes, TpuConfig* config, int64_t* mode, int
   return reader.ok();
 }
 
-// The old form has no features: each table has one of all the rows that its samples look up.
+// The old form has no features: each table has one feature with all rows that its samples look up.
 inline absl::Status AddFeatures(TpuConfig* config) {
   if (!config->features.empty()) {
     if (config->batch_size != 0) {

@@ -24,7 +24,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// The name by which enqueue, receive and send ops belong together; most have none.
+// The name by which enqueue, receive and send ops belong together. Most have none.
 inline std::string BatchName(OpKernelConstruction* construction) {
   std::string name;
   if (construction->HasAttr("_tpu_embedding_layer") &&
@@ -38,7 +38,7 @@ inline absl::Status Refuse(const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("Software TPU: ", message));
 }
 
-// Every enqueue op; they differ in what their inputs are called.
+// Every enqueue op. They differ in the names of their inputs.
 class EnqueueKernel : public OpKernel {
  public:
   explicit EnqueueKernel(OpKernelConstruction* construction)
@@ -132,8 +132,8 @@ class EnqueueKernel : public OpKernel {
     return absl::OkStatus();
   }
 
-  // Legacy programs have a combiner for each feature, others for each table. Where there are as
-  // many features as tables, both are in the same order.
+  // Legacy programs have a combiner for each feature, others for each table. With as many features
+  // as tables, both are in the same order.
   absl::Status Combiner(const TpuConfig& config, int feature, std::string* combiner) const {
     if (combiners_.empty()) {
       *combiner = "sum";
@@ -250,7 +250,7 @@ class SendKernel : public AsyncOpKernel {
                                  config.features.size(), " features and ", config.num_rates,
                                  " dynamic learning rates."));
     }
-    Sent sent;
+    Gradients sent;
     for (int i = 0; i < num_gradients_; ++i) {
       const TableConfig& table = config.tables[config.features[i].table];
       if (!table.optimizer.trains()) {

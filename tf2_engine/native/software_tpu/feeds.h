@@ -1,4 +1,4 @@
-// Infeed and outfeed, between the host and the cores, and sums over cores.
+// Infeed and outfeed between the host and the cores, and sums over cores.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_TPU_FEEDS_H_
@@ -18,7 +18,7 @@
 
 namespace software_tpu {
 
-// Tuples of tensors on their way, by core. Its user holds a lock.
+// Tuples of tensors on their way, by core. The caller holds a lock.
 class Feed {
  public:
   using Tuple = std::vector<tensorflow::Tensor>;
@@ -40,7 +40,7 @@ class Feed {
   std::map<int, std::deque<Tuple>> waiting_;
 };
 
-// Sums of tensors over groups of cores. Its user holds a lock.
+// Sums of tensors over groups of cores. The caller holds a lock.
 //
 // The n-th part that a core brings for a key meets the n-th part of every other core.
 class ReplicaSums {
@@ -53,7 +53,7 @@ class ReplicaSums {
   };
   using PartPointer = std::shared_ptr<Part>;
 
-  // Adds a part; with the last core's all parts get ready.
+  // Adds a part. The last core's part makes all of them ready.
   void Bring(const std::string& key, int core, int num_cores, const PartPointer& part) {
     std::vector<std::deque<PartPointer>>& queues = waiting_[key];
     if (queues.size() != static_cast<size_t>(num_cores)) queues.resize(num_cores);
@@ -84,7 +84,7 @@ class ReplicaSums {
   void Clear() { waiting_.clear(); }
 
  private:
-  // In the order of the group, which is the same for all its cores: so is every bit.
+  // In the order of the group, which is the same for all its cores. So all get the same bits.
   static absl::Status Sum(const std::vector<tensorflow::Tensor>& values,
                           const std::vector<int>& group, tensorflow::Tensor* sum) {
     const tensorflow::Tensor& first = values[group[0]];

@@ -1,5 +1,5 @@
-// WorkQueue the inputs of an enqueue op into a list of ids to look up. Checks every number: what is
-// wrong is an error that names the feature and the table.
+// Reads the inputs of an enqueue op into a list of ids to look up. Checks every number; errors name
+// the feature and the table.
 
 #ifndef TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
 #define TF2_ENGINE_NATIVE_SOFTWARE_TPU_INPUTS_H_
@@ -16,7 +16,7 @@
 
 namespace software_tpu {
 
-// One id that is looked up for one cell; a cell is a position of the activation.
+// One id that is looked up for one cell. A cell is a position of the activation.
 struct Lookup {
   int64_t cell;
   int64_t id;
@@ -42,7 +42,7 @@ struct Input {
   std::string op;              // the name of the enqueue op
 };
 
-// Reads an int32 or int64 tensor, or a float32 or float64 one.
+// Reads an int32, int64, float32 or float64 tensor.
 class Numbers {
  public:
   explicit Numbers(const tensorflow::Tensor& tensor)
@@ -64,7 +64,7 @@ class Numbers {
   const void* data_;
 };
 
-// Returns the id of each entry, with its cell and gain.
+// Reads the id of each entry, with its cell and gain.
 class InputReader {
  public:
   InputReader(const TpuConfig& config, int feature)
@@ -162,7 +162,8 @@ class InputReader {
     if (index.dim_size(0) != ids.count()) {
       return Wrong("has ", index.dim_size(0), " sample indices for ", ids.count(), " ids");
     }
-    // The last column counts the ids of a cell, which are reduced. An empty tensor may have any.
+    // The last column counts the ids of a cell, which are combined. An empty tensor may have any
+    // number of columns.
     if (ids.count() == 0) return absl::OkStatus();
     if (columns != axes + 1) {
       return Wrong("has sample indices of ", columns, " columns for an activation of ", axes,
@@ -175,14 +176,14 @@ class InputReader {
       for (int64_t axis = 0; axis < axes; ++axis) {
         const int64_t at = where.Integer(i * columns + axis);
         const int64_t size = feature_.shape[axis];
-        // A sequence that is too long is cut off.
+        // Ids beyond the length of a sequence are cut off.
         if (axis > 0 && axis == axes - 1 && at >= size) cut_off = true;
         if (at < 0 || (at >= size && !cut_off)) {
           return Wrong("has the index ", at, " along axis ", axis, " of size ", size);
         }
         cell = cell * size + at;
       }
-      // Where the ids of a cell are among each other does not matter.
+      // The order of ids within a cell does not matter.
       for (int64_t axis = 0; axis < axes && i > 0; ++axis) {
         const int64_t step = where.Integer(i * columns + axis) -
                              where.Integer((i - 1) * columns + axis);
@@ -213,7 +214,7 @@ class InputReader {
         return Wrong("has row splits that decrease after row ", row);
       }
     }
-    // More cells than rows make of each row a sequence: nothing is combined, nothing weighted.
+    // More cells than rows means that each row is a sequence: nothing is combined or weighted.
     const int64_t length = feature_.cells / rows;
     combines_ = rows == feature_.cells;
     for (int64_t row = 0; row < rows; ++row) {
@@ -229,7 +230,7 @@ class InputReader {
     return absl::OkStatus();
   }
 
-  // A device takes ids in the order of their samples and tells it by nothing else.
+  // A device takes ids in the order of their samples, which tells it nothing else.
   template <typename Place>
   absl::Status Unsorted(const std::string& op, int64_t id, const Place& place,
                         const Place& before) const {
@@ -246,9 +247,9 @@ class InputReader {
     return text;
   }
 
-  // Makes gains of weights. A cell whose denominator is zero, which is documented as invalid,
-  // gets zeros. The ids of a cell are next to each other, so that nothing here is as large as the
-  // activation, whose size is whatever a configuration says.
+  // Turns weights into gains. Cells with a denominator of zero, which is documented as invalid, get
+  // zeros. The ids of a cell are adjacent, so nothing here is as large as the activation, whose
+  // size depends on the configuration.
   static void Combine(const std::string& combiner, Lookups* lookups) {
     if (combiner == "sum") return;
     for (auto begin = lookups->begin(); begin != lookups->end();) {

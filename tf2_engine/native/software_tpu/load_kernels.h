@@ -17,7 +17,7 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-// Returns the name of the op that loads or retrieves the tables of an optimizer.
+// The name of the op that loads or retrieves the tables of an optimizer.
 template <bool kLoad>
 std::string TransferOp(const char* optimizer) {
   return absl::StrCat(kLoad ? "Load" : "Retrieve", "TPUEmbedding", optimizer, "Parameters");
@@ -78,7 +78,7 @@ class TransferKernel : public OpKernel {
                                             " instead of ", shape.DebugString()));
         }
       }
-      // An update that waits belongs to the table as it was.
+      // A waiting update belongs to the old contents of the table.
       batch_queue->Drop();
       for (int i = 0; i < held.num_arrays(); ++i) {
         held.Load(i, shard, context->input(i).flat<float>().data());
@@ -105,7 +105,8 @@ class TransferKernel : public OpKernel {
   std::string table_name_;
 };
 
-// Registers the kernel of an op of one rule: what the macro declares is static, once per rule.
+// Registers an op's kernel for one rule. A function template, because the macro's variable is
+// static, one per rule.
 template <bool kLoad, class OneRule>
 void RegisterTransfer(const OneRule& rule) {
   const std::string op = TransferOp<kLoad>(rule.kOpName);

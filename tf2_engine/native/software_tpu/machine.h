@@ -15,7 +15,7 @@
 
 namespace software_tpu {
 
-// All of it is guarded by the lock of `wait_queue`.
+// The lock of `wait_queue` guards everything.
 struct Machine {
   WaitQueue wait_queue;
   int num_cores = 1;
@@ -44,8 +44,8 @@ inline absl::Status NotConfigured() {
       "Software TPU: it is not configured for embeddings; ConfigureTPUEmbedding comes first.");
 }
 
-// The core of an op. SoftTPUStrategy marks the ops of each core's computation with an attribute,
-// because devices do not tell: a software core is no device, and its ops are on the CPU. Ops that
+// The core of an op. SoftTPUStrategy marks the ops of each core's computation with an attribute.
+// Devices cannot tell, because a software core is no device and its ops are on the CPU. Ops that
 // feed a core from outside have its ordinal.
 class CoreOfOp {
  public:

@@ -19,11 +19,11 @@
 
 extern "C" {
 
-// Sets how many cores there are, each with so many SparseCores (none: embedding hardware of the
-// first generation), and forgets everything; what waits ends with an error.
+// Sets the number of cores and of SparseCores per core (0 for embedding hardware of the first
+// generation), and forgets everything. Waiting ops end with an error.
 __attribute__((visibility("default"))) void software_tpu_start(int num_cores, int sparse_cores) {
   software_tpu::Machine& machine = software_tpu::Machine::Get();
-  // It cannot fail: the change always succeeds.
+  // Cannot fail: the change always succeeds.
   (void)machine.wait_queue.FailAll(absl::StatusCode::kAborted, "it was started anew", [&] {
     machine.Clear();
     machine.num_cores = num_cores;
@@ -32,7 +32,7 @@ __attribute__((visibility("default"))) void software_tpu_start(int num_cores, in
   });
 }
 
-// Returns how many ops wait: for a batch, for a feed, or for other cores.
+// How many ops wait: for a batch, for a feed, or for other cores.
 __attribute__((visibility("default"))) int64_t software_tpu_waiting() {
   return software_tpu::Machine::Get().wait_queue.num_waiting();
 }

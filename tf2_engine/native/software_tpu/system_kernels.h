@@ -32,8 +32,8 @@ inline absl::Status CheckGeneration() {
   });
 }
 
-// Configures the machine for embeddings; what was there before is gone, and what waits for it
-// ends with an error. A configuration that is refused changes nothing.
+// Configures the machine for embeddings. Drops what was there before, and ends waiting ops with an
+// error. A refused configuration changes nothing.
 inline absl::Status ConfigureEmbedding(const std::string& serialized) {
   TpuConfig config;
   absl::Status status = CheckGeneration();
@@ -158,7 +158,7 @@ class IsInitializedKernel : public OpKernel {
 REGISTER_KERNEL_BUILDER(Name("IsTPUEmbeddingInitialized").Device(tensorflow::DEVICE_CPU),
                         IsInitializedKernel);
 
-// Where a compiler would replicate a computation, this one runs in place.
+// A compiler would replicate a computation here; this one runs in place.
 class MetadataKernel : public OpKernel {
  public:
   explicit MetadataKernel(OpKernelConstruction* construction) : OpKernel(construction) {
@@ -204,7 +204,7 @@ REGISTER_KERNEL_BUILDER(Name("TPUReplicatedOutput").Device(tensorflow::DEVICE_CP
 REGISTER_KERNEL_BUILDER(Name("TPUEmbeddingActivations").Device(tensorflow::DEVICE_CPU),
                         IdentityKernel);
 
-// Nothing was compiled, which is what the empty proto says.
+// Nothing was compiled, as the empty proto says.
 class CompilationResultKernel : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -254,7 +254,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
   }
 
  private:
-  // Returns the cores that this one sums with; no groups are one group of all.
+  // The cores that this core sums with. Without groups, all cores are one group.
   static absl::Status Group(const Tensor& groups, int core, int num_cores,
                             std::vector<int>* group) {
     if (groups.NumElements() == 0) {
@@ -293,7 +293,7 @@ class CrossReplicaSumKernel : public AsyncOpKernel {
 REGISTER_KERNEL_BUILDER(Name("CrossReplicaSum").Device(tensorflow::DEVICE_CPU),
                         CrossReplicaSumKernel);
 
-// Infeed and outfeed. `kIn` is which of the two.
+// Infeed if `kIn`, else outfeed.
 template <bool kIn>
 class FeedKernel : public AsyncOpKernel {
  public:

@@ -41,8 +41,7 @@ class Shard {
   int64_t count_, first_;
 };
 
-// Returns the core, counted over all hosts, that holds a row: the cores of a host take its rows
-// in turn.
+// The core, counted over all hosts, that holds a row. The cores of a host take its rows in turn.
 inline int OwnerCore(const TpuConfig& config, const TableConfig& table, int64_t id) {
   const int64_t hosts = config.num_hosts;
   const int64_t per_host = std::max<int64_t>(1, config.num_cores / hosts);
@@ -65,13 +64,12 @@ inline int OwnerCore(const TpuConfig& config, const TableConfig& table, int64_t 
 }
 
 // A feature's lookups on one core, and the gradients of its cells.
-struct Contribution {
+struct FeatureGradients {
   int core;
   const Lookups* lookups;
   const float* gradients;  // [cells, dim]
 };
 
-// One table.
 class Table {
  public:
   absl::Status Allocate(const TableConfig& config) {
@@ -91,7 +89,7 @@ class Table {
 
   int num_arrays() const { return static_cast<int>(arrays_.size()); }
 
-  // Copies one shard of an array, 0 for the parameters and then the slots, in and out.
+  // Copies one shard of an array in and out. Array 0 has the parameters, then come the slots.
   void Load(int array, const Shard& shard, const float* values) {
     for (int64_t row = 0; row < shard.count(); ++row) {
       std::memcpy(Row(array, shard.Id(row)), values + row * dim(), dim() * sizeof(float));
@@ -116,21 +114,21 @@ class Table {
     }
   }
 
-  // Applies the gradients of a global batch: every row in it is updated, also by zeros.
+  // Applies the gradients of a global batch. Every row in it is updated, even by zeros.
   //
-  // The contributions are in the order of cores and then features; so are the terms of each sum.
-  // With gradient accumulation a row is updated once; without, once for each core that looked it
-  // up, the core that holds the row first.
-  void Update(const TpuConfig& config, const std::vector<Contribution>& contributions,
+  // The contributions are in the order of cores and then features, and so are the terms of each
+  // sum. With gradient accumulation, a row is updated once. Without it, a row is updated once for
+  // each core that looked it up, first for the core that holds the row.
+  void Update(const TpuConfig& config, const std::vector<FeatureGradients>& contributions,
               const std::vector<float>& rate_of_core) {
     struct Term {
       int64_t id;
       int core;
-      const Contribution* from;
+      const FeatureGradients* from;
       const Lookup* lookup;
     };
     std::vector<Term> terms;
-    for (const Contribution& from : contributions) {
+    for (const FeatureGradients& from : contributions) {
       for (const Lookup& lookup : *from.lookups) {
         terms.push_back({lookup.id, from.core, &from, &lookup});
       }
@@ -172,7 +170,7 @@ class Table {
   int64_t dim() const { return config_->dim; }
   float* Row(int array, int64_t id) const { return arrays_[array].get() + id * dim(); }
 
-  // Updates rows that are not in the batch by zeros.
+  // Updates rows outside the batch by zeros.
   void UpdateRows(int64_t begin, int64_t end, float rate) {
     const std::vector<float> zeros(dim());
     for (int64_t id = begin; id < end; ++id) ApplyRow(id, zeros.data(), rate);

@@ -24,13 +24,13 @@ namespace software_tpu {
 // A lock, and the ops that wait for what it guards.
 class WaitQueue {
  public:
-  // Tries to finish an op, with the lock held: returns its status, or nothing to go on waiting.
+  // Tries to finish an op while the lock is held. Returns its status, or nothing to go on waiting.
   using Attempt = std::function<std::optional<absl::Status>()>;
 
-  // Runs the op now if it can, and otherwise when it can.
+  // Runs the op as soon as it can.
   //
-  // `what` says in messages what is waited for. `abandon`, called with the lock held, takes back
-  // what the op left behind when it is cancelled.
+  // `what` says in messages what is waited for. If the op is cancelled, `abandon` undoes what the
+  // op left behind; it is called with the lock held.
   void Wait(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
             std::string what, Attempt attempt, std::function<void()> abandon = nullptr) {
     auto waiter = std::make_shared<Waiter>();
@@ -52,7 +52,8 @@ class WaitQueue {
     Finished finished;
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      // It may have been cancelled since the callback is registered; then the context is gone.
+      // It may have been cancelled before the callback was registered, and then the context is
+      // gone.
       if (!waiter->over) {
         waiters_.push_back(waiter);
         finished = Retry();
@@ -66,7 +67,7 @@ class WaitQueue {
     return static_cast<int64_t>(waiters_.size());
   }
 
-  // Changes something, with the lock held, and lets go the ops that waited for it.
+  // Changes something while the lock is held, and resumes the ops that waited for it.
   absl::Status Change(const std::function<absl::Status()>& change) {
     absl::Status status;
     Finished finished;
@@ -117,7 +118,7 @@ class WaitQueue {
         absl::StrCat("Software TPU: cancelled while an op waited for ", waiter.what));
   }
 
-  // Tries every waiting op, again and again until none gets any further.
+  // Tries every waiting op, again and again until none makes progress.
   Finished Retry() {
     Finished finished;
     for (bool moved = true; moved;) {
@@ -138,10 +139,10 @@ class WaitQueue {
     return finished;
   }
 
-  // Outside of the lock: what comes after an op may run in this very call.
+  // Outside the lock, because what follows an op may run within this call.
   static void Finish(const Finished& finished) {
     for (const auto& waiter : finished) {
-      // Not DeregisterCallback, which waits for callbacks that run; ours finds the op over.
+      // Not DeregisterCallback, which waits for running callbacks; ours finds that the op is over.
       if (waiter->cancellation != nullptr) {
         waiter->cancellation->TryDeregisterCallback(waiter->token);
       }

@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.class_heads import class_head
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.program_types import ModelFn

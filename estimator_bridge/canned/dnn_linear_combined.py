@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge import errors
 from estimator_bridge.canned import arguments
 from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
-from estimator_bridge.canned.heads import head_training
+from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.canned.linear import default_rate
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.canned.network import (
@@ -139,7 +139,7 @@ def _keras_parts(
 
 def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     network = _network(args)
-    loss_reduction = getattr(args, "loss_reduction", head_training.MEAN)
+    loss_reduction = getattr(args, "loss_reduction", MEAN)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         arguments.check_features(features)
@@ -149,7 +149,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
             arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:
-            loss = head_training.per_replica(loss, loss_reduction)
+            loss = per_replica(loss, loss_reduction)
             ops: list[Op] = []
             for each in trained:
                 ops += [*each.optimizer.get_updates(loss, each.variables), *each.updates]

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from estimator_bridge.canned import arguments
 from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
+from estimator_bridge.canned.sdca.ascent import sdca_spec
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
-from estimator_bridge.canned.sdca.sdca_spec import sdca_spec
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator

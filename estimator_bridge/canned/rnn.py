@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned import arguments
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned.heads.class_heads import class_head
+from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
 from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig

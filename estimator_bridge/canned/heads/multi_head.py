@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_training
-from estimator_bridge.canned.heads.head import Head, HeadCall, Metrics
+from estimator_bridge.canned.heads.head import (
+    Head,
+    HeadCall,
+    Metrics,
+    add_loss_summaries,
+    make_train_op,
+)
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
@@ -158,8 +163,8 @@ class MultiHead(Head):
                     metrics, features, logits, labels, regularization_losses
                 )
                 return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
-            head_training.add_loss_summaries(loss, regularization_losses)
+            train_op = make_train_op(loss, self.loss_reduction, call)
+            add_loss_summaries(loss, regularization_losses)
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:

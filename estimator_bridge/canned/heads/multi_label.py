@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.class_predictions import predictions_of
-from estimator_bridge.canned.heads.head import Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
-from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
-from estimator_bridge.canned.heads.thresholds import (
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.class_heads import (
+    LabelClasses,
+    check_vocabulary,
     checked_thresholds,
     metrics_at,
+    predictions_of,
     threshold_keys,
 )
+from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
+from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import (
     OF_CLASS,
     PROBABILITY_MEAN,
@@ -52,7 +53,7 @@ class MultiLabelHead(SingleHead):
         weight_column: Object = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = head_training.MEAN,
+        loss_reduction: str = MEAN,
         loss_fn: LossFn | None = None,
         classes_for_class_based_metrics: Sequence[int | str] | None = None,
         name: str | None = None,

@@ -8,9 +8,18 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Features, Head, HeadCall, Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.class_heads import LabelClasses
+from estimator_bridge.canned.heads.head import (
+    REDUCTIONS,
+    Features,
+    Head,
+    HeadCall,
+    Metrics,
+    Predictions,
+    add_loss_summaries,
+    make_train_op,
+)
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
@@ -47,7 +56,7 @@ class SingleHead(Head):
     _range_scope = "check_label_range"
     _label_classes = LabelClasses
     _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
-    _reductions: Sequence[str] = head_training.REDUCTIONS
+    _reductions: Sequence[str] = REDUCTIONS
 
     def __init__(
         self,
@@ -159,8 +168,8 @@ class SingleHead(Head):
             if mode == ModeKeys.EVAL:
                 metrics = self._eval_metrics(call)
                 return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
-            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
-        head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
+            train_op = make_train_op(loss, self.loss_reduction, call)
+        add_loss_summaries(loss, regularization_losses, self._summary_key)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _predict_spec(self, predictions: Predictions) -> TPUEstimatorSpec:

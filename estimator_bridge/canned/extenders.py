@@ -1,8 +1,10 @@
-"""`add_metrics`: an estimator with additional metrics."""
+"""Helpers for estimators of programs: `add_metrics` and `call_logit_fn`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+
+import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
@@ -58,3 +60,26 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
         config=estimator.config,
         warm_start_from=estimator._warm_start,
     )
+
+
+def call_logit_fn(
+    logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
+) -> Nest:
+    """Calls a function that makes logits from features; it may take mode, params and config.
+
+    Raises:
+        InvalidInput: the result is neither a Tensor nor a dict of Tensors by str.
+    """
+    settings = {"mode": mode, "params": params, "config": config}
+    taken = argument_names(logit_fn)
+    logits = logit_fn(
+        features=features, **{name: value for name, value in settings.items() if name in taken}
+    )
+    by_name = logits if isinstance(logits, dict) else {"": logits}
+    for name, each in by_name.items():
+        if not isinstance(name, str) or not isinstance(each, tf.Tensor):
+            raise errors.InvalidInput(
+                "logit_fn should return a Tensor or a dictionary mapping strings to Tensors.  "
+                f"logit_fn returned: {logits}."
+            )
+    return logits

@@ -194,6 +194,8 @@ class BinaryClassHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
+    _label_classes = LabelClasses
+
     def __init__(
         self,
         weight_column: Object = None,
@@ -290,6 +292,7 @@ class MultiClassHead(SingleHead):
         InvalidInput: an argument is not possible.
     """
 
+    _label_classes = LabelClasses
     _any_vocabulary = False
     _first_predictions: Sequence[str] = ()
 

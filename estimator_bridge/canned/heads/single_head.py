@@ -9,7 +9,6 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge.canned.heads import head_checks
-from estimator_bridge.canned.heads.class_heads import LabelClasses
 from estimator_bridge.canned.heads.head import (
     REDUCTIONS,
     Features,
@@ -54,7 +53,6 @@ class SingleHead(Head):
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
     _range_scope = "check_label_range"
-    _label_classes = LabelClasses
     _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
     _reductions: Sequence[str] = REDUCTIONS
 

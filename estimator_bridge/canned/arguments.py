@@ -185,12 +185,10 @@ def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Ob
 
 
 def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
-    """Makes an optimizer as `v1_optimizer` does; programs import it by this name."""
     return v1_optimizer(opt, learning_rate)
 
 
 def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
-    """Makes an optimizer as `keras_optimizer` does; programs import it by this name."""
     return keras_optimizer(opt, learning_rate or None)
 
 

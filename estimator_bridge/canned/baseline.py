@@ -86,7 +86,6 @@ def _checked_batch(
 
 
 def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
-    """Repeats the bias for each example, [batch, size], once the checks have passed."""
     # The variable is created before the checks: its initial value must not wait for the input.
     with tf.control_dependencies(checks):
         return tf.multiply(bias, tf.ones([batch, size]))

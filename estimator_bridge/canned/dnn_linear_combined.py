@@ -182,8 +182,8 @@ class DNNLinearCombinedClassifier(Estimator):
 
     Args:
         linear_feature_columns: dense or categorical columns of the linear model.
-        linear_optimizer: as in `DNNClassifier`, with a default learning rate of
-            min(0.005, 1 / sqrt(columns)).
+        linear_optimizer: as in `DNNClassifier`, with a default learning rate of min(0.005, 1 /
+            sqrt(columns)).
         dnn_feature_columns: dense columns of the network.
         dnn_optimizer: as in `DNNClassifier`, with a default learning rate of 0.001.
         linear_sparse_combiner: the `sparse_combiner` of `LinearClassifier`.
@@ -200,8 +200,8 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
     """Classifies with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
 
     Args:
-        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates
-            of `DNNLinearCombinedClassifier`.
+        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates of
+            `DNNLinearCombinedClassifier`.
 
     The other arguments are the same as in `DNNLinearCombinedClassifier` and `DNNClassifierV2`.
     """

@@ -25,8 +25,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     Args:
         estimator: the other estimator, which stays as it is.
         metric_fn: takes any of features, labels, predictions and config, and returns, by name,
-            pairs
-            (value, update op) or Keras metrics. They replace metrics of the same name.
+            pairs (value, update op) or Keras metrics. They replace metrics of the same name.
 
     Raises:
         InvalidInput: metric_fn takes another argument.

@@ -58,7 +58,6 @@ def default_rate(largest: float, columns: Sequence[Object]) -> float:
 
 
 def _columns(args: Arguments) -> tuple[Object, ...]:
-    """The feature columns, once they have been checked to suit the optimizer."""
     columns = tuple(args.feature_columns or ())
     if hasattr(args, "n_classes"):
         check_sdca(args.optimizer, columns, args.sparse_combiner, args.n_classes, 2)
@@ -122,8 +121,8 @@ class LinearClassifier(Estimator):
         feature_columns: dense or categorical feature columns.
         optimizer: as in `DNNClassifier`, with a default learning rate of 0.2. None means Ftrl with
             min(0.2, 1 / sqrt(columns)). It may be a LinearSDCA.
-        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for
-            each parameter server.
+        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for each
+            parameter server.
         sparse_combiner: how the weights of an example's categories are combined, 'sum', 'mean' or
             'sqrtn'.
 

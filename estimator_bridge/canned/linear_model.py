@@ -172,7 +172,6 @@ def keras_linear(
 
 
 def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
-    """Applies a layer and adds its summaries."""
     logits = _LinearModel(layer)(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
@@ -208,7 +207,6 @@ def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) 
 
 
 def _fraction_of_zeros(weights: Sequence[Variable]) -> Tensor:
-    """Computes the fraction of weights that are zero; ops have stock's names."""
     with tf.name_scope("zero_fraction"):
         with tf.name_scope("total_size"):
             sizes = [tf.size(each, out_type=tf.int64) for each in weights]

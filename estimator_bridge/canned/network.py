@@ -137,11 +137,9 @@ class _Network(Model):
     def _make_dense(
         self, name: str, width: int, activation: Activation | None
     ) -> tuple[Object, str]:
-        """Makes a dense layer, and the tag of its summaries."""
         raise NotImplementedError
 
     def _add_hidden(self, number: int, width: int) -> None:
-        """Adds a hidden layer, with dropout and normalization according to the settings."""
         raise NotImplementedError
 
 

@@ -258,8 +258,7 @@ class Writer:
             buffers: the data: pairs of a run's number and the run's next bytes.
             crcs: the masked checksums of the slices; None computes them.
             runs: the number of equally long runs in a slice, each with its own buffers. Runs are
-                numbered
-                through all slices.
+                numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))

@@ -101,16 +101,13 @@ def convert(
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
         samples: for a SparseCore checkpoint, by table, the activations per core of the program's
-            first
-            feature in alphabetical order. Stock stores this number in the layout, and resets all
-                slots
-            when it restores another number. Not with `like`.
+            first feature in alphabetical order. Stock stores this number in the layout, and resets
+            all slots when it restores another number. Not with `like`.
         slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; "keras": it
             trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that will read the new one. By name, it gives the names of
             tables and variables; by object, their places. The new checkpoint then has all objects
-                of
-            `like`, whose values replace those that the old checkpoint lacks.
+            of `like`, whose values replace those that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one.

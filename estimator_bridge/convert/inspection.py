@@ -50,11 +50,10 @@ def inspect(
         path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
         initial: a checkpoint to compare rows with; None takes the one of step 0 in the same
-            directory,
-            if there is one.
+            directory, if there is one.
         from_partition: how the writers spread tables over hosts, "div" or "mod"; None uses the
-            spec's.
-            It matters only if the initial checkpoint was written by another number of hosts.
+            spec's. It matters only if the initial checkpoint was written by another number of
+            hosts.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:

@@ -73,8 +73,7 @@ class CapacityPlan:
         cores: of all workers together.
         servers_for_memory: the smallest number of parameter servers that can hold the tables.
         servers_for_bandwidth: the smallest number whose busiest server is no slower than a worker
-            in
-            exchanging a step's bytes; None if no number is enough.
+            in exchanging a step's bytes; None if no number is enough.
         memory: of each parameter server.
         worker_bytes: memory of a worker, not counting the model and the input.
         uneven: the busiest parameter server's bytes divided by the mean, for each layout.

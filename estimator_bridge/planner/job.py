@@ -18,8 +18,7 @@ class TableLoad:
         cells: the number of activations [dim] that the core computes from the lookups.
         slots: names of the slots.
         features: for each feature, its number of activations and of ids. If empty, the ids are
-            spread
-            evenly over all activations.
+            spread evenly over all activations.
     """
 
     size: TableSize

@@ -26,8 +26,7 @@ class Assumed:
 
     Attributes:
         ids: for each feature, by key, the number of ids in a sample or in each position of a
-            sequence.
-            The key None is for all other features, and defaults to 1.
+            sequence. The key None is for all other features, and defaults to 1.
         zipf: the exponent of the law; the first rows are the most frequent.
     """
 
@@ -100,8 +99,7 @@ def job_of_program(
 
     Raises:
         InvalidInput: the program creates no TPUEstimator, has no tables or no batch size, or its
-            batch
-            cannot be divided evenly among the cores.
+            batch cannot be divided evenly among the cores.
         InvalidSpec: the cores cannot be divided evenly among the workers.
     """
     arguments = program.arguments_of(*(("__init__", "train") if sample else ("__init__",)))

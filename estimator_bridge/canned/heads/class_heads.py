@@ -52,7 +52,6 @@ class LabelClasses:
         return self._table("name").lookup(names)
 
     def names_of(self, ids: Tensor) -> Tensor:
-        """Looks up names by int64 id."""
         if not self.vocabulary:
             return tf.strings.as_string(ids, name="str_classes")
         return self._table("id").lookup(ids)
@@ -72,12 +71,10 @@ class LabelClasses:
         return tf.tile(names, [batch, 1])
 
     def output(self, scores: Tensor) -> Object:
-        """Makes the export output of a classifier."""
         output = tf_compat.export_output_classes()["ClassificationOutput"]
         return output(scores=scores, classes=self.all_names(scores))
 
     def _table(self, key: str) -> Object:
-        """Finds or makes the table that is indexed by "name" or by "id"."""
         # A table belongs to its graph; eagerly, it serves every batch.
         tables = self._eager_tables if tf.executing_eagerly() else {}
         if key not in tables:
@@ -101,7 +98,6 @@ class GraphLabelClasses(LabelClasses):
 
 
 def check_vocabulary(vocabulary: Object, n_classes: int) -> None:
-    """Raises InvalidInput unless a vocabulary has one name for each class."""
     if vocabulary is not None and len(vocabulary) != n_classes:
         raise errors.InvalidInput(
             '"label_vocabulary" does not have "n_classes" items. '
@@ -147,7 +143,6 @@ def class_makers(logits: Tensor, class_logits: Tensor, classes: LabelClasses) ->
 
 
 def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
-    """Checks that thresholds are between 0 and 1."""
     checked = tuple(thresholds or ())
     for threshold in checked:
         if threshold <= 0.0 or threshold >= 1.0:
@@ -159,7 +154,6 @@ def checked_thresholds(thresholds: Iterable[float] | None) -> tuple[float, ...]:
 
 
 def threshold_keys(*thresholds: float) -> list[str]:
-    """Names accuracy, precision and recall at each threshold."""
     keys = (MetricKeys.ACCURACY, MetricKeys.PRECISION, MetricKeys.RECALL)
     return [AT_THRESHOLD.format(key, each) for each in thresholds for key in keys]
 
@@ -189,9 +183,6 @@ class BinaryClassHead(SingleHead):
         loss_reduction: one of `tf.losses.Reduction`, but not NONE.
         loss_fn: takes labels, logits and optionally features; returns losses, [batch, 1].
         name: added to the names of metrics and summaries.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _label_classes = LabelClasses
@@ -287,9 +278,6 @@ class MultiClassHead(SingleHead):
         label_vocabulary: the labels as strings, one for each class.
 
     The other arguments are the same as in `BinaryClassHead`.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _label_classes = LabelClasses
@@ -373,7 +361,6 @@ def class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> SingleHead:
-    """Makes the head for two or more classes."""
     if n_classes == 2:
         return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
     return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

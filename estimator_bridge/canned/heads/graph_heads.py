@@ -81,7 +81,6 @@ class GraphHead(SingleHead):
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
-        """Checks the logits, and computes all predictions."""
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         with tf.name_scope(None, "predictions", (logits,)):
             return logits, self._predictions(logits, None)
@@ -214,7 +213,6 @@ _OF_BINARY_IDS = {
 def _class_metrics(
     makers: Mapping[str, Callable[..., MetricOp]], losses: Losses, predictions: Predictions
 ) -> MetricOps:
-    """Makes metrics that compare the predicted class with the label."""
     ids = predictions[PredictionKeys.CLASS_IDS]
     return {key: make(losses.labels, ids, losses.weights, name=key) for key, make in makers.items()}
 

@@ -114,8 +114,7 @@ class Head(abc.ABC):
 
         Raises:
             InvalidInput: labels, logits or weights have the wrong shape or type; or training does
-                not
-                have exactly one of optimizer and train_op_fn.
+                not have exactly one of optimizer and train_op_fn.
         """
         call = HeadCall(
             features,
@@ -205,7 +204,6 @@ def add_loss_summaries(
     regularization_losses: Sequence[Tensor] | None,
     key_of: Callable[[str], str] = str,
 ) -> None:
-    """Adds summaries of the loss and the regularization loss; `key_of` makes their tags."""
     with tf.name_scope(""):
         tf.summary.scalar(key_of(MetricKeys.LOSS), loss)
         if regularization_losses is not None:

@@ -79,7 +79,6 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Adds the weighted losses of all heads and the regularization losses."""
         by_head = self._by_head(logits, labels)
         losses = [
             head.loss(labels[name], by_head[name], features, mode)
@@ -97,7 +96,6 @@ class MultiHead(Head):
         return loss
 
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
-        """Computes the predictions of all heads by (head, key)."""
         by_head = self._by_head(logits)
         with tf.name_scope("merge_pred"):
             return {
@@ -188,7 +186,6 @@ class MultiHead(Head):
             )
 
     def _split(self, logits: Tensor) -> dict[str, Tensor]:
-        """Splits the last axis into the logits of each head."""
         with tf.name_scope("split_logits"):
             logits = tf.convert_to_tensor(logits)
             sizes = [head.logits_dimension for head in self._heads.values()]

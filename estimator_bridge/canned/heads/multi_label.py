@@ -40,9 +40,6 @@ class MultiLabelHead(SingleHead):
         classes_for_class_based_metrics: classes, by id or name, with metrics of their own.
 
     The other arguments are the same as in `BinaryClassHead`.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _compared_predictions = (PredictionKeys.PROBABILITIES,)
@@ -87,7 +84,6 @@ class MultiLabelHead(SingleHead):
         return head_checks.checked_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Marks the classes of each example with 1, int64."""
         count = self.logits_dimension
         if labels.dtype == tf.string:
             ids = self._classes.ids_of(labels.values)
@@ -155,7 +151,6 @@ class MultiLabelHead(SingleHead):
 def _ids(
     classes: Sequence[int | str], n_classes: int, vocabulary: Sequence[str] | None
 ) -> list[int]:
-    """Finds the ids of classes; raises InvalidInput for unknown ones."""
     ids: list[int] = []
     for each in classes:
         if isinstance(each, str):

@@ -82,7 +82,6 @@ class _PrivateHead(GraphHead):
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
     ) -> LossSpec:
-        """Computes the loss of a batch, and what it consists of."""
         losses = self._losses(logits, labels, features)
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 

@@ -31,9 +31,6 @@ class RegressionHead(SingleHead):
             label_dimension].
         inverse_link_fn: computes predictions from the logits; may be None.
         name: added to the names of metrics and summaries.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _per_logit = True

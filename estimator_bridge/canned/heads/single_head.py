@@ -175,7 +175,6 @@ class SingleHead(Head):
         return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
 
     def _eval_metrics(self, call: HeadCall) -> HostCall:
-        """Makes the function that creates and updates metrics, and its tensors."""
         metrics = self.metrics(call.regularization_losses)
 
         def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
@@ -189,7 +188,6 @@ class SingleHead(Head):
         return update, tensors
 
     def _reduced(self, losses: Losses) -> Tensor:
-        """Reduces the losses of examples to the loss of a batch."""
         return keras.__internal__.losses.compute_weighted_loss(
             losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
         )
@@ -225,7 +223,6 @@ class SingleHead(Head):
     def _update_all(
         self, metrics: Metrics, keys: Iterable[str], losses: Losses, predictions: Tensor
     ) -> None:
-        """Updates metrics that compare labels and predictions."""
         _, weights, labels = losses
         for key in keys:
             self._metric(metrics, key).update_state(labels, predictions, sample_weight=weights)
@@ -243,7 +240,6 @@ class SingleHead(Head):
         """Computes predictions by name."""
 
     def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Makes the outputs of a SavedModel by the name of their signature."""
         outputs = self._own_outputs(predictions)
         default = next(iter(outputs.values()))
         predict = tf_compat.export_output_classes()["PredictOutput"](predictions)

@@ -50,8 +50,7 @@ def model_to_estimator(
         keras_model_path: where such a model was saved; instead of `keras_model`.
         custom_objects: the program's own layers and functions by name.
         checkpoint_format: 'checkpoint' (the default): keys of `tf.train.Checkpoint`; or 'saver':
-            names
-            of variables, the only one for subclasses of Model.
+            names of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
         export_outputs: for each output of the model, the class of its export signature, such as
@@ -59,8 +58,7 @@ def model_to_estimator(
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
-            or
-            is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
+            or is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -183,7 +181,6 @@ def _legacy_optimizer(optimizer: Object) -> Object:
 
 
 def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
-    """Finds or saves a checkpoint of the model's weights; None if the model has none."""
     model = source.model
     if not tf_compat.has_keras_weights(model):
         # The session that initializes the weights gets the program's own settings.

@@ -240,7 +240,6 @@ def clone(
 
 
 def track_step(model: Object) -> None:
-    """Adds the global step to the checkpoints of a model."""
     tf_compat.track(model, "estimator_global_step", tf.train.get_global_step())
 
 
@@ -250,7 +249,6 @@ def _object_saver(model: Object) -> tf.train.Saver:
 
 
 def _output_names(model: Object) -> list[str]:
-    """The names of a model's outputs; they are the same on all replicas."""
     if not tf.distribute.has_strategy():
         return list(model.output_names)
     return [_NUMBER_OF_CLONE.sub("", name) for name in model.output_names]

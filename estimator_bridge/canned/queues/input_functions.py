@@ -43,8 +43,7 @@ def numpy_input_fn(
 
     Raises:
         InvalidInput: `shuffle` is not a bool. When the function is called: there are no arrays,
-            they
-            are empty or differ in length, or a key is both a feature and a label.
+            they are empty or differ in length, or a key is both a feature and a label.
         WrongType: when the function is called: x is neither an array nor a dict.
     """
     check_shuffle(shuffle)

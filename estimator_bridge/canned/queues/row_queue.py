@@ -218,12 +218,10 @@ def next_batch(
 
     Args:
         batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the
-            last
-            batch may be smaller.
+            last batch may be smaller.
         capacity: the most rows that the queue holds.
         shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue`
-            rows,
-            by default a quarter of the capacity.
+            rows, by default a quarter of the capacity.
         num_epochs: how often each thread passes over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)

@@ -45,7 +45,6 @@ class ExampleTable:
             ]
 
     def size(self) -> Tensor:
-        """The number of examples."""
         return tf.add_n([shard.size() for shard in self._shards])
 
     def sums(self) -> Tensor:
@@ -110,7 +109,6 @@ class Ascent:
         tf.summary.scalar("examples_seen", self._table.size())
 
     def minimize(self, global_step: Variable) -> Op:
-        """Makes the train op, which also counts the step."""
         examples, settings = self._examples, self._optimizer
         with tf.name_scope("sdca/minimize"):
             keys = tf.raw_ops.SdcaFprint(input=examples.names)
@@ -148,7 +146,6 @@ class Ascent:
                 return tf.assign_add(global_step, 1).op
 
     def update_weights(self, train_op: Op) -> Op:
-        """Makes the op that updates the model's weights after a step."""
         slots = itertools.chain(*self._sparse_slots, *self._dense_slots)
         with tf.control_dependencies([train_op]):
             updates = [

@@ -12,8 +12,7 @@ import numpy as np
 from estimator_bridge import errors
 from estimator_bridge.audit import audit_spec
 from estimator_bridge.audit.program import AuditedProgram
-from estimator_bridge.planner.job import Job, TableLoad
-from estimator_bridge.planner.row_loads import ZIPF, RowLoad, sampled_load, zipf_load
+from estimator_bridge.planner.job import ZIPF, Job, RowLoad, TableLoad, sampled_load, zipf_load
 from estimator_bridge.settings.legacy_spec import LegacyFeature
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.placement import TableSize, workers_of_cores

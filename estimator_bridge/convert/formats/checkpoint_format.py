@@ -84,9 +84,8 @@ class Contents:
     form: str
     tables: Sequence[StoredTable]  # the spec's tables, or else those that were recognised
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
-    gaps: Sequence[
-        Gap
-    ] = ()  # missing parts of tables, and tensors below a table that are none of its slots
+    # Missing parts of tables, and tensors below a table that are none of its slots.
+    gaps: Sequence[Gap] = ()
     doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -73,17 +73,18 @@ def constructor(
     version: Version,
     model_fn_of: Callable[[Object, Arguments], ModelFn],
     names: str,
-    *,
-    optimizer: str | None = None,
+    base: type | None = None,
+    **own_defaults: Object,
 ) -> Callable[[_Class], _Class]:
     """Decorates a canned estimator with a constructor.
 
     Args:
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
-        optimizer: the default of the argument `optimizer`.
+        base: the canned estimator whose constructor this one replaces; None if there is none.
+        own_defaults: of arguments whose default depends on the estimator.
     """
-    defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, "optimizer": optimizer}
+    defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(
         [
             inspect.Parameter(name, _BY_NAME_OR_PLACE, default=defaults.get(name))
@@ -100,7 +101,7 @@ def constructor(
                 raise TypeError(f"{kind.__name__}: {error}.") from None
             bound.apply_defaults()
             arguments = Arguments(**bound.arguments)
-            super(kind, self).__init__(  # type: ignore[arg-type]
+            super(base or kind, self).__init__(  # type: ignore[arg-type]
                 model_fn_of(_head(version, arguments), arguments),
                 arguments.model_dir,
                 arguments.config,

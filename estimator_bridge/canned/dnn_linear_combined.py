@@ -169,8 +169,8 @@ def _sum(logits: list[Tensor]) -> Tensor:
 def _check_not_synchronous(optimizer: Object) -> None:
     if isinstance(optimizer, tf.train.SyncReplicasOptimizer):
         raise errors.InvalidInput(
-            "SyncReplicasOptimizer does not support multi optimizers case, which DNNLinearCombined "
-            "is. Use it with a DNN or a Linear estimator."
+            "SyncReplicasOptimizer does not support multi optimizers case, and DNNLinearCombined "
+            "has two optimizers. Use it with a DNN or a Linear estimator."
         )
 
 

@@ -34,8 +34,8 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     unexpected = sorted(set(taken) - set(_TAKES))
     if unexpected:
         raise errors.InvalidInput(
-            f"metric_fn ({metric_fn}) has following not expected args: {unexpected}. It is given "
-            f"{', '.join(_TAKES)}, or those of them that it takes."
+            f"metric_fn ({metric_fn}) has following not expected args: {unexpected}. It may take "
+            f"any of {', '.join(_TAKES)}."
         )
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:

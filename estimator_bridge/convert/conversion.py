@@ -189,7 +189,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     if twice:
         raise errors.InvalidInput(f"{twice} would be written twice. Change `tables` or `rename`.")
     moves.extend(target.unchanged(set(targets)))
-    notes = [f"{name!r} looks like a table and is carried as it is" for name, _ in old.doubtful]
+    notes = [f"{name!r} looks like a table and is copied as it is" for name, _ in old.doubtful]
     if hosts.note is not None:
         notes.insert(0, hosts.note)
     notes += [*old.notes, *target.notes]
@@ -214,8 +214,8 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
     if refused:
         lines = (f"  {name}: {reason}" for name, reason in refused)
         way_out = (
-            "Allow it by name (--allow NAME), which leaves it out, gives a missing slot its "
-            "initial value, and carries as it is what only looks like a table; or say what it is "
+            "Allow it by name (--allow NAME): this leaves a tensor out, gives a missing slot its "
+            "initial value, and copies a variable that only looks like a table. Or say what it is "
             "with --table or --rename."
         )
         raise errors.Unmatched(plain_text.Lines("No counterpart was found for", *lines, way_out))
@@ -282,7 +282,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
                 )
     if {name for name, _ in tf.train.list_variables(prefix)} != set(result.tensors):
-        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see all that was written.")
+        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see everything that was written.")
 
 
 def _publish(partial: str, new: str, name: str) -> None:

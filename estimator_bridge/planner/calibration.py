@@ -44,7 +44,7 @@ def read(path: str) -> Coefficients:
         InvalidInput: the file does not exist or is not a calibration: a coefficient is missing,
             unknown, negative or not a number.
     """
-    again = "Write it anew, with `estimator-bridge plan --calibrate --calibration FILE`."
+    again = "Write it again, with `estimator-bridge plan --calibrate --calibration FILE`."
     try:
         values = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -78,7 +78,9 @@ def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowL
         InvalidInput: the exponent is negative.
     """
     if exponent < 0:
-        raise errors.InvalidInput(f"The exponent of the Zipf law is {exponent}; 0 is the least.")
+        raise errors.InvalidInput(
+            f"The exponent of the Zipf law is {exponent}; it must be 0 or more."
+        )
     edges = _edges(num_rows)
     widths = np.diff(edges).astype(np.float64)
     # The middle stands for all rows of its group, which has less than 0.3 % of the rows before it.

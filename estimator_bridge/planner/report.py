@@ -67,8 +67,8 @@ def _servers(plan: CapacityPlan) -> Iterator[str]:
     wanted = plan.servers_for_bandwidth
     if wanted is None:
         yield (
-            "No number of parameter servers is as fast as a worker: the most frequent rows all "
-            "meet one of them."
+            "No number of parameter servers is as fast as a worker: the most frequent rows are all "
+            "on the same one."
         )
     elif wanted > plan.servers:
         more = plan.time_with(servers=wanted)

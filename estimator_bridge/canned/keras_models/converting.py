@@ -167,13 +167,13 @@ def _legacy_optimizer(optimizer: Object) -> Object:
     # Keras 2.15 finds the class by its public name in a registry that tf_keras also writes to.
     if not isinstance(legacy, keras.optimizers.legacy.Optimizer):
         raise errors.InvalidInput(
-            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and the "
-            f"optimizer that Keras makes of it is of {type(legacy).__module__}, since the program "
-            "imports tf_keras beside tf.keras. Compile the model with "
-            f"tf.keras.optimizers.legacy.{name}, or import one of the two alone."
+            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and "
+            f"Keras converts it to an optimizer of {type(legacy).__module__}, because the program "
+            "imports both tf_keras and tf.keras. Compile the model with "
+            f"tf.keras.optimizers.legacy.{name}, or import only one of the two."
         )
     log.warning(
-        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
+        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model gets "
         "the optimizer of this name in tf.keras.optimizers.legacy.",
         name,
     )
@@ -191,8 +191,8 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
         return tf.train.latest_checkpoint(folder) or _save_weights(source, config, folder)
     if model.built:
         log.warning(
-            "%s is a subclass of Model with weights already, which are not taken over: the "
-            "estimator starts from new ones. The model itself stays as it is.",
+            "%s is a subclass of Model, whose weights are not copied: the estimator starts from "
+            "new ones. The model itself stays as it is.",
             type(model).__name__,
         )
     return None

@@ -197,7 +197,7 @@ class KerasSource:
         unknown = sorted(set(chosen) - set(names))
         if unknown:
             raise errors.MissingKey(
-                "`export_outputs` has keys that are no outputs of the model. Expected keys: "
+                "`export_outputs` has keys that are not outputs of the model. Expected keys: "
                 f"{list(names)}; keys of `export_outputs`: {sorted(chosen)}; missed keys: "
                 f"{unknown}. Rename them."
             )

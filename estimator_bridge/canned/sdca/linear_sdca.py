@@ -160,7 +160,7 @@ def _check_rank(column: Object) -> None:
     rank = column.variable_shape.ndims
     if rank != 1:
         raise errors.InvalidInput(
-            f"LinearSDCA: column {column.name!r} has {rank} axes, of which one is possible. "
+            f"LinearSDCA: column {column.name!r} has {rank} axes, but must have one. "
             "Flatten the feature in the input_fn."
         )
 

@@ -69,7 +69,7 @@ class StoredTable(NamedTuple):
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
-                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec tells its initial "
+                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec gives its initial "
                 "value. Give the spec."
             )
         fill = 0.0 if source is not None else self.known.slot_values[part]
@@ -256,7 +256,7 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
     if tensor.part_rows is None or tensor.hosts != parameters.hosts:
         raise errors.InvalidInput(
             f"Table {table.name!r}: {tensor.name!r} is stored in slices of {tensor.part_rows} "
-            "rows, which no table of a TPU is. Restore the checkpoint in its program and save it "
+            "rows, unlike any table of a TPU. Restore the checkpoint in its program and save it "
             "without a partitioner."
         )
 

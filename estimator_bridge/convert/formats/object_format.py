@@ -84,8 +84,8 @@ class ObjectTarget(common.CheckpointTarget):
         self._root: Path = root or ("embedding",)
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
-                "`rename`: variables stay where they are between these two forms. For other "
-                "places give a checkpoint that has them (`like`)."
+                "`rename` does not apply between these two forms, where variables keep their "
+                "places. For other places, give a checkpoint that has them (`like`)."
             )
 
     def key(self, part: str, name: str) -> str:
@@ -244,8 +244,8 @@ def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict:
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(
-            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
-            "has. Give the spec or the optimizer."
+            f"Table {table!r} has the slots {sorted(slots)}, which fit "
+            f"{kinds or 'no legacy optimizer'}. Give the spec or the optimizer."
         )
     return kinds[0]
 

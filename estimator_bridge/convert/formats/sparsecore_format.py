@@ -32,13 +32,13 @@ from tf2_engine.sparsecore_layout import TableLayout, stacks_of
 from tf2_engine.tables import PARAMETERS
 
 _NO_SAMPLES = (
-    "the layouts say that the first feature has no activations. TPUEmbeddingV2 takes any other "
-    "number for another layout, and then resets all slots without a word; restore after its "
-    "`build()`, or give a checkpoint of the program (`like`), or `samples`"
+    "the layouts state 0 activations for the first feature. If the program has another number, "
+    "TPUEmbeddingV2 silently resets all slots; restore after its `build()`, or give a checkpoint "
+    "of the program (`like`), or `samples`"
 )
 _NO_SPEC = (
-    "tables of one optimizer are taken to have the same settings, and share stacks; padding of "
-    "slots is the optimizer's usual initial value. A spec, or `like`, tells both"
+    "tables with the same optimizer are assumed to have the same settings and share stacks, and "
+    "padding of slots has the optimizer's usual initial value. A spec, or `like`, gives both"
 )
 
 
@@ -56,7 +56,7 @@ class SparseCoreFormat(common.Format):
         tables, gaps = common.split_gaps(_tables(reader, objects, layouts, options, root))
         known = {table.known.name for table in tables}
         gaps += [
-            Gap(name, "it is in a stack, and no table of the spec")
+            Gap(name, "it is in a stack, but the spec does not have it")
             for name in sorted(layouts.keys() - known)
         ]
         others = object_format.other_variables(
@@ -69,8 +69,8 @@ class SparseCoreFormat(common.Format):
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         if options.from_partition or options.from_hosts:
             raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; one for "
-                "SparseCores says itself where its rows are."
+                "`from_partition` and `from_hosts` are for name-based checkpoints; a SparseCore "
+                "checkpoint states where its rows are."
             )
         return common.WriterHosts()
 
@@ -174,7 +174,7 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
             if table is None:
                 raise errors.InvalidInput(
                     f"The stack {stack!r} of {template} holds the table {layout.table!r}, which "
-                    "the old checkpoint has not. Give a `like` of the same tables."
+                    "the old checkpoint lacks. Give a `like` with the same tables."
                 )
             if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
                 raise errors.InvalidInput(

@@ -77,8 +77,8 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
             raise errors.InvalidInput(
-                f"Keras has no {kind.removesuffix('Parameters')}, so its slots for {variable!r} have no "
-                "names in Keras. Give `slots` 'tpu' or 'cpu'."
+                f"Keras has no {kind.removesuffix('Parameters')}, so its slots for "
+                f"{variable!r} have no names in Keras. Give `slots` 'tpu' or 'cpu'."
             )
         return {
             slot: f"{row.keras_scope}/{variable}/{name}" for slot, name in row.keras_slots.items()

@@ -313,13 +313,11 @@ class Writer:
         write_durably(f"{self.prefix}.index", index_file.build(self._entries))
 
     def abandon(self) -> None:
-        """Closes the data file without writing an index."""
         # Closing fails too if the disk is full.
         with contextlib.suppress(OSError):
             self._file.close()
 
     def _crc(self, begin: int, end: int) -> int:
-        """Computes the checksum of bytes that are already written."""
         crc = 0
         with naming(self._path):
             self._file.seek(begin)

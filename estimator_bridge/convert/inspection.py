@@ -107,7 +107,6 @@ def inspect(
 
 
 def lines(inspection: Inspection) -> Iterator[str]:
-    """Formats the result of `inspect` as lines of text."""
     step = inspection["global_step"]
     yield (
         f"{inspection['checkpoint']}: {inspection['form']} checkpoint, "
@@ -147,7 +146,6 @@ def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
 
 
 def _initial(prefix: str, wanted: str | None) -> str | None:
-    """Finds the checkpoint to compare with; None if there is none, or it is the inspected one."""
     beside = os.path.join(os.path.dirname(prefix), "model.ckpt-0")
     if wanted is None and not os.path.exists(f"{beside}.index"):
         return None

@@ -30,7 +30,6 @@ _OF_LIMITS = {
 
 
 def advice(plan: CapacityPlan) -> tuple[str, ...]:
-    """Lists the changes that would help a plan, the most urgent first."""
     return (*_memory(plan), *_layout(plan), *_servers(plan), *_limits(plan))
 
 

@@ -50,7 +50,6 @@ class StoredTable(NamedTuple):
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
-        """The parameters and the slots, by the engine's names."""
         return {PARAMETERS: self.parameters, **self.slots}
 
     @property

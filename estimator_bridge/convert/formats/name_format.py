@@ -185,7 +185,6 @@ def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
-    """Finds the number of hosts that fits the numbers of slices and rows of all tables."""
     # A table with one row in each slice may have had more hosts than slices.
     exact = {count for count, rows in slices.values() if count < rows}
     at_least = max((count for count, _ in slices.values()), default=1)

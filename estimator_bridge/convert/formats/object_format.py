@@ -192,7 +192,6 @@ class TemplateTarget(common.CheckpointTarget):
         writer.string(object_graph.KEY, self._graph)
 
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
-        """Finds the key for a variable, by path or key, or else by name; None if it has none."""
         for key in (name, f"{name}{object_graph.END}"):
             place = self._others.get(key)
             if place is not None and _differ(place, tensor):
@@ -205,7 +204,6 @@ class TemplateTarget(common.CheckpointTarget):
         return self._key_by_name(name, tensor)
 
     def _key_of_object(self, tensor: StoredTensor, full_name: str | None) -> str | None:
-        """Finds the key for a variable of another object checkpoint; None if it has none."""
         place = self._tensors.get(tensor.name)
         # A number in a path counts variables in a list, for instance an optimizer's. The template
         # may count other variables, so such a path does not identify one.
@@ -277,7 +275,6 @@ def _tables(
 
 
 def _embedding(objects: Objects, root: str | None) -> Path:
-    """Finds the path of the TPUEmbedding, or of the one that `root` names."""
     paths = {"/".join(path): path for path in objects.embeddings}
     if root is None and len(objects.embeddings) == 1:
         return objects.embeddings[0]
@@ -292,7 +289,6 @@ def _embedding(objects: Objects, root: str | None) -> Path:
 def _slots(
     table: str, objects: Objects, children: Mapping[str, str]
 ) -> tuple[dict[str, str], Collection[str]]:
-    """Finds the key of each slot of a table, and the optimizers that may have such slots."""
     prefix = f"{table}/"
     slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
     if slots:

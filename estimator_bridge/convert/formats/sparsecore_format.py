@@ -188,7 +188,6 @@ def is_sparse_core(reader: Reader) -> bool:
 
 
 def layouts_of(reader: Reader) -> list[bytes]:
-    """Reads the serialised layouts of a SparseCore checkpoint; other forms have none."""
     tensors = [
         tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)
     ]
@@ -232,7 +231,6 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
 
 
 def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
-    """Finds the path of the TPUEmbeddingV2, or of the wanted object, and the key of its layouts."""
     roots = {
         "/".join(path[:-1]): (path[:-1], key)
         for path, key in objects.keys.items()

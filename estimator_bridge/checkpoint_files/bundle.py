@@ -80,9 +80,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == tf.string:
             self.strings(tensor)
-        elif (
-            tensor.dtype.size
-        ):  # Only TensorFlow knows which bytes of variants and the like are checked.
+        elif tensor.dtype.size:  # Only TensorFlow knows the checked bytes of variants and the like.
             for piece in tensor.slices:
                 crc = 0
                 for data in self.chunks(piece):

@@ -134,11 +134,7 @@ def _head(version: Version, arguments: Arguments) -> Object:
 def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
     """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name.
 
-    Args:
-        learning_rate: used if `optimizer` is a name.
-
-    Raises:
-        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    `learning_rate` is used if `optimizer` is a name.
     """
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])
@@ -159,11 +155,7 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
     """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
 
-    Args:
-        learning_rate: used if `optimizer` is a name; None means Keras's default.
-
-    Raises:
-        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    `learning_rate` is used if `optimizer` is a name; None means Keras's default.
     """
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):

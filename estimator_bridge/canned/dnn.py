@@ -39,17 +39,10 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Object,
     batch_norm: bool,
 ) -> Callable[[Mapping[str, Tensor], str], Tensor]:
-    """Makes a function that computes a network's logits from features and mode.
+    """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
-
-    Args:
-        units: the number of logits.
-
-    The other arguments are the same as in `DNNClassifier`.
-
-    Raises:
-        InvalidInput: `units` is not an int; raised when the function is called.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
+    other arguments are the same as in `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 

@@ -36,14 +36,10 @@ _REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Object], sparse_combiner: str = "sum"
 ) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Makes a function that computes a linear model's logits from features.
+    """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
-
-    Args:
-        units: the number of logits.
-
-    The other arguments are the same as in `LinearClassifier`.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
+    other arguments are the same as in `LinearClassifier`.
     """
 
     def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:

@@ -34,12 +34,6 @@ class LinearLayer(Layer):
 
     Columns are added in the order of their names, and then the bias.
 
-    Args:
-        feature_columns: dense or categorical columns of `tf.feature_column`.
-        units: the number of logits.
-        sparse_combiner: 'sum', 'mean' or 'sqrtn' of an example's categories.
-        name: the layer's name, which is the scope of its variables.
-
     Raises:
         InvalidInput: a column is neither dense nor categorical.
     """
@@ -162,11 +156,7 @@ def keras_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> LinearResult:
-    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries.
-
-    Raises:
-        InvalidInput: a column is one of TensorFlow 1.
-    """
+    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries."""
     check_new_columns(feature_columns)
     return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 

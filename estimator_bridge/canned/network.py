@@ -45,9 +45,7 @@ def v1_logits(
 ) -> Tensor:
     """Computes logits with TensorFlow 1 variables, in the open variable scope.
 
-    Args:
-        units: the number of logits.
-        input_partitioner: splits the variables of columns; None leaves that to the scope.
+    `input_partitioner` splits the variables of columns; None leaves that to the scope.
     """
     return _V1Network(settings, units, input_partitioner)(features, mode)
 
@@ -55,11 +53,7 @@ def v1_logits(
 def keras_logits(
     settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
 ) -> tuple[Tensor, list[Variable], list[Op]]:
-    """Computes logits with Keras layers; also returns trainable variables and update ops.
-
-    Raises:
-        InvalidInput: a column is one of TensorFlow 1, or hidden_units is not a list.
-    """
+    """Computes logits with Keras layers; also returns trainable variables and update ops."""
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
     return logits, trained_variables(network, settings.feature_columns or ()), network.updates

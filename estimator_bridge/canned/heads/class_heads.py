@@ -109,11 +109,7 @@ def check_vocabulary(vocabulary: Object, n_classes: int) -> None:
 def predictions_of(
     makers: Makers, keys: Sequence[str] | None, first: Collection[str] = ()
 ) -> Predictions:
-    """Computes the predictions with the given keys, or all; those in `first` come first.
-
-    Raises:
-        InvalidInput: there is no prediction with a key.
-    """
+    """Computes the predictions with the given keys, or all; those in `first` come first."""
     head_checks.check_prediction_keys(keys or (), makers)
     chosen = [key for key in makers if key in (keys or makers)]
     # The order of ops decides their names, which appear in export signatures.

@@ -177,12 +177,7 @@ def graph_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> GraphHead:
-    """Makes the head of TensorFlow 1 for two or more classes.
-
-    Raises:
-        WrongType: two classes, and the vocabulary is neither a list nor a tuple.
-        InvalidInput: an argument is not possible.
-    """
+    """Makes the head of TensorFlow 1 for two or more classes."""
     if n_classes != 2:
         return GraphMultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
     if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):

@@ -171,11 +171,7 @@ def per_replica(loss: Tensor, reduction: str) -> Tensor:
 
 
 def make_train_op(loss: Tensor, reduction: str, call: HeadCall) -> Op:
-    """Makes the train op of a Keras optimizer, or of a function of the program.
-
-    Raises:
-        InvalidInput: there are both, or neither; or the optimizer is not one of Keras.
-    """
+    """Makes the train op of a Keras optimizer, or of a function of the program."""
     head_checks.check_list("update_ops", call.update_ops)
     check_one_way_to_train(call)
     # The names of the optimizer's slots begin with this scope.

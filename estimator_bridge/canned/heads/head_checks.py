@@ -149,13 +149,8 @@ def checked_weights(
     """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
     Args:
-        column: the key of a feature, or a numeric column.
         per_logit: whether weights may have a value for each logit, [..., logits].
         numeric: whether the column must be numeric rather than any dense column.
-
-    Raises:
-        WrongType: the column is neither.
-        InvalidInput: the weights are not numbers, or do not fit the logits.
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:

@@ -35,9 +35,6 @@ def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
     """Orders a batch by a Keras model's inputs and outputs.
 
     Features may be {'features': ..., 'sample_weights': ...}.
-
-    Raises:
-        MissingKey: features or labels are a dict that lacks an input or output of the model.
     """
     weights = None
     if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
@@ -58,10 +55,6 @@ def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
 
     Args:
         weights: a tensor if there is one output, or else a list, or a dict by output.
-
-    Raises:
-        InvalidInput: there are weights for outputs that the model does not have.
-        WrongType: the model has several outputs, and weights are neither a list nor a dict.
     """
     if isinstance(weights, (list, tuple)) and not weights:
         return [None] * len(outputs)
@@ -128,16 +121,13 @@ Outputs = Mapping[str, Callable[[Tensor], Object]]
 
 @dataclasses.dataclass(frozen=True)
 class KerasSource:
-    """A Keras model, and how its estimator saves, measures and exports.
+    """A compiled Keras model, and how its estimator saves, measures and exports.
 
     Attributes:
-        model: compiled; it is cloned, and stays as it is.
-        custom_objects: the program's own layers and functions by name.
-        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
-            names.
-        metric_names: maps Keras's names of metrics to the estimator's; None keeps them.
-        export_outputs: for each output, the class of its signature; None means predictions.
+        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable names.
         optimizer_settings: the config of the model's optimizer, or a list of configs.
+
+    The others are the arguments of `model_to_estimator`.
     """
 
     model: Object

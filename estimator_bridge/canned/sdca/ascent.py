@@ -88,15 +88,8 @@ _FEW = 1.0  # Smaller values of l2 are less than the method is meant for.
 class Ascent:
     """A linear model that is trained on a batch.
 
-    A step changes "unshrunk" copies of the weights; `update_weights` computes the model's weights
-    from them by shrinking them by l1 / l2.
-
-    Args:
-        examples: the batch, and the model's weights.
-        loss_type: 'logistic_loss' or 'squared_loss'.
-
-    Raises:
-        InvalidInput: a regularization is out of range.
+    A step changes "unshrunk" copies of the weights; `update_weights` computes the model's weights from
+    them by shrinking them by l1 / l2.
     """
 
     def __init__(self, optimizer: LinearSDCA, examples: Examples, loss_type: str) -> None:
@@ -259,10 +252,6 @@ def sdca_spec(
     """Makes the EstimatorSpec of a linear model with one logit.
 
     For a head of TensorFlow 1 the variables are in the open variable scope.
-
-    Raises:
-        InvalidInput: the head is neither for two classes nor for one number, or a column is one of
-            TensorFlow 1.
     """
     loss_type = _loss_type(head)
     check_new_columns(feature_columns)

@@ -45,11 +45,10 @@ class LinearSDCA:
 def check_sdca(
     optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
 ) -> None:
-    """Raises InvalidInput if a LinearSDCA does not fit the other arguments of an estimator.
+    """Checks that a LinearSDCA fits the other arguments of an estimator.
 
     Args:
-        outputs: the number of classes, or of numbers in a label.
-        most: the largest possible number of outputs.
+        outputs: the number of classes, or of numbers in a label; `most` is the largest possible one.
     """
     if not isinstance(optimizer, LinearSDCA):
         return
@@ -112,11 +111,7 @@ def read_examples(
     labels: Tensor,
     weight_column: Object,
 ) -> Examples:
-    """Reads a batch's values of the columns of a linear layer.
-
-    Raises:
-        InvalidInput: the features lack the examples' names, or a column has more than one axis.
-    """
+    """Reads a batch's values of the columns of a linear layer."""
     name = optimizer.example_id_column
     if name not in features:
         raise errors.InvalidInput(

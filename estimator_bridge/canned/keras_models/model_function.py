@@ -124,7 +124,8 @@ class KerasSource:
     """A compiled Keras model, and how its estimator saves, measures and exports.
 
     Attributes:
-        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable names.
+        by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
+            names.
         optimizer_settings: the config of the model's optimizer, or a list of configs.
 
     The others are the arguments of `model_to_estimator`.

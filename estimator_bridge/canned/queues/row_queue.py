@@ -213,14 +213,14 @@ def next_batch(
 ) -> list[Tensor]:
     """Makes the columns of a batch, from a queue that threads of the session fill with rows.
 
-    The ops and their number are those of stock's queues, because TensorFlow derives the seeds of later
-    random ops from the number of ops before them.
+    The ops and their number are those of stock's queues, because TensorFlow derives the seeds of
+    later random ops from the number of ops before them.
 
     Args:
-        batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the last
-            batch may be smaller.
-        shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue` rows,
-            by default a quarter of the capacity.
+        batch_size: rows per batch, and rows put into the queue at a time; with `num_epochs` the
+            last batch may be smaller.
+        shuffle: takes random rows from the queue, which then holds at least `min_after_dequeue`
+            rows, by default a quarter of the capacity.
         num_epochs: how often each thread passes over the rows; None means no end.
     """
     _warn_of_threads(num_threads, shuffle, num_epochs)

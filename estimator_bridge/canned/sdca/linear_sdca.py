@@ -48,7 +48,8 @@ def check_sdca(
     """Checks that a LinearSDCA fits the other arguments of an estimator.
 
     Args:
-        outputs: the number of classes, or of numbers in a label; `most` is the largest possible one.
+        outputs: the number of classes, or of numbers in a label; `most` is the largest possible
+            one.
     """
     if not isinstance(optimizer, LinearSDCA):
         return

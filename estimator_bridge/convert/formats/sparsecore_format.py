@@ -200,9 +200,8 @@ def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
     In such rows a slot differs from its initial value: 0, or for an accumulator the smallest value
-        in
-    the padding. None if the table has no slots or is not on SparseCores. Ids that are large enough
-    to train rows of the next table of the stack are not recognised.
+    in the padding. None if the table has no slots or is not on SparseCores. Ids that are large
+    enough to train rows of the next table of the stack are not recognised.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:

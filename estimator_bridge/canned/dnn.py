@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.network import Activation, NetworkSettings, keras_logits, v1_logits
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.canned.linear import default_rate
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear

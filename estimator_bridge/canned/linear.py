@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.canned.sdca.ascent import sdca_spec
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca

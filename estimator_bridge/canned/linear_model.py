@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.arguments import check_features, check_new_columns
+from estimator_bridge.canned.constructor_arguments import check_features, check_new_columns
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Tensor, Variable

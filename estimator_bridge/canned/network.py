@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.arguments import check_new_columns
+from estimator_bridge.canned.constructor_arguments import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.settings import quirks, render
 from estimator_bridge.settings.row import TRAINING

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V2, Arguments, constructor
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
 from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig

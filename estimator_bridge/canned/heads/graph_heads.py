@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
 from estimator_bridge.canned.heads import head_checks
-from estimator_bridge.canned.heads.class_heads import (
+from estimator_bridge.canned.heads.classifier_heads import (
     ALL_CLASSES,
     BinaryClassHead,
     GraphLabelClasses,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.arguments import check_new_columns
-from estimator_bridge.canned.heads.class_heads import BinaryClassHead
+from estimator_bridge.canned.constructor_arguments import check_new_columns
+from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead
 from estimator_bridge.canned.heads.graph_heads import GraphHead
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads.class_heads import class_head
+from estimator_bridge.canned.heads.classifier_heads import class_head
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
 from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import pathlib
 from typing import Any
@@ -34,6 +35,26 @@ PROGRAMS = [
     for version, *parts in itertools.product((1, 2), census.FAMILIES, census.TASKS, census.SETTINGS)
     for rest in [tuple(parts)]
 ]
+
+
+@pytest.mark.parametrize("task", census.TASKS)
+@pytest.mark.parametrize("family", census.FAMILIES)
+@pytest.mark.parametrize("version", [1, 2])
+def test_constructors_take_stocks_arguments(version: int, family: str, task: str) -> None:
+    """Names, order and defaults of the arguments are stock's; an unknown argument is named."""
+    ours, theirs = (
+        getattr(namespaces[version], family + task) for namespaces in (OURS, stock.NAMESPACES)
+    )
+    described = [
+        [
+            (each.name, each.kind, each.default)
+            for each in inspect.signature(kind).parameters.values()
+        ]
+        for kind in (ours, theirs)
+    ]
+    assert described[0] == described[1]
+    with pytest.raises(TypeError, match=f"{family}{task}.*unknown_argument"):
+        ours(unknown_argument=1)
 
 
 def run(

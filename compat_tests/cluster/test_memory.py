@@ -21,8 +21,8 @@ from compat_tests.support.cluster_tasks import ClusterTasks
 from compat_tests.support.nursery import Nursery
 from estimator_bridge import quiet_start
 from estimator_bridge.cli import main, server_memory
+from estimator_bridge.planner.capacity import server_memory as planned_memory
 from estimator_bridge.planner.coefficients import Coefficients
-from estimator_bridge.planner.memory import server_memory as planned_memory
 from tf2_engine.placement import TableSize, place_tables
 
 PROGRAM = pathlib.Path(__file__).with_name("large_table.py")

@@ -170,7 +170,9 @@ def test_a_rewritten_mod_checkpoint_needs_the_hosts(tmp_path: pathlib.Path) -> N
     convert.convert(old, str(tmp_path / "new"), spec=spec, from_hosts=5)
 
     report = convert.convert(old, str(tmp_path / "none"), spec=spec, dry_run=True)
-    assert report.lines()[-1].startswith('note: partitioned by "mod", but stored without slices')
+    assert report.lines()[-1].startswith(
+        'note: the tables are partitioned by "mod" but stored without'
+    )
     converted = legacy_checkpoints.read(str(tmp_path / "new"))
     assert_same(values, {name: converted[key] for name, key in keys.items()})
 

@@ -131,7 +131,7 @@ def test_without_a_spec(tmp_path: pathlib.Path) -> None:
     plan = convert.convert(old, str(tmp_path / "new"), to="sparsecore", tables=tables)
     convert.convert(str(tmp_path / "new"), str(tmp_path / "back"))
 
-    assert any("taken to have the same settings" in note for note in plan.notes)
+    assert any("assumed to have the same settings" in note for note in plan.notes)
     assert any("restore after its `build()`" in note for note in plan.notes)
     assert_same({**values, **OTHERS}, legacy_checkpoints.read(str(tmp_path / "back")))
 
@@ -192,7 +192,7 @@ def test_optimizers_without_a_counterpart(optimizer: str, tmp_path: pathlib.Path
         ({"to_hosts": 2}, "do not depend on hosts"),
         ({"to_cores": 3}, "must be a power of two"),
         ({"samples": {"nobody": 4}}, "`samples`: there is no table 'nobody'"),
-        ({"samples": {"users": 4, "few": 4}}, "must be one table"),
+        ({"samples": {"users": 4, "few": 4}}, "must name one table"),
         ({"like": "old"}, "is not a checkpoint for SparseCores"),
     ],
 )

@@ -112,7 +112,7 @@ def test_with_a_spec_what_a_tpu_left_of_other_tables_is_named(tmp_path: pathlib.
     spec = spec_of("Adagrad", "dict")
 
     with pytest.raises(
-        errors.Unmatched, match="gone: it looks like a table, but is none"
+        errors.Unmatched, match="gone: it looks like a table, but the spec"
     ) as caught:
         convert.convert(old, str(tmp_path / "new"), spec=spec)
     assert "weights" not in str(caught.value)

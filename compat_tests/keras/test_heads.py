@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.references.tolerance import allowed
-from estimator_bridge.canned.heads.binary_class import BinaryClassHead
-from estimator_bridge.canned.heads.multi_class import MultiClassHead
+from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
 from estimator_bridge.canned.heads.multi_head import MultiHead
 from estimator_bridge.canned.heads.multi_label import MultiLabelHead
 from estimator_bridge.canned.heads.regression import (

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.keras.test_heads import rounding
-from estimator_bridge.canned.heads.binary_class import BinaryClassHead
-from estimator_bridge.canned.heads.multi_class import MultiClassHead
+from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead, MultiClassHead
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
 from tf2_engine import errors, preprocessing
 from tf2_engine import keras as ours

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from compat_tests.support.whole_forms import migrate_to_keras
 from estimator_bridge import estimator as v1
-from estimator_bridge.canned import arguments
+from estimator_bridge.canned import constructor_arguments as arguments
 from estimator_bridge.estimator import v2
 
 APIS = {"tf.compat.v1.estimator": v1, "tf.estimator": v2}

@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimator_bridge import errors
-from estimator_bridge.planner.capacity import Options, plan_capacity
+from estimator_bridge.planner.capacity import (
+    RESTORING_BYTES,
+    Options,
+    least_servers,
+    plan_capacity,
+    server_memory,
+)
 from estimator_bridge.planner.coefficients import Coefficients, Measured, fit
-from estimator_bridge.planner.job import Job, TableLoad
-from estimator_bridge.planner.memory import RESTORING_BYTES, least_servers, server_memory
-from estimator_bridge.planner.row_loads import RowLoad, sampled_load, zipf_load
+from estimator_bridge.planner.job import Job, RowLoad, TableLoad, sampled_load, zipf_load
 from estimator_bridge.planner.step_time import Machine, step_time, values_updated
 from estimator_bridge.planner.traffic import (
     Wire,

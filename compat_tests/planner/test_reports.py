@@ -15,11 +15,10 @@ import pytest
 from compat_tests.support.paths import ROOT
 from estimator_bridge import errors
 from estimator_bridge.cli import main
-from estimator_bridge.planner import advice, calibration, calibration_files, chart, report
+from estimator_bridge.planner import calibration, chart, report
 from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
 from estimator_bridge.planner.coefficients import Coefficients
-from estimator_bridge.planner.job import Job, TableLoad
-from estimator_bridge.planner.row_loads import zipf_load
+from estimator_bridge.planner.job import Job, TableLoad, zipf_load
 from estimator_bridge.planner.step_time import Machine
 from tf2_engine.placement import TableSize
 
@@ -66,14 +65,14 @@ def test_a_chart_is_well_formed() -> None:
 
 def test_advice_is_given_for_what_is_wrong() -> None:
     """Too few parameter servers, and a layout with a busy one, are named with numbers."""
-    few = "\n".join(advice.advice(plan_of(workers=4, servers=2)))
+    few = "\n".join(report.advice(plan_of(workers=4, servers=2)))
     assert "2 parameter servers are too few" in few
     assert "Take 3." in few
     div = plan_of(workers=4, servers=8)
-    (sentence,) = (each for each in advice.advice(div) if "div" in each)
+    (sentence,) = (each for each in report.advice(div) if "div" in each)
     assert f"{div.uneven['div']:.1f} times the mean" in sentence
     even = plan_of(workers=4, servers=8, options=Options(layout="octaves"))
-    assert not any("div" in each for each in advice.advice(even))
+    assert not any("div" in each for each in report.advice(even))
 
 
 def test_a_chief_that_reads_sends_ids() -> None:
@@ -89,8 +88,8 @@ def test_a_calibration_is_read_as_it_was_written(tmp_path: pathlib.Path) -> None
     """All coefficients and their source, to the last bit."""
     path = str(tmp_path / "here.json")
     coefficients = Coefficients(cpu_ms_per_tensor=0.1 + 0.2, source="of here")
-    calibration_files.write(path, coefficients)
-    assert calibration_files.read(path) == coefficients
+    calibration.write(path, coefficients)
+    assert calibration.read(path) == coefficients
 
 
 @pytest.mark.parametrize(
@@ -131,9 +130,9 @@ def test_a_machine_is_calibrated_without_a_program(
     measured = Coefficients(client_ms=7.0, source="measured here")
     monkeypatch.setattr(calibration, "calibrate", lambda tell: measured)
     assert main.main(["plan", "--calibrate", "--calibration", path]) == 0
-    assert calibration_files.read(path) == measured
+    assert calibration.read(path) == measured
     with pytest.raises(errors.CannotWrite, match="no/such/folder"):
-        calibration_files.write("no/such/folder/here.json", measured)
+        calibration.write("no/such/folder/here.json", measured)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +207,7 @@ def test_a_spec_is_planned(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture
     assert (words["rows"], words["dim"], words["slots"]) == (300_000, 64, ["momenta", "velocities"])
     assert (words["ids"], days["ids"]) == pytest.approx((1280, 128))
     assert sum(task["tables"] for task in figures["tasks"]["ps"]) == 4 * 3 * (300_000 * 64 + 7 * 4)
-    calibration_files.write(str(tmp_path / "c.json"), Coefficients(client_ms=70.0))
+    calibration.write(str(tmp_path / "c.json"), Coefficients(client_ms=70.0))
     assert main.main([*arguments, "--calibration", str(tmp_path / "c.json")]) == 0
     assert json.loads(capsys.readouterr().out)["coefficients"]["client_ms"] == 70.0
     assert main.main([*arguments, "--ids", "x=10"]) == 2

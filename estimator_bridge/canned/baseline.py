@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
-from estimator_bridge.canned.heads import head_training
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
@@ -49,7 +49,7 @@ def _v1_model_fn(head: Object, args: Arguments) -> ModelFn:
 
 def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     is_classifier = hasattr(args, "n_classes")
-    loss_reduction = args.loss_reduction if is_classifier else head_training.MEAN  # as in stock
+    loss_reduction = args.loss_reduction if is_classifier else MEAN  # as in stock
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         arguments.check_features(features)
@@ -64,7 +64,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
 
         def train_op_fn(loss: Tensor) -> Op:
             assert optimizer is not None
-            of_replica = head_training.per_replica(loss, loss_reduction)
+            of_replica = per_replica(loss, loss_reduction)
             return optimizer.get_updates(of_replica, [bias])[0]
 
         return head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train_op_fn)
@@ -86,7 +86,6 @@ def _checked_batch(
 
 
 def _logits(bias: Variable, batch: Tensor, size: int, checks: list[Op]) -> Tensor:
-    """Repeats the bias for each example, [batch, size], once the checks have passed."""
     # The variable is created before the checks: its initial value must not wait for the input.
     with tf.control_dependencies(checks):
         return tf.multiply(bias, tf.ones([batch, size]))

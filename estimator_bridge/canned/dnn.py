@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.network import Activation, NetworkSettings, keras_logits, v1_logits
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
@@ -39,17 +39,10 @@ def dnn_logit_fn_builder(
     input_layer_partitioner: Object,
     batch_norm: bool,
 ) -> Callable[[Mapping[str, Tensor], str], Tensor]:
-    """Makes a function that computes a network's logits from features and mode.
+    """Makes a function that computes a network's logits, [batch, units], from features and mode.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
-
-    Args:
-        units: the number of logits.
-
-    The other arguments are the same as in `DNNClassifier`.
-
-    Raises:
-        InvalidInput: `units` is not an int; raised when the function is called.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
+    other arguments are the same as in `DNNClassifier`.
     """
     settings = NetworkSettings(hidden_units, feature_columns, activation_fn, dropout, batch_norm)
 
@@ -122,13 +115,10 @@ class DNNClassifier(Estimator):
             'Adagrad', 'Adam', 'Ftrl', 'RMSProp' and 'SGD', with a learning rate of 0.05.
         activation_fn: applied to the output of each hidden layer; may be None.
         dropout: the probability with which training drops a hidden output; may be None.
-        input_layer_partitioner: splits the variables of columns; None makes parts of at least
-            64 MiB, at most one for each parameter server.
+        input_layer_partitioner: splits the variables of columns; None makes parts of at least 64
+            MiB, at most one for each parameter server.
         loss_reduction: one of `tf.compat.v1.losses.Reduction`, but not NONE.
         batch_norm: whether to normalize the output of each hidden layer, after dropout.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
-from estimator_bridge.canned.heads import head_training
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned.heads.head import MEAN, per_replica
 from estimator_bridge.canned.linear import default_rate
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
 from estimator_bridge.canned.network import (
@@ -139,7 +139,7 @@ def _keras_parts(
 
 def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
     network = _network(args)
-    loss_reduction = getattr(args, "loss_reduction", head_training.MEAN)
+    loss_reduction = getattr(args, "loss_reduction", MEAN)
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
         arguments.check_features(features)
@@ -149,7 +149,7 @@ def _keras_model_fn(head: Object, args: Arguments) -> ModelFn:
             arguments.counting_steps(trained[0].optimizer)
 
         def train_op_fn(loss: Tensor) -> Op:
-            loss = head_training.per_replica(loss, loss_reduction)
+            loss = per_replica(loss, loss_reduction)
             ops: list[Op] = []
             for each in trained:
                 ops += [*each.optimizer.get_updates(loss, each.variables), *each.updates]
@@ -169,8 +169,8 @@ def _sum(logits: list[Tensor]) -> Tensor:
 def _check_not_synchronous(optimizer: Object) -> None:
     if isinstance(optimizer, tf.train.SyncReplicasOptimizer):
         raise errors.InvalidInput(
-            "SyncReplicasOptimizer does not support multi optimizers case, which DNNLinearCombined "
-            "is. Use it with a DNN or a Linear estimator."
+            "SyncReplicasOptimizer does not support multi optimizers case, and DNNLinearCombined "
+            "has two optimizers. Use it with a DNN or a Linear estimator."
         )
 
 
@@ -182,8 +182,8 @@ class DNNLinearCombinedClassifier(Estimator):
 
     Args:
         linear_feature_columns: dense or categorical columns of the linear model.
-        linear_optimizer: as in `DNNClassifier`, with a default learning rate of
-            min(0.005, 1 / sqrt(columns)).
+        linear_optimizer: as in `DNNClassifier`, with a default learning rate of min(0.005, 1 /
+            sqrt(columns)).
         dnn_feature_columns: dense columns of the network.
         dnn_optimizer: as in `DNNClassifier`, with a default learning rate of 0.001.
         linear_sparse_combiner: the `sparse_combiner` of `LinearClassifier`.
@@ -200,8 +200,8 @@ class DNNLinearCombinedClassifierV2(EstimatorV2):
     """Classifies with a linear model and a neural network; of TensorFlow 2's `tf.estimator`.
 
     Args:
-        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates
-            of `DNNLinearCombinedClassifier`.
+        linear_optimizer, dnn_optimizer: as in `DNNClassifierV2`, with the default learning rates of
+            `DNNLinearCombinedClassifier`.
 
     The other arguments are the same as in `DNNLinearCombinedClassifier` and `DNNClassifierV2`.
     """

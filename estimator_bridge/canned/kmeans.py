@@ -32,8 +32,7 @@ class KMeansClustering(Estimator):
         mini_batch_steps_per_iteration: steps between updates of the centers.
         kmeans_plus_plus_num_retries: how many points k-means++ tries for each center.
         relative_tolerance: training stops once the loss changes less than this from step to step;
-            not
-            for mini batches.
+            not for mini batches.
         feature_columns: columns of the points; None takes all features in alphabetical order.
 
     Raises:
@@ -121,7 +120,6 @@ KMeans = KMeansClustering
 
 
 def _points(features: Nest, columns: Sequence[Object] | None) -> Tensor:
-    """The points of a batch, [batch, dimensions]."""
     if not isinstance(features, dict):
         return features
     if columns:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.arguments import V1, V2, Arguments, constructor
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V1, V2, Arguments, constructor
 from estimator_bridge.canned.linear_model import keras_linear, v1_linear
+from estimator_bridge.canned.sdca.ascent import sdca_spec
 from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA, check_sdca
-from estimator_bridge.canned.sdca.sdca_spec import sdca_spec
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.runtime.estimator.base_estimator import Estimator
@@ -36,14 +36,10 @@ _REGRESSOR = _OF_LABELS.format(arguments.REGRESSOR)
 def linear_logit_fn_builder(
     units: int, feature_columns: Sequence[Object], sparse_combiner: str = "sum"
 ) -> Callable[[Mapping[str, Tensor]], Tensor]:
-    """Makes a function that computes a linear model's logits from features.
+    """Makes a function that computes a linear model's logits, [batch, units], from features.
 
-    It creates variables of TensorFlow 1, in the variable scope that is open when it is called.
-
-    Args:
-        units: the number of logits.
-
-    The other arguments are the same as in `LinearClassifier`.
+    It creates variables of TensorFlow 1, in the variable scope that is open when it is called. The
+    other arguments are the same as in `LinearClassifier`.
     """
 
     def linear_logit_fn(features: Mapping[str, Tensor]) -> Tensor:
@@ -58,7 +54,6 @@ def default_rate(largest: float, columns: Sequence[Object]) -> float:
 
 
 def _columns(args: Arguments) -> tuple[Object, ...]:
-    """The feature columns, once they have been checked to suit the optimizer."""
     columns = tuple(args.feature_columns or ())
     if hasattr(args, "n_classes"):
         check_sdca(args.optimizer, columns, args.sparse_combiner, args.n_classes, 2)
@@ -122,8 +117,8 @@ class LinearClassifier(Estimator):
         feature_columns: dense or categorical feature columns.
         optimizer: as in `DNNClassifier`, with a default learning rate of 0.2. None means Ftrl with
             min(0.2, 1 / sqrt(columns)). It may be a LinearSDCA.
-        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for
-            each parameter server.
+        partitioner: splits the variables; None makes parts of at least 64 MiB, at most one for each
+            parameter server.
         sparse_combiner: how the weights of an example's categories are combined, 'sum', 'mean' or
             'sqrtn'.
 

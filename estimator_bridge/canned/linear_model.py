@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.arguments import check_features, check_new_columns
+from estimator_bridge.canned.constructor_arguments import check_features, check_new_columns
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Object, Tensor, Variable
@@ -33,12 +33,6 @@ class LinearLayer(Layer):
     """Sums, for each example, the weights of its categories and its numbers times their weights.
 
     Columns are added in the order of their names, and then the bias.
-
-    Args:
-        feature_columns: dense or categorical columns of `tf.feature_column`.
-        units: the number of logits.
-        sparse_combiner: 'sum', 'mean' or 'sqrtn' of an example's categories.
-        name: the layer's name, which is the scope of its variables.
 
     Raises:
         InvalidInput: a column is neither dense nor categorical.
@@ -162,17 +156,12 @@ def keras_linear(
     sparse_combiner: str,
     features: Mapping[str, Tensor],
 ) -> LinearResult:
-    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries.
-
-    Raises:
-        InvalidInput: a column is one of TensorFlow 1.
-    """
+    """Applies a linear model with the scope `linear/linear_model`, and adds its summaries."""
     check_new_columns(feature_columns)
     return apply_layer(LinearLayer(feature_columns, units, sparse_combiner, KERAS_NAME), features)
 
 
 def apply_layer(layer: LinearLayer, features: Mapping[str, Tensor]) -> LinearResult:
-    """Applies a layer and adds its summaries."""
     logits = _LinearModel(layer)(features)
     bias = layer.bias_parts
     weights = [each for each in _parts(layer.variables) if not any(each is part for part in bias)]
@@ -208,7 +197,6 @@ def _add_summaries(result: LinearResult, units: int, *, is_keras: bool = False) 
 
 
 def _fraction_of_zeros(weights: Sequence[Variable]) -> Tensor:
-    """Computes the fraction of weights that are zero; ops have stock's names."""
     with tf.name_scope("zero_fraction"):
         with tf.name_scope("total_size"):
             sizes = [tf.size(each, out_type=tf.int64) for each in weights]

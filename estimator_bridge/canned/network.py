@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.arguments import check_new_columns
+from estimator_bridge.canned.constructor_arguments import check_new_columns
 from estimator_bridge.legacy.estimator_spec import ModeKeys
 from estimator_bridge.settings import quirks, render
 from estimator_bridge.settings.row import TRAINING
@@ -45,9 +45,7 @@ def v1_logits(
 ) -> Tensor:
     """Computes logits with TensorFlow 1 variables, in the open variable scope.
 
-    Args:
-        units: the number of logits.
-        input_partitioner: splits the variables of columns; None leaves that to the scope.
+    `input_partitioner` splits the variables of columns; None leaves that to the scope.
     """
     return _V1Network(settings, units, input_partitioner)(features, mode)
 
@@ -55,11 +53,7 @@ def v1_logits(
 def keras_logits(
     settings: NetworkSettings, units: int, features: Mapping[str, Tensor], mode: str
 ) -> tuple[Tensor, list[Variable], list[Op]]:
-    """Computes logits with Keras layers; also returns trainable variables and update ops.
-
-    Raises:
-        InvalidInput: a column is one of TensorFlow 1, or hidden_units is not a list.
-    """
+    """Computes logits with Keras layers; also returns trainable variables and update ops."""
     network = _KerasNetwork(settings, units)
     logits = network(features, mode)
     return logits, trained_variables(network, settings.feature_columns or ()), network.updates
@@ -137,11 +131,9 @@ class _Network(Model):
     def _make_dense(
         self, name: str, width: int, activation: Activation | None
     ) -> tuple[Object, str]:
-        """Makes a dense layer, and the tag of its summaries."""
         raise NotImplementedError
 
     def _add_hidden(self, number: int, width: int) -> None:
-        """Adds a hidden layer, with dropout and normalization according to the settings."""
         raise NotImplementedError
 
 

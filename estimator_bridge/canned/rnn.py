@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned import arguments
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned import constructor_arguments as arguments
+from estimator_bridge.canned.constructor_arguments import V2, Arguments, constructor
 from estimator_bridge.canned.heads.sequential_head import SequentialHead
 from estimator_bridge.canned.network import trained_variables
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.legacy.estimator_spec import ModeKeys
-from estimator_bridge.runtime.estimator.base_estimator import Estimator, PathLike
-from estimator_bridge.runtime.program_types import ModelSpec
+from estimator_bridge.runtime.estimator.base_estimator import Estimator
+from estimator_bridge.runtime.program_types import ModelFn, ModelSpec
 from tf2_engine import tf_compat
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object, Tensor
@@ -37,6 +36,55 @@ USE_DEFAULT = object()
 Columns = Sequence[Object]
 
 
+_NETWORK = (
+    "sequence_feature_columns context_feature_columns units cell_type rnn_cell_fn return_sequences "
+    "model_dir"
+)
+_ESTIMATOR = f"head {_NETWORK} optimizer config"
+_CLASSIFIER = f"{_NETWORK} {arguments.CLASSIFIER} optimizer loss_reduction sequence_mask config"
+
+
+def _model_fn(head: Object, args: Arguments) -> ModelFn:
+    if args.return_sequences and hasattr(args, "n_classes"):
+        head = SequentialHead(head, args.sequence_mask, args.weight_column)
+    if args.return_sequences and not hasattr(head, "input_sequence_mask_key"):
+        raise errors.InvalidInput(
+            "Provided head must be a `_SequentialHead` object when `return_sequences` is set "
+            f"to True; it is {head!r}."
+        )
+    if args.rnn_cell_fn and (args.units or args.cell_type is not USE_DEFAULT):
+        raise errors.InvalidInput(
+            "units and cell_type must not be specified when using rnn_cell_fn, which returns "
+            "the cells."
+        )
+    columns, context = args.sequence_feature_columns, args.context_feature_columns
+
+    def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
+        layer = _recurrent_layer(
+            args.rnn_cell_fn, args.units, args.cell_type, args.return_sequences
+        )
+        network = _RecurrentNetwork(layer, head.logits_dimension, columns, context)
+        is_training = mode == ModeKeys.TRAIN
+        # Before the network, as in stock, so that random ops get the same seeds.
+        optimizer = _optimizer(args.optimizer) if is_training else None
+        arguments.check_features(features)
+        logits, mask = network(features, training=is_training)
+        if args.return_sequences:
+            features = {head.input_sequence_mask_key: mask, **features}
+        return head.create_estimator_spec(
+            features,
+            mode,
+            logits,
+            labels,
+            optimizer=optimizer,
+            trainable_variables=trained_variables(network, [*columns, *(context or ())]),
+            update_ops=network.updates,
+        )
+
+    return model_fn
+
+
+@constructor(V2, _model_fn, _ESTIMATOR, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNEstimator(Estimator):
     """A recurrent network with any head; of `tf.estimator.experimental`.
 
@@ -49,108 +97,24 @@ class RNNEstimator(Estimator):
         rnn_cell_fn: returns a cell, or a list of cells; not together with units and cell_type.
         return_sequences: whether every step has logits, for a sequential head, or only the last
             one.
-        optimizer: an optimizer of `tf.keras.optimizers.legacy`, a function that returns one, or a
-            name, with a learning rate of 0.05 and gradients clipped to a norm of 5.
+        optimizer: as in `DNNClassifierV2`, but a name has a learning rate of 0.05 and clips
+            gradients to a norm of 5.
 
     Raises:
         InvalidInput: the cells are given twice, or the head is not sequential.
     """
 
-    def __init__(
-        self,
-        head: Object,
-        sequence_feature_columns: Columns,
-        context_feature_columns: Columns | None = None,
-        units: int | Sequence[int] | None = None,
-        cell_type: Object = USE_DEFAULT,
-        rnn_cell_fn: Callable[[], Object] | None = None,
-        return_sequences: bool = False,
-        model_dir: PathLike | None = None,
-        optimizer: Object = "Adagrad",
-        config: RunConfig | None = None,
-    ) -> None:
-        if return_sequences and not hasattr(head, "input_sequence_mask_key"):
-            raise errors.InvalidInput(
-                "Provided head must be a `_SequentialHead` object when `return_sequences` is set "
-                f"to True; it is {head!r}."
-            )
-        if rnn_cell_fn and (units or cell_type is not USE_DEFAULT):
-            raise errors.InvalidInput(
-                "units and cell_type must not be specified when using rnn_cell_fn, which returns "
-                "the cells."
-            )
 
-        def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
-            layer = _recurrent_layer(rnn_cell_fn, units, cell_type, return_sequences)
-            columns = sequence_feature_columns, context_feature_columns
-            all_columns = [*sequence_feature_columns, *(context_feature_columns or ())]
-            network = _RecurrentNetwork(layer, head.logits_dimension, *columns)
-            is_training = mode == ModeKeys.TRAIN
-            # Before the network, as in stock, so that random ops get the same seeds.
-            keras_optimizer = _optimizer(optimizer) if is_training else None
-            arguments.check_features(features)
-            logits, mask = network(features, training=is_training)
-            if return_sequences:
-                features = {head.input_sequence_mask_key: mask, **features}
-            return head.create_estimator_spec(
-                features,
-                mode,
-                logits,
-                labels,
-                optimizer=keras_optimizer,
-                trainable_variables=trained_variables(network, all_columns),
-                update_ops=network.updates,
-            )
-
-        super().__init__(model_fn, model_dir, config)
-
-
+@constructor(V2, _model_fn, _CLASSIFIER, RNNEstimator, optimizer="Adagrad", cell_type=USE_DEFAULT)
 class RNNClassifier(RNNEstimator):
     """Classifies sequences, or their steps, with a recurrent network.
 
     Args:
-        n_classes: the number of classes; 2 classes have one logit.
-        weight_column: the key of a feature with weights, or a numeric column.
-        label_vocabulary: the labels as strings, in the order of their ids; None if they are ids.
-        loss_reduction: one of `tf.losses.Reduction`, but not NONE.
         sequence_mask: with return_sequences, the key under which features and predictions have the
             mask of the steps.
 
-    The other arguments are the same as in `RNNEstimator`.
+    The other arguments are the same as in `RNNEstimator` and `DNNClassifierV2`.
     """
-
-    def __init__(
-        self,
-        sequence_feature_columns: Columns,
-        context_feature_columns: Columns | None = None,
-        units: int | Sequence[int] | None = None,
-        cell_type: Object = USE_DEFAULT,
-        rnn_cell_fn: Callable[[], Object] | None = None,
-        return_sequences: bool = False,
-        model_dir: PathLike | None = None,
-        n_classes: int = 2,
-        weight_column: Object = None,
-        label_vocabulary: Sequence[str] | None = None,
-        optimizer: Object = "Adagrad",
-        loss_reduction: str = MEAN,
-        sequence_mask: str = "sequence_mask",
-        config: RunConfig | None = None,
-    ) -> None:
-        head: Object = class_head(n_classes, weight_column, label_vocabulary, loss_reduction)
-        if return_sequences:
-            head = SequentialHead(head, sequence_mask, weight_column)
-        super().__init__(
-            head,
-            sequence_feature_columns,
-            context_feature_columns,
-            units,
-            cell_type,
-            rnn_cell_fn,
-            return_sequences,
-            model_dir,
-            optimizer,
-            config,
-        )
 
 
 class _RecurrentNetwork(Model):

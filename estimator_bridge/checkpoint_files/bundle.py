@@ -81,9 +81,7 @@ class Reader(contextlib.AbstractContextManager["Reader"]):
         """Reads a tensor and raises UnreadableCheckpoint, with its name, if a checksum is wrong."""
         if tensor.dtype == STRING:
             self.strings(tensor)
-        elif (
-            tensor.dtype.size
-        ):  # Only TensorFlow knows which bytes of variants and the like are checked.
+        elif tensor.dtype.size:  # Only TensorFlow knows the checked bytes of variants and the like.
             for piece in tensor.slices:
                 crc = 0
                 for data in self.chunks(piece):
@@ -261,8 +259,7 @@ class Writer:
             buffers: the data: pairs of a run's number and the run's next bytes.
             crcs: the masked checksums of the slices; None computes them.
             runs: the number of equally long runs in a slice, each with its own buffers. Runs are
-                numbered
-                through all slices.
+                numbered through all slices.
         """
         begins = list(itertools.accumulate(sizes.values(), initial=self._offset))
         pairs = list(itertools.pairwise(begins))
@@ -316,13 +313,11 @@ class Writer:
         write_durably(f"{self.prefix}.index", index_file.build(self._entries))
 
     def abandon(self) -> None:
-        """Closes the data file without writing an index."""
         # Closing fails too if the disk is full.
         with contextlib.suppress(OSError):
             self._file.close()
 
     def _crc(self, begin: int, end: int) -> int:
-        """Computes the checksum of bytes that are already written."""
         crc = 0
         with naming(self._path):
             self._file.seek(begin)

@@ -44,7 +44,6 @@ class Objects(NamedTuple):
     slots: dict[str, dict[str, str]]
 
     def children(self, parent: Path) -> dict[str, str]:
-        """Finds the keys of the variables directly below a path, by name."""
         items = self.keys.items()
         return {path[-1]: key for path, key in items if path and path[:-1] == parent}
 
@@ -92,7 +91,6 @@ def _values(node: Message) -> list[Message]:
 
 
 def _shortest_paths(nodes: Sequence[Message], max_length: int) -> dict[Path, Message]:
-    """Finds a shortest path to every object that can be reached from the root."""
     queue: list[tuple[int, Path]] = [(0, ())] if nodes else []
     seen = {0}
     length = 0
@@ -206,7 +204,6 @@ class _Graph:
             attributes.add(name=_ATTRIBUTE, full_name=name, checkpoint_key=key)
 
     def mark(self, path: Path) -> None:
-        """Marks an object to be saved as a TPUEmbedding."""
         saver = self.node(path).registered_saver
         saver.name, saver.object_name = f"tf.{_SAVER}", "/".join(path)
 

@@ -98,7 +98,6 @@ class RowLayout:
 
     @property
     def parts(self) -> int:
-        """The number of hosts that hold rows."""
         return min(self.rows, self.hosts)
 
     @property

@@ -59,7 +59,6 @@ def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
 
 
 def optimizer_kind(name: str) -> str:
-    """Finds the key in `OPTIMIZERS` of an optimizer, given any of its names."""
     for kind, row in OPTIMIZERS.items():
         names = (kind, kind.removesuffix("Parameters"), row.engine.__name__)
         if name.lower() in {known.lower() for known in names}:
@@ -77,8 +76,8 @@ def slot_variables(kind: str, variable: str, made_on: str) -> dict[str, str]:
     if made_on == "keras" and row.slots:
         if not row.keras_slots:
             raise errors.InvalidInput(
-                f"Keras has no {kind.removesuffix('Parameters')}, so that its slots have no names "
-                f"of Keras's optimizer for {variable!r}. Give `slots` 'tpu' or 'cpu'."
+                f"Keras has no {kind.removesuffix('Parameters')}, so its slots for "
+                f"{variable!r} have no names in Keras. Give `slots` 'tpu' or 'cpu'."
             )
         return {
             slot: f"{row.keras_scope}/{variable}/{name}" for slot, name in row.keras_slots.items()
@@ -131,7 +130,6 @@ def is_one_of(variable: str, own_names: list[str]) -> bool:
 
 
 def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTable, str, bool]]:
-    """Yields each table, its variable's name without a scope, and whether there is a scope."""
     shared = {
         TABLE_PREFIX + column.get_embedding_var_name()
         for column in spec.feature_columns or ()

@@ -70,13 +70,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> None:
     _check(options)
     _check_outputs(options)
-    from estimator_bridge.planner import calibration_files, capacity, chart, report
+    from estimator_bridge.planner import calibration, capacity, chart, report
     from estimator_bridge.planner.of_program import Assumed
     from estimator_bridge.planner.step_time import Machine
 
     coefficients = None
     if options.calibration and not options.calibrate:
-        coefficients = calibration_files.read(options.calibration)
+        coefficients = calibration.read(options.calibration)
     planned = None
     if options.script or options.spec:
         planned = _job(options, Assumed(options.ids, options.zipf))
@@ -105,12 +105,12 @@ def execute(options: argparse.Namespace) -> None:
 
 def _calibrate(path: str | None) -> Coefficients:
     """Measures this machine, and writes the coefficients to `path` if there is one."""
-    from estimator_bridge.planner import calibration, calibration_files
+    from estimator_bridge.planner import calibration
 
     with progress_line.working("measuring this machine", expected=60.0):
         coefficients = calibration.calibrate(output.tell)
     if path is not None:
-        calibration_files.write(path, coefficients)
+        calibration.write(path, coefficients)
         output.tell(f"the calibration is in {path}: `plan --calibration {path}` uses it")
     return coefficients
 

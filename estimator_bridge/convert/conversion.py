@@ -101,16 +101,13 @@ def convert(
         to_cores, to_sparse_cores: for a new SparseCore checkpoint, the cores of all hosts together,
             and the SparseCores of each: 4 on v5p, 2 on v6e and TPU7x.
         samples: for a SparseCore checkpoint, by table, the activations per core of the program's
-            first
-            feature in alphabetical order. Stock stores this number in the layout, and resets all
-                slots
-            when it restores another number. Not with `like`.
+            first feature in alphabetical order. Stock stores this number in the layout, and resets
+            all slots when it restores another number. Not with `like`.
         slots: "tpu" or "cpu": where the reader of a new name-based checkpoint runs; "keras": it
             trains with a Keras optimizer, as canned estimators of TensorFlow 2 do.
         like: a checkpoint of the program that will read the new one. By name, it gives the names of
             tables and variables; by object, their places. The new checkpoint then has all objects
-                of
-            `like`, whose values replace those that the old checkpoint lacks.
+            of `like`, whose values replace those that the old checkpoint lacks.
         scope: the scope of column variables in a new name-based checkpoint.
         root: the object that holds the tables, such as "model/embedding"; None finds it in an old
             checkpoint, and is "embedding" in a new one.
@@ -176,7 +173,7 @@ def _plan(reader: Reader, like: Reader | None, options: ConversionOptions) -> Co
     if twice:
         raise errors.InvalidInput(f"{twice} would be written twice. Change `tables` or `rename`.")
     moves.extend(target.unchanged(set(targets)))
-    notes = [f"{name!r} looks like a table and is carried as it is" for name, _ in old.doubtful]
+    notes = [f"{name!r} looks like a table and is copied as it is" for name, _ in old.doubtful]
     if hosts.note is not None:
         notes.insert(0, hosts.note)
     notes += [*old.notes, *target.notes]
@@ -201,8 +198,8 @@ def _check_allowed(gaps: Iterable[Gap], allow: Sequence[str]) -> None:
     if refused:
         lines = (f"  {name}: {reason}" for name, reason in refused)
         way_out = (
-            "Allow it by name (--allow NAME), which leaves it out, gives a missing slot its "
-            "initial value, and carries as it is what only looks like a table; or say what it is "
+            "Allow it by name (--allow NAME): this leaves a tensor out, gives a missing slot its "
+            "initial value, and copies a variable that only looks like a table. Or say what it is "
             "with --table or --rename."
         )
         raise errors.Unmatched(plain_text.Lines("No counterpart was found for", *lines, way_out))
@@ -269,7 +266,7 @@ def _compare(plan: ConversionPlan, reader: Reader, prefix: str, progress: Progre
                     f"{prefix}: {move.target!r} does not hold what was written. Is the disk sound?"
                 )
     if {name for name, _ in tf.train.list_variables(prefix)} != set(result.tensors):
-        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see all that was written.")
+        raise errors.CannotWrite(f"{prefix}: TensorFlow does not see everything that was written.")
 
 
 def _publish(partial: str, new: str, name: str) -> None:

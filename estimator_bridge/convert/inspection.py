@@ -49,11 +49,10 @@ def inspect(
         path: the path of a checkpoint, or of a directory, whose latest checkpoint is used.
         spec, tables, optimizer, root: as in `conversion.convert`.
         initial: a checkpoint to compare rows with; None takes the one of step 0 in the same
-            directory,
-            if there is one.
+            directory, if there is one.
         from_partition: how the writers spread tables over hosts, "div" or "mod"; None uses the
-            spec's.
-            It matters only if the initial checkpoint was written by another number of hosts.
+            spec's. It matters only if the initial checkpoint was written by another number of
+            hosts.
         progress: called with the phase, the rows compared, and all rows.
 
     Returns:
@@ -107,7 +106,6 @@ def inspect(
 
 
 def lines(inspection: Inspection) -> Iterator[str]:
-    """Formats the result of `inspect` as lines of text."""
     step = inspection["global_step"]
     yield (
         f"{inspection['checkpoint']}: {inspection['form']} checkpoint, "
@@ -147,7 +145,6 @@ def _table_lines(table: Inspection, *, compared: bool) -> Iterator[str]:
 
 
 def _initial(prefix: str, wanted: str | None) -> str | None:
-    """Finds the checkpoint to compare with; None if there is none, or it is the inspected one."""
     beside = os.path.join(os.path.dirname(prefix), "model.ckpt-0")
     if wanted is None and not os.path.exists(f"{beside}.index"):
         return None

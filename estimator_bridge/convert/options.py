@@ -53,16 +53,13 @@ class ConversionOptions:
             raise errors.InvalidInput(f"`slots` must be one of {places}, got {self.slots!r}.")
         if len(self.samples) > 1 or any(count < 1 for count in self.samples.values()):
             raise errors.InvalidInput(
-                "`samples` must be one table, that of the first feature, with a positive number of "
+                "`samples` must name one table, the first feature's, with a positive number of "
                 f"activations per core, got {dict(self.samples)}."
             )
 
     def _check_tables(self) -> None:
         if self.no_tables and (self.tables or self.spec is not None):
-            raise errors.InvalidInput(
-                "`no_tables` says that there are none, and `tables` or a `spec` that there are. "
-                "Leave one out."
-            )
+            raise errors.InvalidInput("`no_tables` contradicts `tables` and `spec`. Leave one out.")
 
     @property
     def spec_partition(self) -> str | None:

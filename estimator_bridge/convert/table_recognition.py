@@ -65,7 +65,6 @@ def may_be_tables(shapes: Shapes, known: Mapping[str, str], *, listed: bool) -> 
 
 
 def kind_of_variable(variable: str, shapes: Shapes) -> str:
-    """Finds the optimizer of a table: the one with the most slots in the checkpoint."""
     best, most = "StochasticGradientDescentParameters", 0
     for kind in OPTIMIZERS:
         for place in variable_names.places_of(kind):
@@ -103,7 +102,6 @@ def keras_slots(objects: Objects, key: str) -> dict[str, str]:
 
 
 def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, str]:
-    """Finds the variable of each table for which the model has a dummy with slots."""
     tables = {}
     for table in sorted({match[1] for match in map(_OF_DUMMY.match, shapes) if match}):
         names = variable_names.own_names(variable_names.KnownTable(table))
@@ -115,7 +113,6 @@ def _tables_of_dummies(shapes: Shapes, variables: Collection[str]) -> dict[str, 
 
 
 def _matrices(shapes: Shapes) -> list[str]:
-    """Lists the two-dimensional variables that are not slots of others."""
     rows = OPTIMIZERS.values()
     suffixes = {s for row in rows for s in (*row.slots.values(), *row.cpu_slots.values())}
     ends = tuple(f"/{suffix}" for suffix in suffixes)

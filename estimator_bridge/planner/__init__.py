@@ -12,9 +12,8 @@ from tf2_engine import lazy
 if TYPE_CHECKING:
     from estimator_bridge.planner.capacity import CapacityPlan, Options, plan_capacity
     from estimator_bridge.planner.coefficients import Coefficients
-    from estimator_bridge.planner.job import Job, TableLoad
+    from estimator_bridge.planner.job import Job, RowLoad, TableLoad, sampled_load, zipf_load
     from estimator_bridge.planner.of_program import Assumed, job_of_program, job_of_spec
-    from estimator_bridge.planner.row_loads import RowLoad, sampled_load, zipf_load
     from estimator_bridge.planner.step_time import Machine
 
 __getattr__, __dir__ = lazy.exports(

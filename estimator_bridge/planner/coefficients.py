@@ -37,12 +37,10 @@ class Coefficients:
         nodes_per_table: graph nodes for each core and table.
         nodes_per_part: graph nodes for each core and part of a table.
         update_ns_per_value: nanoseconds of one CPU for each float32 of an updated row, parameters
-            and
-            slots, on a parameter server.
+            and slots, on a parameter server.
         update_ns_alone: the same if one process does everything.
         input_bytes_per_id: bytes per id that a chief sends a worker if it reads the input for all:
-            the
-            index and the value of a SparseTensor. Other features and labels are not counted.
+            the index and the value of a SparseTensor. Other features and labels are not counted.
         task_bytes: memory of an idle task that has loaded TensorFlow.
     """
 

@@ -1,11 +1,107 @@
-"""Describes a program's step to the planner: its tables, and the lookups of a core. Pure."""
+"""Describes a program's step to the planner: its tables, and a core's lookups in them. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from estimator_bridge.planner.row_loads import RowLoad
+import numpy as np
+
+from estimator_bridge import errors
 from tf2_engine.placement import TableSize
+from tf2_engine.types import Array
+
+ZIPF = 1.05
+"""The exponent of the law that is assumed without a sample of the data."""
+
+_SINGLE = 1 << 13
+"""This many of the most frequent rows are counted one by one; the others are counted in groups."""
+
+_GROUPS = 1 << 13
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLoad:
+    """The lookups of one core in one step, in groups of neighbouring rows.
+
+    Attributes:
+        rows: a row of each group, int64 [groups].
+        widths: how many rows each group has, float64 [groups].
+        distinct: how many different rows of each group are expected to be looked up, float64
+            [groups].
+        occurrences: how many lookups each group gets, float64 [groups].
+    """
+
+    rows: Array
+    widths: Array
+    distinct: Array
+    occurrences: Array
+
+    @property
+    def num_distinct(self) -> float:
+        return float(self.distinct.sum())
+
+    @property
+    def num_occurrences(self) -> float:
+        return float(self.occurrences.sum())
+
+    def of_cores(self, cores: int) -> Array:
+        """Counts the different rows that several cores look up together, float64 [groups].
+
+        Cores are assumed to draw independently of each other.
+        """
+        share = np.minimum(self.distinct / self.widths, 1.0)
+        together: Array = self.widths * -np.expm1(cores * np.log1p(-np.minimum(share, 1 - 1e-16)))
+        return together
+
+
+def sampled_load(num_rows: int, ids: Sequence[Array]) -> RowLoad:
+    """Counts the lookups of a sample; each of `ids`, [any] int, is one core's ids in one step.
+
+    Ids outside of the table are ignored.
+    """
+    steps = max(len(ids), 1)
+    known = [part[(part >= 0) & (part < num_rows)].astype(np.int64) for part in ids]
+    every = np.concatenate([np.unique(part) for part in known] or [np.zeros(0, np.int64)])
+    rows, seen = np.unique(every, return_counts=True)
+    _, times = np.unique(np.concatenate(known or [rows]), return_counts=True)
+    return RowLoad(rows, np.ones(len(rows)), seen / steps, times / steps)
+
+
+def zipf_load(num_rows: int, occurrences: float, exponent: float = ZIPF) -> RowLoad:
+    """Computes the expected load of independent draws, with probabilities ~ (k + 1)^-exponent.
+
+    This fits vocabularies that are sorted by frequency. An exponent of 0 draws all rows equally
+    often.
+
+    Raises:
+        InvalidInput: the exponent is negative.
+    """
+    if exponent < 0:
+        raise errors.InvalidInput(
+            f"The exponent of the Zipf law is {exponent}; it must be 0 or more."
+        )
+    edges = _edges(num_rows)
+    widths = np.diff(edges).astype(np.float64)
+    # The middle stands for all rows of its group, which has less than 0.3 % of the rows before it.
+    middle = (edges[:-1] + edges[1:] + 1) / 2
+    frequency = middle**-exponent
+    frequency /= (frequency * widths).sum()
+    distinct = widths * -np.expm1(occurrences * np.log1p(-np.minimum(frequency, 1 - 1e-16)))
+    # A random row of each group decides where the group is placed. At a constant distance, the rows
+    # would fall on the same parts of the layout "mod".
+    offset = np.random.default_rng(0).random(len(widths))
+    rows = edges[:-1] + (offset * widths).astype(np.int64)
+    return RowLoad(rows, widths, distinct, occurrences * frequency * widths)
+
+
+def _edges(num_rows: int) -> Array:
+    single = np.arange(min(num_rows, _SINGLE) + 1, dtype=np.int64)
+    if num_rows <= _SINGLE:
+        return single
+    groups = np.geomspace(_SINGLE, num_rows, _GROUPS).round().astype(np.int64)
+    edges: Array = np.unique(np.concatenate([single, groups]))
+    return edges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +114,7 @@ class TableLoad:
         cells: the number of activations [dim] that the core computes from the lookups.
         slots: names of the slots.
         features: for each feature, its number of activations and of ids. If empty, the ids are
-            spread
-            evenly over all activations.
+            spread evenly over all activations.
     """
 
     size: TableSize

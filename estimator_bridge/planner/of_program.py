@@ -12,8 +12,7 @@ import numpy as np
 from estimator_bridge import errors
 from estimator_bridge.audit import audit_spec
 from estimator_bridge.audit.program import AuditedProgram
-from estimator_bridge.planner.job import Job, TableLoad
-from estimator_bridge.planner.row_loads import ZIPF, RowLoad, sampled_load, zipf_load
+from estimator_bridge.planner.job import ZIPF, Job, RowLoad, TableLoad, sampled_load, zipf_load
 from estimator_bridge.settings.legacy_spec import LegacyFeature
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine.placement import TableSize, workers_of_cores
@@ -26,8 +25,7 @@ class Assumed:
 
     Attributes:
         ids: for each feature, by key, the number of ids in a sample or in each position of a
-            sequence.
-            The key None is for all other features, and defaults to 1.
+            sequence. The key None is for all other features, and defaults to 1.
         zipf: the exponent of the law; the first rows are the most frequent.
     """
 
@@ -100,8 +98,7 @@ def job_of_program(
 
     Raises:
         InvalidInput: the program creates no TPUEstimator, has no tables or no batch size, or its
-            batch
-            cannot be divided evenly among the cores.
+            batch cannot be divided evenly among the cores.
         InvalidSpec: the cores cannot be divided evenly among the workers.
     """
     arguments = program.arguments_of(*(("__init__", "train") if sample else ("__init__",)))

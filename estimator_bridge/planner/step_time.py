@@ -84,7 +84,6 @@ class StepTime:
 
     @property
     def exchange_ms(self) -> float:
-        """The slowest task's time for exchanging ids, rows and gradients."""
         if self.worker is None:
             return 0.0
         return max(self.worker.ms, self.servers[self.busiest].ms)

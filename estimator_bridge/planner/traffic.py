@@ -82,7 +82,6 @@ def core_traffic(
 
 
 def step_bytes(traffic: CoreTraffic, cores: int, coefficients: Coefficients) -> float:
-    """Computes the bytes of a step over all links together, headers included."""
     return (
         coefficients.bytes_per_byte * cores * traffic.payload
         + coefficients.bytes_per_tensor * cores * float(traffic.tensors.sum())

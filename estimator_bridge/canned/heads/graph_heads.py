@@ -7,20 +7,24 @@ way than Keras.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.binary_class import BinaryClassHead
-from estimator_bridge.canned.heads.class_predictions import ALL_CLASSES
-from estimator_bridge.canned.heads.head import HeadCall, Predictions
-from estimator_bridge.canned.heads.label_classes import GraphLabelClasses
-from estimator_bridge.canned.heads.multi_class import MultiClassHead
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.classifier_heads import (
+    ALL_CLASSES,
+    BinaryClassHead,
+    GraphLabelClasses,
+    MultiClassHead,
+    threshold_keys,
+)
+from estimator_bridge.canned.heads.head import HeadCall, Predictions, check_one_way_to_train
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.canned.heads.single_head import Losses, SingleHead
-from estimator_bridge.canned.heads.thresholds import threshold_keys
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from tf2_engine import tf_compat
@@ -77,7 +81,6 @@ class GraphHead(SingleHead):
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _checked_predictions(self, logits: Tensor) -> tuple[Tensor, Predictions]:
-        """Checks the logits, and computes all predictions."""
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         with tf.name_scope(None, "predictions", (logits,)):
             return logits, self._predictions(logits, None)
@@ -95,14 +98,17 @@ class GraphHead(SingleHead):
         regularization: Tensor | None,
     ) -> MetricOps:
         """Makes all metrics, named after the head; `labels` are the program's."""
-        with tf.name_scope(None, "metrics"):
-            metrics = self._metric_ops(losses, predictions)
+        with self._metrics_scope():
+            metrics = self._metric_ops(labels, losses, predictions)
             if regularization is not None:
                 key = MetricKeys.LOSS_REGULARIZATION
                 metrics[key] = tf.metrics.mean(regularization, name=key)
         return {self._summary_key(key): metric for key, metric in metrics.items()}
 
-    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+    def _metrics_scope(self) -> AbstractContextManager[object]:
+        return tf.name_scope(None, "metrics")
+
+    def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
         """Makes the metrics except the regularization loss."""
         raise NotImplementedError
 
@@ -115,7 +121,7 @@ class GraphBinaryClassHead(GraphHead, BinaryClassHead):
             logits = head_checks.checked_logits(logits, self.logits_dimension)
             return logits, self._predictions(logits, None)
 
-    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+    def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
         chances = predictions[PredictionKeys.LOGISTIC]
         label_mean = _spread_mean(MetricKeys.LABEL_MEAN, losses.labels, losses.weights)
         metrics = {
@@ -140,7 +146,7 @@ class GraphMultiClassHead(GraphHead, MultiClassHead):
     _any_vocabulary = True  # As in stock, its length may differ from the number of classes.
     _first_predictions = ALL_CLASSES
 
-    def _metric_ops(self, losses: Losses, predictions: Predictions) -> MetricOps:
+    def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
         accuracy = _class_metrics(_OF_IDS, losses, predictions)
         return {MetricKeys.LOSS_MEAN: _mean_loss(losses), **accuracy}
 
@@ -152,24 +158,17 @@ class GraphRegressionHead(GraphHead, RegressionHead):
         logits = head_checks.checked_logits(logits, self.logits_dimension)
         return logits, self._predictions(logits, None)
 
-    def _named_metrics(
-        self,
-        labels: Nest,
-        losses: Losses,
-        predictions: Predictions,
-        regularization: Tensor | None,
-    ) -> MetricOps:
+    def _metrics_scope(self) -> AbstractContextManager[object]:
+        return contextlib.nullcontext()
+
+    def _metric_ops(self, labels: Nest, losses: Losses, predictions: Predictions) -> MetricOps:
         weights, key = losses.weights, MetricKeys.PREDICTION_MEAN
-        metrics = {
+        return {
             MetricKeys.LOSS_MEAN: tf.metrics.mean(losses.of_examples, weights=weights),
             key: _spread_mean(key, predictions[PredictionKeys.PREDICTIONS], weights),
             # As in stock: the program's own labels, of any shape.
             MetricKeys.LABEL_MEAN: tf.metrics.mean(labels, weights=weights),
         }
-        if regularization is not None:
-            key = MetricKeys.LOSS_REGULARIZATION
-            metrics[key] = tf.metrics.mean(regularization, name=key)
-        return {self._summary_key(key): metric for key, metric in metrics.items()}
 
 
 def graph_class_head(
@@ -178,12 +177,7 @@ def graph_class_head(
     label_vocabulary: Sequence[str] | None,
     loss_reduction: str,
 ) -> GraphHead:
-    """Makes the head of TensorFlow 1 for two or more classes.
-
-    Raises:
-        WrongType: two classes, and the vocabulary is neither a list nor a tuple.
-        InvalidInput: an argument is not possible.
-    """
+    """Makes the head of TensorFlow 1 for two or more classes."""
     if n_classes != 2:
         return GraphMultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)
     if label_vocabulary is not None and not isinstance(label_vocabulary, (list, tuple)):
@@ -194,7 +188,7 @@ def graph_class_head(
 
 
 def _train_op(loss: Tensor, call: HeadCall) -> Op:
-    head_training.check_one_way_to_train(call)
+    check_one_way_to_train(call)
     if call.train_op_fn is not None:
         train_op = call.train_op_fn(loss)
     else:
@@ -214,7 +208,6 @@ _OF_BINARY_IDS = {
 def _class_metrics(
     makers: Mapping[str, Callable[..., MetricOp]], losses: Losses, predictions: Predictions
 ) -> MetricOps:
-    """Makes metrics that compare the predicted class with the label."""
     ids = predictions[PredictionKeys.CLASS_IDS]
     return {key: make(losses.labels, ids, losses.weights, name=key) for key, make in makers.items()}
 

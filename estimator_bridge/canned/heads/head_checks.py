@@ -45,7 +45,6 @@ def check_reduction(reduction: Object, known: Iterable[str]) -> None:
 
 
 def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
-    """Raises InvalidInput if a loss function does not take labels and logits, or takes others."""
     if loss_fn is None:
         return
     names = argument_names(loss_fn)
@@ -64,7 +63,6 @@ def check_loss_fn(loss_fn: Callable[..., Tensor] | None) -> None:
 
 
 def check_trainable(variables: Object) -> None:
-    """Raises InvalidInput unless the variables that a Keras optimizer updates are in a list."""
     if variables is None:
         raise errors.InvalidInput(
             "trainable_variables cannot be None. A Keras optimizer does not find them by itself: "
@@ -151,13 +149,8 @@ def checked_weights(
     """Computes the values of a weight column as float32, [..., 1]; 1.0 if there is no column.
 
     Args:
-        column: the key of a feature, or a numeric column.
         per_logit: whether weights may have a value for each logit, [..., logits].
         numeric: whether the column must be numeric rather than any dense column.
-
-    Raises:
-        WrongType: the column is neither.
-        InvalidInput: the weights are not numbers, or do not fit the logits.
     """
     with tf.name_scope(None, "weights", (*tf.nest.flatten(features), logits)) as scope:
         if column is None:
@@ -209,7 +202,6 @@ def checked_losses(
 def checked_range(
     labels: Tensor, n_classes: int, message: str | None = None, scope: str = "check_label_range"
 ) -> Tensor:
-    """Checks that labels are in [0, n_classes)."""
     with tf.name_scope(None, scope, (labels,)):
         if tf.executing_eagerly():
             if not tf.reduce_all(tf.less_equal(labels, n_classes - 1)):

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_training
-from estimator_bridge.canned.heads.head import Head, HeadCall, Metrics
+from estimator_bridge.canned.heads.head import (
+    Head,
+    HeadCall,
+    Metrics,
+    add_loss_summaries,
+    make_train_op,
+)
 from estimator_bridge.canned.heads.single_head import DEFAULT, PREDICT
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
@@ -74,7 +79,6 @@ class MultiHead(Head):
         mode: str | None = None,
         regularization_losses: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Adds the weighted losses of all heads and the regularization losses."""
         by_head = self._by_head(logits, labels)
         losses = [
             head.loss(labels[name], by_head[name], features, mode)
@@ -92,7 +96,6 @@ class MultiHead(Head):
         return loss
 
     def predictions(self, logits: Nest, keys: Sequence[str] | None = None) -> dict[Object, Tensor]:
-        """Computes the predictions of all heads by (head, key)."""
         by_head = self._by_head(logits)
         with tf.name_scope("merge_pred"):
             return {
@@ -158,8 +161,8 @@ class MultiHead(Head):
                     metrics, features, logits, labels, regularization_losses
                 )
                 return EstimatorSpec(mode, predictions, loss, eval_metric_ops=metrics)
-            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
-            head_training.add_loss_summaries(loss, regularization_losses)
+            train_op = make_train_op(loss, self.loss_reduction, call)
+            add_loss_summaries(loss, regularization_losses)
             return EstimatorSpec(mode, predictions, loss, train_op)
 
     def _by_head(self, logits: Nest, labels: Nest = None) -> Mapping[str, Tensor]:
@@ -183,7 +186,6 @@ class MultiHead(Head):
             )
 
     def _split(self, logits: Tensor) -> dict[str, Tensor]:
-        """Splits the last axis into the logits of each head."""
         with tf.name_scope("split_logits"):
             logits = tf.convert_to_tensor(logits)
             sizes = [head.logits_dimension for head in self._heads.values()]

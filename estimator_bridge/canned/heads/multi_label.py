@@ -7,16 +7,17 @@ from collections.abc import Iterable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.class_predictions import predictions_of
-from estimator_bridge.canned.heads.head import Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses, check_vocabulary
-from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
-from estimator_bridge.canned.heads.thresholds import (
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.classifier_heads import (
+    LabelClasses,
+    check_vocabulary,
     checked_thresholds,
     metrics_at,
+    predictions_of,
     threshold_keys,
 )
+from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
+from estimator_bridge.canned.heads.single_head import CLASSIFY, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import (
     OF_CLASS,
     PROBABILITY_MEAN,
@@ -39,9 +40,6 @@ class MultiLabelHead(SingleHead):
         classes_for_class_based_metrics: classes, by id or name, with metrics of their own.
 
     The other arguments are the same as in `BinaryClassHead`.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _compared_predictions = (PredictionKeys.PROBABILITIES,)
@@ -52,7 +50,7 @@ class MultiLabelHead(SingleHead):
         weight_column: Object = None,
         thresholds: Iterable[float] | None = None,
         label_vocabulary: Sequence[str] | None = None,
-        loss_reduction: str = head_training.MEAN,
+        loss_reduction: str = MEAN,
         loss_fn: LossFn | None = None,
         classes_for_class_based_metrics: Sequence[int | str] | None = None,
         name: str | None = None,
@@ -86,7 +84,6 @@ class MultiLabelHead(SingleHead):
         return head_checks.checked_labels(labels, logits, count)
 
     def _indicators(self, labels: SparseTensor) -> Tensor:
-        """Marks the classes of each example with 1, int64."""
         count = self.logits_dimension
         if labels.dtype == tf.string:
             ids = self._classes.ids_of(labels.values)
@@ -154,7 +151,6 @@ class MultiLabelHead(SingleHead):
 def _ids(
     classes: Sequence[int | str], n_classes: int, vocabulary: Sequence[str] | None
 ) -> list[int]:
-    """Finds the ids of classes; raises InvalidInput for unknown ones."""
     ids: list[int] = []
     for each in classes:
         if isinstance(each, str):

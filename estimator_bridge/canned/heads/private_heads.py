@@ -1,9 +1,10 @@
-"""The heads of stock's private module `canned.head`, from which programs and libraries import."""
+"""Heads of stock's private module `canned.head`, and heads of `tf.contrib.estimator`."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from estimator_bridge.canned.heads.graph_heads import (
@@ -13,7 +14,9 @@ from estimator_bridge.canned.heads.graph_heads import (
     GraphMultiClassHead,
     GraphRegressionHead,
 )
-from estimator_bridge.canned.heads.single_head import LossFn
+from estimator_bridge.canned.heads.head import MEAN
+from estimator_bridge.canned.heads.regression import PoissonRegressionHead, RegressionHead
+from estimator_bridge.canned.heads.single_head import SingleHead
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, TPUEstimatorSpec
 from tf2_engine.types import Nest, Object, Tensor
 
@@ -79,7 +82,6 @@ class _PrivateHead(GraphHead):
     def create_loss(
         self, features: Mapping[str, Tensor], mode: str, logits: Tensor, labels: Nest
     ) -> LossSpec:
-        """Computes the loss of a batch, and what it consists of."""
         losses = self._losses(logits, labels, features)
         return LossSpec(self._reduced(losses), losses.of_examples, losses.weights, losses.labels)
 
@@ -96,38 +98,36 @@ class _RegressionHead(_PrivateHead, GraphRegressionHead):
     pass
 
 
-def _binary_logistic_head_with_sigmoid_cross_entropy_loss(
-    weight_column: Object = None,
-    thresholds: Iterable[float] | None = None,
-    label_vocabulary: Sequence[str] | None = None,
-    loss_reduction: str = SUM,
-    loss_fn: LossFn | None = None,
-    name: str | None = None,
-) -> GraphHead:
-    return _BinaryHead(weight_column, thresholds, label_vocabulary, loss_reduction, loss_fn, name)
+def _with_arguments(
+    kind: type[SingleHead], names: str, loss_reduction: str = SUM
+) -> Callable[..., SingleHead]:
+    """Makes a function that takes the arguments of a head by these `names`, in this order."""
+    own = dict(inspect.signature(kind).parameters)
+    own["loss_reduction"] = own["loss_reduction"].replace(default=loss_reduction)
+    signature = inspect.Signature([own[name] for name in names.split()])
+
+    def make(*values: Object, **by_name: Object) -> SingleHead:
+        bound = signature.bind(*values, **by_name)
+        bound.apply_defaults()
+        return kind(**bound.arguments)
+
+    make.__signature__ = signature  # type: ignore[attr-defined]
+    return make
 
 
-def _multi_class_head_with_softmax_cross_entropy_loss(
-    n_classes: int,
-    weight_column: Object = None,
-    label_vocabulary: Sequence[str] | None = None,
-    loss_reduction: str = SUM,
-    loss_fn: LossFn | None = None,
-    name: str | None = None,
-) -> GraphHead:
-    return _MultiClassHead(
-        n_classes, weight_column, label_vocabulary, loss_reduction, loss_fn, name
-    )
+_binary_logistic_head_with_sigmoid_cross_entropy_loss = _with_arguments(
+    _BinaryHead, "weight_column thresholds label_vocabulary loss_reduction loss_fn name"
+)
+_multi_class_head_with_softmax_cross_entropy_loss = _with_arguments(
+    _MultiClassHead, "n_classes weight_column label_vocabulary loss_reduction loss_fn name"
+)
+_REGRESSION = "weight_column label_dimension loss_reduction loss_fn inverse_link_fn name"
+_regression_head = _with_arguments(_RegressionHead, _REGRESSION)
 
-
-def _regression_head(
-    weight_column: Object = None,
-    label_dimension: int = 1,
-    loss_reduction: str = SUM,
-    loss_fn: LossFn | None = None,
-    inverse_link_fn: Callable[[Tensor], Tensor] | None = None,
-    name: str | None = None,
-) -> GraphHead:
-    return _RegressionHead(
-        label_dimension, weight_column, loss_reduction, loss_fn, inverse_link_fn, name
-    )
+# Those of `tf.contrib.estimator`.
+regression_head = _with_arguments(RegressionHead, _REGRESSION, MEAN)
+poisson_regression_head = _with_arguments(
+    PoissonRegressionHead,
+    "weight_column label_dimension loss_reduction compute_full_loss name",
+    MEAN,
+)

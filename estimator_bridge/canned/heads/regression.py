@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Metrics, Predictions
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.head import MEAN, Metrics, Predictions
 from estimator_bridge.canned.heads.single_head import REGRESS, Losses, LossFn, SingleHead, keras
 from estimator_bridge.canned.result_names import MetricKeys, PredictionKeys
 from tf2_engine import tf_compat
@@ -31,9 +31,6 @@ class RegressionHead(SingleHead):
             label_dimension].
         inverse_link_fn: computes predictions from the logits; may be None.
         name: added to the names of metrics and summaries.
-
-    Raises:
-        InvalidInput: an argument is not possible.
     """
 
     _per_logit = True
@@ -42,7 +39,7 @@ class RegressionHead(SingleHead):
         self,
         label_dimension: int = 1,
         weight_column: Object = None,
-        loss_reduction: str = head_training.MEAN,
+        loss_reduction: str = MEAN,
         loss_fn: LossFn | None = None,
         inverse_link_fn: Callable[[Tensor], Tensor] | None = None,
         name: str | None = None,
@@ -104,7 +101,7 @@ class PoissonRegressionHead(RegressionHead):
         self,
         label_dimension: int = 1,
         weight_column: Object = None,
-        loss_reduction: str = head_training.MEAN,
+        loss_reduction: str = MEAN,
         compute_full_loss: bool = True,
         name: str | None = None,
     ) -> None:
@@ -126,7 +123,7 @@ class LogisticRegressionHead(RegressionHead):
     def __init__(
         self,
         weight_column: Object = None,
-        loss_reduction: str = head_training.MEAN,
+        loss_reduction: str = MEAN,
         name: str | None = None,
     ) -> None:
         super().__init__(1, weight_column, loss_reduction, _logistic_loss, tf.sigmoid, name)

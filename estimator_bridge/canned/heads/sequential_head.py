@@ -90,7 +90,6 @@ class SequentialHead(Head):
         )
 
     def _estimator_spec(self, call: HeadCall) -> EstimatorSpec:
-        """Makes the spec of the static head, with the mask as another prediction."""
         key, features = self.input_sequence_mask_key, call.features
         if call.mode == ModeKeys.PREDICT:
             spec = self.static_head.create_estimator_spec(features, call.mode, call.logits)
@@ -102,7 +101,6 @@ class SequentialHead(Head):
     def _steps(
         self, labels: Nest, logits: Tensor, features: Mapping[str, Tensor]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Concatenates labels, logits and weights of the steps that exist."""
         for key in (self.input_sequence_mask_key, *self._keys):
             if key not in features:
                 raise errors.InvalidInput(

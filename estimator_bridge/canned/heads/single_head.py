@@ -8,9 +8,17 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.canned.heads import head_checks, head_training
-from estimator_bridge.canned.heads.head import Features, Head, HeadCall, Metrics, Predictions
-from estimator_bridge.canned.heads.label_classes import LabelClasses
+from estimator_bridge.canned.heads import head_checks
+from estimator_bridge.canned.heads.head import (
+    REDUCTIONS,
+    Features,
+    Head,
+    HeadCall,
+    Metrics,
+    Predictions,
+    add_loss_summaries,
+    make_train_op,
+)
 from estimator_bridge.canned.result_names import MetricKeys
 from estimator_bridge.legacy.estimator_spec import ModeKeys, TPUEstimatorSpec
 from estimator_bridge.legacy.host_calls import HostCall
@@ -45,9 +53,8 @@ class SingleHead(Head):
     _per_logit = False  # whether each logit has a loss, and may have a weight
     _numeric_weights = True
     _range_scope = "check_label_range"
-    _label_classes = LabelClasses
     _compared_predictions: Sequence[str] | None = None  # used by metrics; None means all
-    _reductions: Sequence[str] = head_training.REDUCTIONS
+    _reductions: Sequence[str] = REDUCTIONS
 
     def __init__(
         self,
@@ -159,8 +166,8 @@ class SingleHead(Head):
             if mode == ModeKeys.EVAL:
                 metrics = self._eval_metrics(call)
                 return TPUEstimatorSpec(mode, predictions, loss, eval_metrics=metrics)
-            train_op = head_training.make_train_op(loss, self.loss_reduction, call)
-        head_training.add_loss_summaries(loss, regularization_losses, self._summary_key)
+            train_op = make_train_op(loss, self.loss_reduction, call)
+        add_loss_summaries(loss, regularization_losses, self._summary_key)
         return TPUEstimatorSpec(ModeKeys.TRAIN, predictions, loss, train_op)
 
     def _predict_spec(self, predictions: Predictions) -> TPUEstimatorSpec:
@@ -168,7 +175,6 @@ class SingleHead(Head):
         return TPUEstimatorSpec(ModeKeys.PREDICT, predictions, export_outputs=outputs)
 
     def _eval_metrics(self, call: HeadCall) -> HostCall:
-        """Makes the function that creates and updates metrics, and its tensors."""
         metrics = self.metrics(call.regularization_losses)
 
         def update(logits: Tensor, labels: Nest = call.labels) -> Metrics:
@@ -182,7 +188,6 @@ class SingleHead(Head):
         return update, tensors
 
     def _reduced(self, losses: Losses) -> Tensor:
-        """Reduces the losses of examples to the loss of a batch."""
         return keras.__internal__.losses.compute_weighted_loss(
             losses.of_examples, sample_weight=losses.weights, reduction=self._loss_reduction
         )
@@ -218,7 +223,6 @@ class SingleHead(Head):
     def _update_all(
         self, metrics: Metrics, keys: Iterable[str], losses: Losses, predictions: Tensor
     ) -> None:
-        """Updates metrics that compare labels and predictions."""
         _, weights, labels = losses
         for key in keys:
             self._metric(metrics, key).update_state(labels, predictions, sample_weight=weights)
@@ -236,7 +240,6 @@ class SingleHead(Head):
         """Computes predictions by name."""
 
     def _export_outputs(self, predictions: Predictions) -> dict[str, Object]:
-        """Makes the outputs of a SavedModel by the name of their signature."""
         outputs = self._own_outputs(predictions)
         default = next(iter(outputs.values()))
         predict = tf_compat.export_output_classes()["PredictOutput"](predictions)

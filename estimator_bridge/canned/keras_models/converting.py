@@ -50,8 +50,7 @@ def model_to_estimator(
         keras_model_path: where such a model was saved; instead of `keras_model`.
         custom_objects: the program's own layers and functions by name.
         checkpoint_format: 'checkpoint' (the default): keys of `tf.train.Checkpoint`; or 'saver':
-            names
-            of variables, the only one for subclasses of Model.
+            names of variables, the only one for subclasses of Model.
         use_v2_estimator: whether the estimator is one of TensorFlow 2.
         metric_names_map: maps Keras's names of metrics to their names in evaluations.
         export_outputs: for each output of the model, the class of its export signature, such as
@@ -59,8 +58,7 @@ def model_to_estimator(
 
     Raises:
         InvalidInput: not exactly one model is given; the model is not compiled, cannot be copied,
-            or
-            is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
+            or is one of Keras 3; Keras cannot convert its optimizer; or the format does not fit.
     """
     if (keras_model is None) == (keras_model_path is None):
         raise errors.InvalidInput(
@@ -169,13 +167,13 @@ def _legacy_optimizer(optimizer: Object) -> Object:
     # Keras 2.15 finds the class by its public name in a registry that tf_keras also writes to.
     if not isinstance(legacy, keras.optimizers.legacy.Optimizer):
         raise errors.InvalidInput(
-            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and the "
-            f"optimizer that Keras makes of it is of {type(legacy).__module__}, since the program "
-            "imports tf_keras beside tf.keras. Compile the model with "
-            f"tf.keras.optimizers.legacy.{name}, or import one of the two alone."
+            f"tf.keras.optimizers.{name} does not train in graphs, as estimators do, and "
+            f"Keras converts it to an optimizer of {type(legacy).__module__}, because the program "
+            "imports both tf_keras and tf.keras. Compile the model with "
+            f"tf.keras.optimizers.legacy.{name}, or import only one of the two."
         )
     log.warning(
-        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model is given "
+        "tf.keras.optimizers.%s does not train in graphs, as estimators do: the model gets "
         "the optimizer of this name in tf.keras.optimizers.legacy.",
         name,
     )
@@ -183,7 +181,6 @@ def _legacy_optimizer(optimizer: Object) -> Object:
 
 
 def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
-    """Finds or saves a checkpoint of the model's weights; None if the model has none."""
     model = source.model
     if not tf_compat.has_keras_weights(model):
         # The session that initializes the weights gets the program's own settings.
@@ -194,8 +191,8 @@ def _first_checkpoint(source: KerasSource, config: RunConfig) -> str | None:
         return tf.train.latest_checkpoint(folder) or _save_weights(source, config, folder)
     if model.built:
         log.warning(
-            "%s is a subclass of Model with weights already, which are not taken over: the "
-            "estimator starts from new ones. The model itself stays as it is.",
+            "%s is a subclass of Model, whose weights are not copied: the estimator starts from "
+            "new ones. The model itself stays as it is.",
             type(model).__name__,
         )
     return None

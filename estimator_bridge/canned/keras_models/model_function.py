@@ -5,14 +5,111 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.keras_models.tensors_by_name import keras_batch, weights_by_output
 from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine import tf_compat
 from tf2_engine.types import Nest, Object, Tensor
+
+_FEATURES, _WEIGHTS = "features", "sample_weights"
+
+
+class KerasBatch(NamedTuple):
+    """A batch as a Keras model takes it.
+
+    Attributes:
+        inputs: the tensors in the order of the model's inputs, or by name.
+        targets: the labels in the order of the model's outputs.
+        weights: the weights of the examples as the program gives them, or None.
+    """
+
+    inputs: Nest
+    targets: list[Tensor] | None
+    weights: Nest
+
+
+def keras_batch(model: Object, features: Nest, labels: Nest) -> KerasBatch:
+    """Orders a batch by a Keras model's inputs and outputs.
+
+    Features may be {'features': ..., 'sample_weights': ...}.
+    """
+    weights = None
+    if isinstance(features, dict) and set(features) == {_FEATURES, _WEIGHTS}:
+        features, weights = features[_FEATURES], features[_WEIGHTS]
+    if isinstance(model.inputs, dict):
+        inputs: Nest = {name: _tensor(features[name]) for name in model.inputs}
+    elif model.inputs is None and isinstance(features, dict):
+        inputs = {name: _tensor(value) for name, value in features.items()}
+    else:
+        names = _names(model, "input_names", "input", features)
+        inputs = _in_order(features, names, "features", "inputs")
+    names = _names(model, "output_names", "output", labels)
+    return KerasBatch(inputs, _in_order(labels, names, "labels", "outputs"), weights)
+
+
+def weights_by_output(weights: Nest, outputs: Sequence[str]) -> list[Object]:
+    """Lists the weights of the examples for each output of a model; None for an output without.
+
+    Args:
+        weights: a tensor if there is one output, or else a list, or a dict by output.
+    """
+    if isinstance(weights, (list, tuple)) and not weights:
+        return [None] * len(outputs)
+    if isinstance(weights, Mapping) and (len(outputs) > 1 or outputs[0] in weights):
+        unknown = sorted(set(weights) - set(outputs))
+        if unknown and len(outputs) > 1:
+            raise errors.InvalidInput(
+                f"Unknown entries in sample_weights dictionary: {unknown}. Only expected following "
+                f"keys: {list(outputs)}. Leave them out, or rename them."
+            )
+        return [weights.get(name) for name in outputs]
+    if isinstance(weights, (list, tuple)):
+        if len(weights) == len(outputs):
+            return list(weights)
+        if len(outputs) > 1:
+            raise errors.InvalidInput(
+                f"Provided `sample_weights` was a list of {len(weights)} elements, but the model "
+                f"has {len(outputs)} outputs. Give one for each output, or a dict by output."
+            )
+    if len(outputs) > 1:
+        raise errors.WrongType(
+            "The model has multiple outputs, so `sample_weights` should be either a list or a "
+            f"dict, got {type(weights).__name__}. The outputs are {list(outputs)}."
+        )
+    return [weights]
+
+
+def _names(model: Object, attribute: str, prefix: str, values: Nest) -> list[str]:
+    """Names a model's inputs or outputs; those of a subclassed model are numbered."""
+    if not isinstance(values, dict):
+        return []
+    if tf_compat.is_graph_network(model):
+        return list(getattr(model, attribute))
+    return [f"{prefix}_{number}" for number in range(1, len(values) + 1)]
+
+
+def _in_order(values: Nest, names: Sequence[str], what: str, of: str) -> list[Tensor] | None:
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        items = values if isinstance(values, (list, tuple)) else [values]
+        return [_tensor(item) for item in items]
+    missing = sorted(set(names) - set(values))
+    if missing:
+        raise errors.MissingKey(
+            f"The dictionary passed into {what} does not cover requested {of} keys defined in the "
+            f"keras model. Expected keys: {sorted(names)}; {what} keys: {sorted(values)}; missed "
+            f"keys: {missing}. Add them in the input_fn."
+        )
+    return [_tensor(values[name]) for name in names]
+
+
+def _tensor(value: Object) -> Tensor:
+    return value if tf.is_tensor(value) else tf.convert_to_tensor_or_sparse_tensor(value)
+
 
 keras = tf_compat.keras2()
 
@@ -24,16 +121,14 @@ Outputs = Mapping[str, Callable[[Tensor], Object]]
 
 @dataclasses.dataclass(frozen=True)
 class KerasSource:
-    """A Keras model, and how its estimator saves, measures and exports.
+    """A compiled Keras model, and how its estimator saves, measures and exports.
 
     Attributes:
-        model: compiled; it is cloned, and stays as it is.
-        custom_objects: the program's own layers and functions by name.
         by_object: whether checkpoints have keys of `tf.train.Checkpoint` rather than variable
             names.
-        metric_names: maps Keras's names of metrics to the estimator's; None keeps them.
-        export_outputs: for each output, the class of its signature; None means predictions.
         optimizer_settings: the config of the model's optimizer, or a list of configs.
+
+    The others are the arguments of `model_to_estimator`.
     """
 
     model: Object
@@ -93,7 +188,7 @@ class KerasSource:
         unknown = sorted(set(chosen) - set(names))
         if unknown:
             raise errors.MissingKey(
-                "`export_outputs` has keys that are no outputs of the model. Expected keys: "
+                "`export_outputs` has keys that are not outputs of the model. Expected keys: "
                 f"{list(names)}; keys of `export_outputs`: {sorted(chosen)}; missed keys: "
                 f"{unknown}. Rename them."
             )
@@ -136,7 +231,6 @@ def clone(
 
 
 def track_step(model: Object) -> None:
-    """Adds the global step to the checkpoints of a model."""
     tf_compat.track(model, "estimator_global_step", tf.train.get_global_step())
 
 
@@ -146,7 +240,6 @@ def _object_saver(model: Object) -> tf.train.Saver:
 
 
 def _output_names(model: Object) -> list[str]:
-    """The names of a model's outputs; they are the same on all replicas."""
     if not tf.distribute.has_strategy():
         return list(model.output_names)
     return [_NUMBER_OF_CLONE.sub("", name) for name in model.output_names]

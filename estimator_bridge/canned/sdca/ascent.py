@@ -1,18 +1,84 @@
-"""The ops of a step of stochastic dual coordinate ascent; weights may be split into parts."""
+"""Stochastic dual coordinate ascent: the EstimatorSpec of a linear model, and the ops of a step."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from estimator_bridge.canned.sdca.example_table import ExampleTable
-from estimator_bridge.canned.sdca.examples import Examples
-from estimator_bridge.canned.sdca.linear_sdca import LinearSDCA
+from estimator_bridge.canned.constructor_arguments import check_new_columns
+from estimator_bridge.canned.heads.classifier_heads import BinaryClassHead
+from estimator_bridge.canned.heads.graph_heads import GraphHead
+from estimator_bridge.canned.heads.regression import RegressionHead
+from estimator_bridge.canned.linear_model import KERAS_NAME, V1_NAME, LinearLayer, apply_layer
+from estimator_bridge.canned.sdca.linear_sdca import Examples, LinearSDCA, read_examples
+from estimator_bridge.legacy.estimator_spec import EstimatorSpec, ModeKeys
 from tf2_engine import log
-from tf2_engine.types import Op, Tensor, Variable
+from tf2_engine.types import Nest, Object, Op, Tensor, Variable
+
+_NAME = "ShardedMutableHashTable"
+_WIDTH = 4  # the dual variable, the primal loss, the dual loss, and the weight of the example
+
+
+class ExampleTable:
+    """Four numbers for each example, by the hash of its name; saved in checkpoints.
+
+    Args:
+        num_shards: the number of tables; an example is in table hash modulo `num_shards`.
+    """
+
+    def __init__(self, num_shards: int) -> None:
+        with tf.name_scope(_NAME):
+            self._shards = [
+                tf.lookup.experimental.DenseHashTable(
+                    tf.int64,
+                    tf.float32,
+                    default_value=[0.0] * _WIDTH,
+                    # No hash of SdcaFprint equals one of these.
+                    empty_key=[0, 0],
+                    deleted_key=[1, 1],
+                    name=f"{_NAME}-{number}-of-{num_shards}",
+                )
+                for number in range(1, num_shards + 1)
+            ]
+
+    def size(self) -> Tensor:
+        return tf.add_n([shard.size() for shard in self._shards])
+
+    def sums(self) -> Tensor:
+        """Sums each number over all examples, [4] float64."""
+        sums: list[Tensor] = []
+        for shard in self._shards:
+            _, values = shard.export()
+            # One after another, because each copies a table in double precision.
+            with tf.control_dependencies(sums):
+                sums.append(tf.reduce_sum(tf.cast(values, tf.float64), 0))
+        return tf.add_n(sums)
+
+    def lookup(self, keys: Tensor) -> Tensor:
+        """Looks up the numbers of examples, [batch, 4] float32; zeros for new ones."""
+        if len(self._shards) == 1:
+            return self._shards[0].lookup(keys)
+        places = self._places(keys)
+        parts = tf.dynamic_partition(keys, places, len(self._shards))
+        rows = tf.dynamic_partition(tf.range(tf.shape(keys)[0]), places, len(self._shards))
+        numbers = [shard.lookup(part) for shard, part in zip(self._shards, parts, strict=True)]
+        return tf.dynamic_stitch(rows, numbers)
+
+    def insert(self, keys: Tensor, values: Tensor) -> Op:
+        if len(self._shards) == 1:
+            return self._shards[0].insert(keys, values)
+        places = self._places(keys)
+        split = (tf.dynamic_partition(each, places, len(self._shards)) for each in (keys, values))
+        return tf.group(
+            *(shard.insert(*part) for shard, *part in zip(self._shards, *split, strict=True))
+        )
+
+    def _places(self, keys: Tensor) -> Tensor:
+        return tf.cast(tf.floormod(tf.abs(keys[:, 0]), len(self._shards)), tf.int32)
+
 
 Parts = list[Variable]
 
@@ -24,13 +90,6 @@ class Ascent:
 
     A step changes "unshrunk" copies of the weights; `update_weights` computes the model's weights
     from them by shrinking them by l1 / l2.
-
-    Args:
-        examples: the batch, and the model's weights.
-        loss_type: 'logistic_loss' or 'squared_loss'.
-
-    Raises:
-        InvalidInput: a regularization is out of range.
     """
 
     def __init__(self, optimizer: LinearSDCA, examples: Examples, loss_type: str) -> None:
@@ -43,7 +102,6 @@ class Ascent:
         tf.summary.scalar("examples_seen", self._table.size())
 
     def minimize(self, global_step: Variable) -> Op:
-        """Makes the train op, which also counts the step."""
         examples, settings = self._examples, self._optimizer
         with tf.name_scope("sdca/minimize"):
             keys = tf.raw_ops.SdcaFprint(input=examples.names)
@@ -81,7 +139,6 @@ class Ascent:
                 return tf.assign_add(global_step, 1).op
 
     def update_weights(self, train_op: Op) -> Op:
-        """Makes the op that updates the model's weights after a step."""
         slots = itertools.chain(*self._sparse_slots, *self._dense_slots)
         with tf.control_dependencies([train_op]):
             updates = [
@@ -182,3 +239,45 @@ def _add_rows(parts: Parts, ids: Tensor, changes: Tensor) -> list[Op]:
         updates.append(tf.scatter_add(part, tf.gather(ids, rows) - first, tf.gather(changes, rows)))
         first = end
     return updates
+
+
+def sdca_spec(
+    optimizer: LinearSDCA,
+    head: Object,
+    feature_columns: Sequence[Object],
+    features: Mapping[str, Tensor],
+    labels: Nest,
+    mode: str,
+) -> EstimatorSpec:
+    """Makes the EstimatorSpec of a linear model with one logit.
+
+    For a head of TensorFlow 1 the variables are in the open variable scope.
+    """
+    loss_type = _loss_type(head)
+    check_new_columns(feature_columns)
+    name = V1_NAME if isinstance(head, GraphHead) else KERAS_NAME
+    layer = LinearLayer(feature_columns, 1, "sum", name)
+    logits = apply_layer(layer, features).logits
+    if mode != ModeKeys.TRAIN:
+        return head.create_estimator_spec(features, mode, logits, labels)
+    examples = read_examples(
+        optimizer, layer, feature_columns, features, labels, head.weight_column
+    )
+    ascent = Ascent(optimizer, examples, loss_type)
+    train_op = ascent.minimize(tf.train.get_global_step())
+    spec = head.create_estimator_spec(
+        features, mode, logits, labels, train_op_fn=lambda _: train_op
+    )
+    hook = UpdateWeightsHook(ascent, train_op)
+    return spec._replace(training_chief_hooks=(*(spec.training_chief_hooks or ()), hook))
+
+
+def _loss_type(head: Object) -> str:
+    if isinstance(head, BinaryClassHead):
+        return "logistic_loss"
+    if isinstance(head, RegressionHead) and head.logits_dimension == 1:
+        return "squared_loss"
+    raise errors.InvalidInput(
+        f"LinearSDCA: unsupported head type: {type(head).__name__}. Use a BinaryClassHead, or a "
+        "RegressionHead of one number."
+    )

@@ -1,13 +1,17 @@
-"""`LinearSDCA`: the settings of stochastic dual coordinate ascent."""
+"""`LinearSDCA`, its checks, and the examples that it reads from feature columns."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.linear_model import LinearLayer
 from tf2_engine import tf_compat
-from tf2_engine.types import Object
+from tf2_engine.types import Object, Tensor, Variable
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -41,11 +45,11 @@ class LinearSDCA:
 def check_sdca(
     optimizer: Object, columns: Sequence[Object], sparse_combiner: str, outputs: int, most: int
 ) -> None:
-    """Raises InvalidInput if a LinearSDCA does not fit the other arguments of an estimator.
+    """Checks that a LinearSDCA fits the other arguments of an estimator.
 
     Args:
-        outputs: the number of classes, or of numbers in a label.
-        most: the largest possible number of outputs.
+        outputs: the number of classes, or of numbers in a label; `most` is the largest possible
+            one.
     """
     if not isinstance(optimizer, LinearSDCA):
         return
@@ -69,3 +73,111 @@ def check_sdca(
             f"LinearSDCA cannot be used in a multi-class setting, got n_classes={outputs}. Use "
             "optimizer='Ftrl'."
         )
+
+
+class SparseValues(NamedTuple):
+    """The categories of a batch in one column: for each, its example, its id and its weight."""
+
+    examples: Tensor
+    ids: Tensor
+    weights: Tensor
+
+
+class Examples(NamedTuple):
+    """A batch, and the weights of the model that belong to it.
+
+    Attributes:
+        sparse: the categories of each categorical column.
+        sparse_weights: the variable of each categorical column, [buckets, 1], or its parts.
+        dense: the numbers of each dense column, [batch, width] float32, and ones for the bias.
+        dense_weights: the variable of each dense column, and the bias, or their parts.
+        labels, importance: [batch] float32.
+        names: [batch] string.
+    """
+
+    sparse: list[SparseValues]
+    sparse_weights: list[list[Variable]]
+    dense: list[Tensor]
+    dense_weights: list[list[Variable]]
+    labels: Tensor
+    importance: Tensor
+    names: Tensor
+
+
+def read_examples(
+    optimizer: LinearSDCA,
+    layer: LinearLayer,
+    feature_columns: Sequence[Object],
+    features: Mapping[str, Tensor],
+    labels: Tensor,
+    weight_column: Object,
+) -> Examples:
+    """Reads a batch's values of the columns of a linear layer."""
+    name = optimizer.example_id_column
+    if name not in features:
+        raise errors.InvalidInput(
+            f"LinearSDCA: the features have no {name!r}, which `example_id_column` names; there "
+            f"are {sorted(features)}. Add a string for each example."
+        )
+    cache = tf_compat.FeatureCache(features)
+    batch_size = tf.shape(labels)[0]
+    sparse, sparse_weights, dense, dense_weights = [], [], [], []
+    for column in sorted(feature_columns, key=lambda each: str(each.name)):
+        weights = layer.weights_of(column)
+        if isinstance(column, tf_compat.CategoricalColumn):
+            sparse.append(_distinct(column.get_sparse_tensors(cache, layer.state)))
+            sparse_weights.append(weights)
+        else:
+            _check_rank(column)
+            dense.append(column.get_dense_tensor(cache, layer.state))
+            dense_weights.append(weights)
+    return Examples(
+        sparse,
+        sparse_weights,
+        [*dense, tf.ones([batch_size, 1])],
+        [*dense_weights, layer.bias_parts],
+        tf.cast(tf.reshape(labels, [-1]), tf.float32),
+        _importance(features, weight_column, batch_size),
+        features[name],
+    )
+
+
+def _importance(
+    features: Mapping[str, Tensor], weight_column: Object, batch_size: Tensor
+) -> Tensor:
+    if not weight_column:
+        return tf.ones([batch_size])
+    # A numeric column has the key of its feature.
+    key = str(getattr(weight_column, "key", weight_column))
+    return tf.cast(tf.reshape(features[key], [-1]), tf.float32)
+
+
+def _check_rank(column: Object) -> None:
+    rank = column.variable_shape.ndims
+    if rank != 1:
+        raise errors.InvalidInput(
+            f"LinearSDCA: column {column.name!r} has {rank} axes, but must have one. "
+            "Flatten the feature in the input_fn."
+        )
+
+
+def _distinct(categories: Object) -> SparseValues:
+    """Merges equal categories of an example, adding their weights.
+
+    Drops ids below 0, for instance those of words outside of a vocabulary.
+    """
+    ids, weights = categories.id_tensor, categories.weight_tensor
+    count = tf.shape(ids.indices)[0]
+    values = tf.ones([count], tf.float32) if weights is None else weights.values
+    examples = tf.reshape(ids.indices[:, 0], [-1])
+    flat = tf.cast(tf.reshape(ids.values, [-1]), tf.int64)
+    is_known = tf.greater_equal(flat, 0)
+    flat, examples, values = (tf.boolean_mask(each, is_known) for each in (flat, examples, values))
+    # Each pair of an example and an id becomes one number.
+    width = tf.reduce_max(flat) + 1
+    pairs, places = tf.unique(width * examples + flat)
+    size = tf.shape(pairs)[0]
+    kept = tf.unsorted_segment_min(examples, places, size)
+    return SparseValues(
+        kept, pairs - width * kept, tf.reshape(tf.unsorted_segment_sum(values, places, size), [-1])
+    )

@@ -49,7 +49,6 @@ class StoredTable(NamedTuple):
 
     @property
     def parts(self) -> dict[str, StoredTensor | None]:
-        """The parameters and the slots, by the engine's names."""
         return {PARAMETERS: self.parameters, **self.slots}
 
     @property
@@ -68,7 +67,7 @@ class StoredTable(NamedTuple):
         source = self.parts[part]
         if source is None and part not in self.known.slot_values:
             raise errors.InvalidInput(
-                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec tells its initial "
+                f"Table {self.known.name!r} lacks the slot {part!r}; only a spec gives its initial "
                 "value. Give the spec."
             )
         fill = 0.0 if source is not None else self.known.slot_values[part]
@@ -83,9 +82,8 @@ class Contents:
     form: str
     tables: Sequence[StoredTable]  # the spec's tables, or else those that were recognised
     others: Mapping[str, str | None]  # the other tensors, with their legacy names if known
-    gaps: Sequence[
-        Gap
-    ] = ()  # missing parts of tables, and tensors below a table that are none of its slots
+    # Missing parts of tables, and tensors below a table that are none of its slots.
+    gaps: Sequence[Gap] = ()
     doubtful: Sequence[Gap] = ()  # variables treated as ordinary ones that may be tables
     # By key, the names of variables in the program that saved objects.
     full_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -256,7 +254,7 @@ def _check(table: KnownTable, tensor: StoredTensor, parameters: StoredTensor) ->
     if tensor.part_rows is None or tensor.hosts != parameters.hosts:
         raise errors.InvalidInput(
             f"Table {table.name!r}: {tensor.name!r} is stored in slices of {tensor.part_rows} "
-            "rows, which no table of a TPU is. Restore the checkpoint in its program and save it "
+            "rows, unlike any table of a TPU. Restore the checkpoint in its program and save it "
             "without a partitioner."
         )
 

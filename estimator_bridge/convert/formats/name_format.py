@@ -24,8 +24,8 @@ from estimator_bridge.convert.options import ConversionOptions
 from tf2_engine.sharding import PARAMETERS
 
 _ONE_HOST = (
-    'partitioned by "mod", but stored without slices, so that one host is taken for the writer. If '
-    "there were more, and another program saved it again, give `from_hosts`"
+    'the tables are partitioned by "mod" but stored without slices, so one host is assumed to have '
+    "written them. If there were more, and another program saved them again, give `from_hosts`"
 )
 
 
@@ -53,7 +53,7 @@ class NameFormat(common.Format):
                 variables[name] = name
         known = {table.known.name: table.parameters.name for table in tables}
         listed = options.spec is not None
-        doubt = "is none of the spec" if listed else "no slot or name says so for certain"
+        doubt = "the spec does not have it" if listed else "its slots and its name leave it open"
         doubtful = [
             Gap(name, f"it looks like a table, but {doubt}")
             for name in table_recognition.may_be_tables(shapes, known, listed=listed)
@@ -113,7 +113,7 @@ class NameTarget(common.CheckpointTarget):
         if name is None and full_name is not None:
             name = full_name if self._names_like.get(full_name) == tensor.shape else None
         if name is None:
-            yield Gap(tensor.name, "no variable of a name-based checkpoint is known for it")
+            yield Gap(tensor.name, "its name in a name-based checkpoint is unknown")
         elif name != common.GLOBAL_STEP or self._options.global_step is None:
             yield common.variable_move(tensor, self._options.rename.get(name, name))
 
@@ -185,7 +185,6 @@ def _whole(slices: Mapping[str, tuple[int, int]]) -> frozenset[str]:
 
 
 def _common_hosts(slices: Mapping[str, tuple[int, int]]) -> int:
-    """Finds the number of hosts that fits the numbers of slices and rows of all tables."""
     # A table with one row in each slice may have had more hosts than slices.
     exact = {count for count, rows in slices.values() if count < rows}
     at_least = max((count for count, _ in slices.values()), default=1)

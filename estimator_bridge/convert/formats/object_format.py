@@ -84,8 +84,8 @@ class ObjectTarget(common.CheckpointTarget):
         self._root: Path = root or ("embedding",)
         if self._base is not None and options.rename:
             raise errors.InvalidInput(
-                "`rename`: variables stay where they are between these two forms. For other "
-                "places give a checkpoint that has them (`like`)."
+                "`rename` does not apply between these two forms, where variables keep their "
+                "places. For other places, give a checkpoint that has them (`like`)."
             )
 
     def key(self, part: str, name: str) -> str:
@@ -192,7 +192,6 @@ class TemplateTarget(common.CheckpointTarget):
         writer.string(object_graph.KEY, self._graph)
 
     def _key_of_variable(self, name: str, tensor: StoredTensor) -> str | None:
-        """Finds the key for a variable, by path or key, or else by name; None if it has none."""
         for key in (name, f"{name}{object_graph.END}"):
             place = self._others.get(key)
             if place is not None and _differ(place, tensor):
@@ -205,7 +204,6 @@ class TemplateTarget(common.CheckpointTarget):
         return self._key_by_name(name, tensor)
 
     def _key_of_object(self, tensor: StoredTensor, full_name: str | None) -> str | None:
-        """Finds the key for a variable of another object checkpoint; None if it has none."""
         place = self._tensors.get(tensor.name)
         # A number in a path counts variables in a list, for instance an optimizer's. The template
         # may count other variables, so such a path does not identify one.
@@ -244,8 +242,8 @@ def kind_with_slots(table: str, slots: set[str], among: Collection[str], strict:
     kinds = [kind for kind in among if set(OPTIMIZERS[kind].slots) == slots]
     if len(kinds) != 1 and (strict or not kinds):
         raise errors.InvalidInput(
-            f"Table {table!r} has the slots {sorted(slots)}, as {kinds or 'no legacy optimizer'} "
-            "has. Give the spec or the optimizer."
+            f"Table {table!r} has the slots {sorted(slots)}, which fit "
+            f"{kinds or 'no legacy optimizer'}. Give the spec or the optimizer."
         )
     return kinds[0]
 
@@ -277,7 +275,6 @@ def _tables(
 
 
 def _embedding(objects: Objects, root: str | None) -> Path:
-    """Finds the path of the TPUEmbedding, or of the one that `root` names."""
     paths = {"/".join(path): path for path in objects.embeddings}
     if root is None and len(objects.embeddings) == 1:
         return objects.embeddings[0]
@@ -292,7 +289,6 @@ def _embedding(objects: Objects, root: str | None) -> Path:
 def _slots(
     table: str, objects: Objects, children: Mapping[str, str]
 ) -> tuple[dict[str, str], Collection[str]]:
-    """Finds the key of each slot of a table, and the optimizers that may have such slots."""
     prefix = f"{table}/"
     slots = {name[len(prefix) :]: key for name, key in children.items() if name.startswith(prefix)}
     if slots:

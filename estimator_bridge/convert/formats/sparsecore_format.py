@@ -32,13 +32,13 @@ from tf2_engine.sharding import PARAMETERS
 from tf2_engine.sparsecore_layout import TableLayout, stacks_of
 
 _NO_SAMPLES = (
-    "the layouts say that the first feature has no activations. TPUEmbeddingV2 takes any other "
-    "number for another layout, and then resets all slots without a word; restore after its "
-    "`build()`, or give a checkpoint of the program (`like`), or `samples`"
+    "the layouts state 0 activations for the first feature. If the program has another number, "
+    "TPUEmbeddingV2 silently resets all slots; restore after its `build()`, or give a checkpoint "
+    "of the program (`like`), or `samples`"
 )
 _NO_SPEC = (
-    "tables of one optimizer are taken to have the same settings, and share stacks; padding of "
-    "slots is the optimizer's usual initial value. A spec, or `like`, tells both"
+    "tables with the same optimizer are assumed to have the same settings and share stacks, and "
+    "padding of slots has the optimizer's usual initial value. A spec, or `like`, gives both"
 )
 
 
@@ -56,7 +56,7 @@ class SparseCoreFormat(common.Format):
         tables, gaps = common.split_gaps(_tables(reader, objects, layouts, options, root))
         known = {table.known.name for table in tables}
         gaps += [
-            Gap(name, "it is in a stack, and no table of the spec")
+            Gap(name, "it is in a stack, but the spec does not have it")
             for name in sorted(layouts.keys() - known)
         ]
         others = object_format.other_variables(
@@ -69,8 +69,8 @@ class SparseCoreFormat(common.Format):
     def writer_hosts(self, contents: Contents, options: ConversionOptions) -> common.WriterHosts:
         if options.from_partition or options.from_hosts:
             raise errors.InvalidInput(
-                "`from_partition` and `from_hosts` are for name-based checkpoints; one for "
-                "SparseCores says itself where its rows are."
+                "`from_partition` and `from_hosts` are for name-based checkpoints; a SparseCore "
+                "checkpoint states where its rows are."
             )
         return common.WriterHosts()
 
@@ -174,7 +174,7 @@ class SparseCoreTemplateTarget(object_format.TemplateTarget):
             if table is None:
                 raise errors.InvalidInput(
                     f"The stack {stack!r} of {template} holds the table {layout.table!r}, which "
-                    "the old checkpoint has not. Give a `like` of the same tables."
+                    "the old checkpoint lacks. Give a `like` with the same tables."
                 )
             if (table.shape, table.kind) != ((layout.rows, layout.dim), place.kind):
                 raise errors.InvalidInput(
@@ -188,7 +188,6 @@ def is_sparse_core(reader: Reader) -> bool:
 
 
 def layouts_of(reader: Reader) -> list[bytes]:
-    """Reads the serialised layouts of a SparseCore checkpoint; other forms have none."""
     tensors = [
         tensor for name, tensor in reader.tensors.items() if name.endswith(graph.LAYOUTS_KEY)
     ]
@@ -199,8 +198,8 @@ def num_trained_padding(reader: Reader, table: StoredTable) -> int | None:
     """Counts the rows of a table's padding that ids outside of the vocabulary have trained.
 
     In such rows a slot differs from its initial value: 0, or for an accumulator the smallest value
-    in the padding. None if there are no slots, or the table is not on SparseCores. Ids so large
-    that they trained rows of the next table of the stack cannot be recognised.
+    in the padding. None if the table has no slots or is not on SparseCores. Ids that are large
+    enough to train rows of the next table of the stack are not recognised.
     """
     layout, slots = table.layout, [slot for slot in table.slots.values() if slot is not None]
     if not isinstance(layout, TableLayout) or not slots:
@@ -230,7 +229,6 @@ def _notes(reader: Reader, tables: Sequence[StoredTable]) -> list[str]:
 
 
 def _root(objects: Objects, wanted: str | None) -> tuple[Path, str]:
-    """Finds the path of the TPUEmbeddingV2, or of the wanted object, and the key of its layouts."""
     roots = {
         "/".join(path[:-1]): (path[:-1], key)
         for path, key in objects.keys.items()

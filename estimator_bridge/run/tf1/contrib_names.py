@@ -156,7 +156,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "logistic_regression_head=LogisticRegressionHead multi_head=MultiHead "
         "multi_label_head=MultiLabelHead",
         ".extended_optimizers:": "clip_gradients_by_norm",
-        "estimator_bridge.canned.heads.contrib_heads:": "poisson_regression_head regression_head",
+        "estimator_bridge.canned.heads.private_heads:": "poisson_regression_head regression_head",
     },
     "distribute": {
         ".distribute:": "MirroredStrategy",

@@ -1,8 +1,10 @@
-"""`add_metrics`: an estimator with additional metrics."""
+"""Helpers for estimators of programs: `add_metrics` and `call_logit_fn`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+
+import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy.base_run_config import RunConfig
@@ -23,8 +25,7 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     Args:
         estimator: the other estimator, which stays as it is.
         metric_fn: takes any of features, labels, predictions and config, and returns, by name,
-            pairs
-            (value, update op) or Keras metrics. They replace metrics of the same name.
+            pairs (value, update op) or Keras metrics. They replace metrics of the same name.
 
     Raises:
         InvalidInput: metric_fn takes another argument.
@@ -33,8 +34,8 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
     unexpected = sorted(set(taken) - set(_TAKES))
     if unexpected:
         raise errors.InvalidInput(
-            f"metric_fn ({metric_fn}) has following not expected args: {unexpected}. It is given "
-            f"{', '.join(_TAKES)}, or those of them that it takes."
+            f"metric_fn ({metric_fn}) has following not expected args: {unexpected}. It may take "
+            f"any of {', '.join(_TAKES)}."
         )
 
     def model_fn(features: Nest, labels: Nest, mode: str, config: RunConfig) -> ModelSpec:
@@ -58,3 +59,26 @@ def add_metrics(estimator: Estimator, metric_fn: Callable[..., Mapping[str, Obje
         config=estimator.config,
         warm_start_from=estimator._warm_start,
     )
+
+
+def call_logit_fn(
+    logit_fn: Callable[..., Nest], features: Nest, mode: str, params: Object, config: Object
+) -> Nest:
+    """Calls a function that makes logits from features; it may take mode, params and config.
+
+    Raises:
+        InvalidInput: the result is neither a Tensor nor a dict of Tensors by str.
+    """
+    settings = {"mode": mode, "params": params, "config": config}
+    taken = argument_names(logit_fn)
+    logits = logit_fn(
+        features=features, **{name: value for name, value in settings.items() if name in taken}
+    )
+    by_name = logits if isinstance(logits, dict) else {"": logits}
+    for name, each in by_name.items():
+        if not isinstance(name, str) or not isinstance(each, tf.Tensor):
+            raise errors.InvalidInput(
+                "logit_fn should return a Tensor or a dictionary mapping strings to Tensors.  "
+                f"logit_fn returned: {logits}."
+            )
+    return logits

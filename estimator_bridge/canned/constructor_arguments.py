@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.canned.heads.classifier_heads import class_head
 from estimator_bridge.canned.heads.graph_heads import SUM, GraphRegressionHead, graph_class_head
-from estimator_bridge.canned.heads.head_training import MEAN
-from estimator_bridge.canned.heads.multi_class import class_head
+from estimator_bridge.canned.heads.head import MEAN
 from estimator_bridge.canned.heads.regression import RegressionHead
 from estimator_bridge.legacy.base_run_config import RunConfig
 from estimator_bridge.runtime.program_types import ModelFn
@@ -73,17 +73,18 @@ def constructor(
     version: Version,
     model_fn_of: Callable[[Object, Arguments], ModelFn],
     names: str,
-    *,
-    optimizer: str | None = None,
+    base: type | None = None,
+    **own_defaults: Object,
 ) -> Callable[[_Class], _Class]:
     """Decorates a canned estimator with a constructor.
 
     Args:
         model_fn_of: makes the model_fn from the head and the arguments.
         names: the arguments in order. Without `head`, they include `CLASSIFIER` or `REGRESSOR`.
-        optimizer: the default of the argument `optimizer`.
+        base: the canned estimator whose constructor this one replaces; None if there is none.
+        own_defaults: of arguments whose default depends on the estimator.
     """
-    defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, "optimizer": optimizer}
+    defaults = {**_DEFAULTS, "loss_reduction": version.loss_reduction, **own_defaults}
     signature = inspect.Signature(
         [
             inspect.Parameter(name, _BY_NAME_OR_PLACE, default=defaults.get(name))
@@ -100,7 +101,7 @@ def constructor(
                 raise TypeError(f"{kind.__name__}: {error}.") from None
             bound.apply_defaults()
             arguments = Arguments(**bound.arguments)
-            super(kind, self).__init__(  # type: ignore[arg-type]
+            super(base or kind, self).__init__(  # type: ignore[arg-type]
                 model_fn_of(_head(version, arguments), arguments),
                 arguments.model_dir,
                 arguments.config,
@@ -133,11 +134,7 @@ def _head(version: Version, arguments: Arguments) -> Object:
 def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Optimizer:
     """Makes an optimizer of `tf.compat.v1.train` from an optimizer, a function or a name.
 
-    Args:
-        learning_rate: used if `optimizer` is a name.
-
-    Raises:
-        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    `learning_rate` is used if `optimizer` is a name.
     """
     if isinstance(optimizer, str):
         v1_class = getattr(tf.train, _classes_of(optimizer)[0])
@@ -158,11 +155,7 @@ def v1_optimizer(optimizer: Object, learning_rate: float | None) -> tf.train.Opt
 def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Object:
     """Makes an optimizer of `tf.keras.optimizers.legacy` from an optimizer, a function or a name.
 
-    Args:
-        learning_rate: used if `optimizer` is a name; None means Keras's default.
-
-    Raises:
-        InvalidInput: the name is unknown, or the object is not such an optimizer.
+    `learning_rate` is used if `optimizer` is a name; None means Keras's default.
     """
     optimizers = tf_compat.keras2().optimizers
     if isinstance(optimizer, str):
@@ -185,12 +178,10 @@ def keras_optimizer(optimizer: Object, learning_rate: float | None = None) -> Ob
 
 
 def get_optimizer_instance(opt: Object, learning_rate: float | None = None) -> tf.train.Optimizer:
-    """Makes an optimizer as `v1_optimizer` does; programs import it by this name."""
     return v1_optimizer(opt, learning_rate)
 
 
 def get_optimizer_instance_v2(opt: Object, learning_rate: float | None = None) -> Object:
-    """Makes an optimizer as `keras_optimizer` does; programs import it by this name."""
     return keras_optimizer(opt, learning_rate or None)
 
 

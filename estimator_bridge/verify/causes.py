@@ -1,8 +1,8 @@
-"""Known causes of a divergence, recognised by the settings of both sides or by their numbers.
+"""Recognises known causes of a divergence, from the settings of both sides or from their numbers.
 
-Numbers are judged at the first step that diverged, since later steps carry every difference on.
-A cause is a finding, not a proof; its text says what was seen. The catalogue of settings has the
-words of those that are about a setting.
+Numbers are judged at the first step that diverged, because later steps inherit every difference. A
+cause is an observation, not a proof. Causes that are about a setting take their words from the
+catalogue of settings.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _MAX_NAMES = 5
 
 
 def explain(result: Result, search: Search | None = None) -> list[Cause]:
-    """Returns the recognised causes, the likeliest first.
+    """Lists the recognised causes, the likeliest first.
 
     Args:
-        search: ends the attempts to find one; None is without end.
+        search: limits the time; None means no limit.
     """
     if result.status != Status.DIFFERENT:
         return []
@@ -45,24 +45,24 @@ def explain(result: Result, search: Search | None = None) -> list[Cause]:
     causes.extend(of_outcomes(result))
     if all(cause.name == QUIRKS for cause in causes):
         causes.append(_unknown(result))
-    # Quirks may lead to a difference; the others did.
+    # Quirks only may explain the difference; the other causes do.
     return sorted(causes, key=lambda cause: cause.name == QUIRKS)
 
 
 def are_conclusive(result: Result) -> bool:
-    """Returns whether the numbers show a difference of the engines that is no rounding."""
+    """Whether the numbers prove that the engines differ by more than rounding."""
     evidence = result.evidence
     if evidence is None or not evidence.residuals:
         return False
     if any(wrong_lookups(evidence)):
         return True
-    # Without an end: the verdict depends on it. It is kept for `explain`.
+    # No time limit, because the verdict depends on it. `explain` reuses the result.
     result.diagnoses = list(diagnoses(evidence))
     return any(diagnosis.explains for diagnosis in result.diagnoses)
 
 
 def of_settings(result: Result) -> Iterator[Cause]:
-    """Yields the causes that the settings and the data of the sides show."""
+    """Yields the causes that show in the settings and the data of the sides."""
     a, b = result.settings
     if a["use_tpu"] != b["use_tpu"]:
         yield from _of_modes(a)
@@ -84,9 +84,9 @@ def of_settings(result: Result) -> Iterator[Cause]:
 
 
 def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    """Yields the settings that one side alone drops, since SparseCores do not have them.
+    """Yields settings that only one side drops, because SparseCores do not support them.
 
-    Without any the two arithmetics differ by rounding.
+    If there are none, the two arithmetics differ only by rounding.
     """
     for letter, side, other in (("A", a, b), ("B", b, a)):
         kept = {(where, name) for where, name, _, why in other["settings"] if not why}
@@ -103,7 +103,6 @@ def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator
 
 
 def _of_missing(result: Result) -> Iterator[Cause]:
-    """Yields the causes of gradients that one side alone computes."""
     prefix = f"{recording.GRADIENTS} "
     for side, other, names in (("A", "B", result.only[0]), ("B", "A", result.only[1])):
         gradients = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
@@ -158,7 +157,7 @@ def _of_numbers(result: Result, evidence: Evidence, search: Search) -> Iterator[
     }
     role = result.first.role if result.first else None
     if evidence.states and role not in (None, ACTIVATION, recording.LOSS):
-        # An update can be judged only of a step, and where activations and gradients agree.
+        # An update can only be judged if activations and gradients agree.
         tests["other updates of tables"] = update_causes
         tests["gradients and variables of the model"] = model_causes
         tests["wrong updates"] = wrong_updates
@@ -218,7 +217,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
         slots = {slot: (a, b) for slot, _, a, b in evidence.slots(table)}
         for one, other in itertools.combinations(sorted(slots), 2):
             (a, b), (c, d) = slots[one], slots[other]
-            # Each is not its namesake, and is the other.
+            # Each slot differs from its namesake and equals the other one.
             if not close(a, b, 1e-3) and close(a, d, 1e-3) and close(c, b, 1e-3):
                 yield Cause(
                     "swapped slots",

@@ -1,4 +1,4 @@
-"""Runs both sides once more, to find the op of the model that makes them differ."""
+"""Runs both sides once more to find the op of the model that makes them differ."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from estimator_bridge.verify.result import Result
 from estimator_bridge.verify.search import Search
 
 _WITHOUT_OPS = (KERAS, CHECKPOINT)
-"""Engines of which no ops are recorded: Keras makes others than a model_fn."""
+"""Engines whose ops are not recorded: Keras makes other ops than a model_fn."""
 
 _WHICH_OP = "which op of the model differs first"
 
 _TO_LOCALISE = ("model", "unknown")
-"""The causes that say no more than that the model computes something else."""
+"""Causes that only say that the model computes something else."""
 
 
 def _is_of_model(result: Result) -> bool:
-    """Returns whether the model may differ: no cause is known, and its inputs agree."""
+    """Whether the model may be at fault: no better cause is known, and its inputs agree."""
     names = {cause.name for cause in result.causes}
     agree = result.first is not None and result.first.role != ACTIVATION
     return agree and bool(names & {*_TO_LOCALISE})
@@ -39,12 +39,12 @@ def _is_of_model(result: Result) -> bool:
 def localise(
     record: Record, result: Result, request_b: RecordingRequest, search: Search
 ) -> list[Cause]:
-    """Returns the causes of a result, with the first op of the model that differs in front.
+    """Returns the causes of a result, preceded by the first op of the model that differs, if found.
 
-    Both sides run up to the first step that differs, if there is time for it.
+    Both sides run up to the first step that differs, if the time allows it.
 
     Args:
-        request_b: with which side B was recorded. Both sides begin and read as it says.
+        request_b: the request by which side B was recorded; both runs start and read like it.
     """
     first = result.first.first if result.first else None
     engine = result.settings[1]["engine"]
@@ -55,7 +55,7 @@ def localise(
     for side in (A, B):
         role = f"{side}-ops"
         place = str(directory / role)
-        # Side A goes on from its own state, whatever side B does.
+        # Side A continues from its own state, whatever side B does.
         like = request_b if side == B else RecordingRequest(A, place, request_b.begin_from)
         if not search.allows(_WHICH_OP):
             return result.causes
@@ -70,7 +70,7 @@ def localise(
         )
         try:
             record(request)
-        except errors.EngineError:  # It has run before; what it computes is compared already.
+        except errors.EngineError:  # the verdict stands without this second run
             search.allows(_WHICH_OP)
             return result.causes
         sides.append(Recording(place))

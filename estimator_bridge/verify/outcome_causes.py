@@ -1,4 +1,4 @@
-"""Known causes of differences in the outcomes of a training."""
+"""Recognises causes of differences in the outcomes of a training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from estimator_bridge.verify.record.recording import (
 
 _MAX_NAMES = 5
 
-# Of what differs though the training does not: the name of the cause, and what was seen.
+# If the training agrees: the cause and the observation for each kind of outcome.
 _OF_KINDS = {
     EVALUATION: (
         "evaluated model",
@@ -35,9 +35,9 @@ _OF_KINDS = {
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
-    """Yields the causes of outcomes that differ; those with a note of their own in front.
+    """Yields the causes of outcomes that differ; first those that an outcome shows by itself.
 
-    What is computed from other data, or after another training, has no further cause.
+    If the data or the training differed already, the outcomes have no cause of their own.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
@@ -66,10 +66,10 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """Returns the cause that `who` alone cuts sequences; none where the tables have no sequences.
+    """Returns the cause that only `who` cuts sequences; empty if no table has sequences.
 
     Args:
-        function: where the program can cut them itself.
+        function: the function of the program that could cut them.
     """
     features = (feature for table in side["tables"] for feature in table["features"].items())
     lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)

@@ -1,4 +1,4 @@
-"""Says with what, where, when and by whom a comparison was made, for its reports."""
+"""Records with which versions, where, when and by whom a comparison was made."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SECONDS = 10
 
 
 def provenance(*programs: str) -> dict[str, str]:
-    """Returns the circumstances of a comparison by name.
+    """Describes the circumstances of a comparison, by name.
 
     Args:
-        programs: the files of the programs that are compared.
+        programs: the files of the compared programs.
     """
     cores = os.cpu_count() or 1
     circumstances = {
@@ -33,7 +33,7 @@ def provenance(*programs: str) -> dict[str, str]:
 
 
 def revision_of(path: str) -> str:
-    """Returns the revision of the git repository that a file is in, and whether it is changed."""
+    """Returns the git revision of a file, and whether the repository has changes."""
     folder, name = os.path.split(os.path.abspath(path))
     revision = _git(folder, "rev-parse", "HEAD")
     if not revision:
@@ -45,8 +45,8 @@ def revision_of(path: str) -> str:
 
 
 def _git(folder: str, *arguments: str) -> str:
-    """Returns the output of git in a folder; "" where it fails, or there is none."""
-    # A repository's configuration could name a program to watch its files.
+    """Runs git in a folder; returns "" if it fails or is not installed."""
+    # The configuration of a repository could start a program here.
     command: Sequence[str] = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
@@ -61,5 +61,5 @@ def _git(folder: str, *arguments: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # A process may have a user without a name.
+    except (KeyError, OSError):  # the user id may have no name
         return str(os.getuid())

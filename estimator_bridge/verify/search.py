@@ -1,4 +1,4 @@
-"""The search for the causes of a difference: how long it may take, and what it did not try."""
+"""Limits the time of the search for causes, and lists what it did not try."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import time
 from collections.abc import Callable
 
 SECONDS = 60.0
-"""The time that a search may take where nobody says otherwise."""
+"""The default time limit of a search."""
 
 
 class Search:
-    """A search that ends after some seconds, which count from its making.
+    """A search that ends after some seconds; the clock starts at its creation.
 
     Args:
         seconds: 0 tries nothing that takes time.
-        clock: returns seconds.
+        clock: returns the time in seconds.
 
     Attributes:
-        seconds: as given.
-        not_tried: what there was no time for, in words, in the order in which it came up.
+        not_tried: what there was no time for, in words.
     """
 
     def __init__(
@@ -31,24 +30,21 @@ class Search:
 
     @property
     def left(self) -> float:
-        """The seconds that are left, at least 0."""
         return max(0.0, self._end - self._clock())
 
     def allows(self, what: str) -> bool:
-        """Returns whether there is time to try something; what there is not is kept."""
+        """Whether there is time left to try something; if not, notes that it was not tried."""
         if self.left > 0:
             return True
         self.skip(what)
         return False
 
     def skip(self, what: str) -> None:
-        """Keeps something that was not tried, or not to its end."""
         if what not in self.not_tried:
             self.not_tried.append(what)
 
     @property
     def note(self) -> str | None:
-        """A sentence that says what was not tried; None if all was."""
         if not self.not_tried:
             return None
         return (

@@ -1,4 +1,4 @@
-"""The settings of a program's embedding config, each with its effect on a side."""
+"""Lists the settings of a program's embedding config, and why a side ignores some of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class SideSetting(NamedTuple):
     """One setting.
 
     Attributes:
-        where: "spec", or a table or feature.
+        where: "spec", or the table or feature.
         name, value: as the program writes them.
-        ignored: why the side does without it; "" if it does not.
+        ignored: why the side ignores it, or "".
     """
 
     where: str
@@ -31,11 +31,7 @@ class SideSetting(NamedTuple):
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[SideSetting]:
-    """Returns the settings that a program makes, with the reasons why a side ignores some.
-
-    Args:
-        arithmetic: of a side that is not stock, with use_tpu=True.
-    """
+    """Lists the settings of a program, with the reasons why a side ignores some."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks
@@ -47,7 +43,7 @@ def settings_of(
         value, ignored = str(each.value), ""
         if callable(each.value):
             value = f"a function, {getattr(each.value, '__name__', type(each.value).__name__)}"
-        # None is a combiner, and of other settings the absence.
+        # As a combiner, None is a value; for other settings it means "not set".
         if each.value is None and each.setting != "combiner":
             value = "not set"
         else:
@@ -59,14 +55,14 @@ def settings_of(
 
 
 def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
-    """Returns the leaves of nested dicts and lists, by their paths."""
+    """Flattens nested dicts and lists to a dict from paths to leaves."""
     flat: dict[str, str] = {}
     for key, value in message.items():
         path = f"{above}{key}"
         if isinstance(value, Mapping):
             flat.update(flattened(value, f"{path}.") or {path: "set"})
         elif isinstance(value, list):
-            # Stock's descriptors of features have no names.
+            # Stock's feature descriptors have no names.
             named = {
                 str(part.get("name", i)) if isinstance(part, Mapping) else str(i): part
                 for i, part in enumerate(value)

@@ -1,1 +1,1 @@
-"""Compares two recordings, and recognises the causes of differences; numpy alone."""
+"""Compares two recordings, and recognises the causes of differences; needs numpy only."""

@@ -26,10 +26,10 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Returns the result of a comparison, without causes.
+    """Compares two recordings; the result has no causes yet.
 
     Args:
-        perturbed: side A with its last bits changed; what that moves adds to the tolerance.
+        perturbed: side A with its last bits changed; what the change moves adds to the tolerance.
     """
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
@@ -72,7 +72,6 @@ def compare(
 def _steps(
     a: Recording, b: Recording, perturbed: Recording | None, num_terms: int
 ) -> StepComparison:
-    """Returns the comparison of the steps, which depends on how side B runs."""
     if b.follows:
         return LockstepComparison(a, b, perturbed)
     sensitivity = {} if perturbed is None else _sensitivity_of(a, perturbed)
@@ -80,7 +79,7 @@ def _steps(
 
 
 def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
-    """Returns how far a side moved when its start was perturbed, by group, name and step."""
+    """Measures how far a perturbed start moved a side, by group, name and step."""
     steps = FreeComparison(a, perturbed, Tolerance(1, {}))
     steps.run(no_progress)
     return {
@@ -98,7 +97,7 @@ def _carried(
         for (group, name), one in steps.series.items()
         if group == recording.VARIABLES and one.points
     }
-    # In lockstep the last step alone was made apart.
+    # In lockstep the sides made only the last step apart.
     num_updates = min(1, steps.num_updates) if b.follows else steps.num_updates
     return outcomes.Carried(
         functools.partial(steps.tolerance.of_outcome, num_updates),
@@ -109,7 +108,7 @@ def _carried(
 
 
 def _undecided(steps: StepComparison) -> Iterator[str]:
-    """Yields the arrays of which faults cannot be told from rounding, with the reasons."""
+    """Yields the arrays in which faults cannot be told from rounding, and why."""
     for series in steps.series.values():
         if not series.decided and series.first is None:
             reason = "no divergence would have been seen"
@@ -125,7 +124,7 @@ def _with_ids(
     a: Recording,
     settings: SideDescription,
 ) -> findings.Divergence:
-    """Returns the first divergence of an array with the ids of the row or sample."""
+    """Adds the ids of the row or sample to the first divergence of an array."""
     if first.row is None or series.table is None:
         return first
     if series.group == recording.VARIABLES:
@@ -140,7 +139,6 @@ def _with_ids(
 
 
 def _differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[findings.Difference] | None:
-    """Returns the fields in which two mappings differ; None if one of them is empty."""
     if not a or not b:
         return None
     return [findings.Difference(*each) for each in findings.differing(a, b)]

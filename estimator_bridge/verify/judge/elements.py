@@ -1,7 +1,7 @@
 """Compares arrays element by element, by the rules of their types.
 
-Integers, bools and strings are equal or not, whatever their size; floats and complex numbers are
-some distance apart, counted in the floats of their own type. A NaN equals a NaN alone.
+Integers, bools and strings are either equal or not; floats and complex numbers have a distance,
+counted in floats of their own type. NaN equals only NaN.
 """
 
 from __future__ import annotations
@@ -13,31 +13,30 @@ from tf2_engine import plain_text
 from tf2_engine.types import Array, Object
 
 _MAX_SHOWN = 60
-"""Characters of a string that a report shows."""
+"""How many characters of a string a report shows."""
 
 
 def is_float(dtype: np.dtype[Object]) -> bool:
-    """Returns whether numbers of a type are rounded: floats, bfloat16 and the like, complex."""
+    """Whether the type rounds: floats (bfloat16 and the like too) and complex numbers."""
     return dtype.kind in "fc" or (dtype.kind == "V" and _finfo(dtype) is not None)
 
 
 def is_real(dtype: np.dtype[Object]) -> bool:
-    """Returns whether values of a type are numbers that have an order."""
     return _is_number(dtype) and dtype.kind != "c"
 
 
 def unit_roundoff(dtype: np.dtype[Object]) -> float:
-    """Returns the largest relative error of rounding to a type; 0 for types that are exact."""
+    """Returns the largest relative error of rounding to a type; 0 for exact types."""
     if not is_float(dtype):
         return 0.0
     return float(_finfo(dtype).eps) / 2
 
 
 def differences(a: Array, b: Array) -> Array:
-    """Returns how far apart the elements of two arrays of one shape are, as float64.
+    """Returns the distances between the elements of two arrays of one shape, as float64.
 
-    It is 0 for equal elements, never for others: of integers it is exact up to 2^53, and never 0
-    above that. A NaN beside a number, and a string beside another, are infinitely far apart.
+    Only equal elements have distance 0. Distances of integers are exact up to 2^53. The distance is
+    infinite between NaN and a number, and between different strings.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
         return np.where(_unequal_objects(a, b), np.inf, 0.0)
@@ -47,10 +46,10 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Returns how many numbers of their type two floats are apart.
+    """Counts how many floats of their type lie between two values.
 
-    Of complex numbers it is that of the part that is further apart. It is 0 for other types, and
-    for what is not finite.
+    For complex numbers the part that is further apart counts. Other types and non-finite values
+    give 0.
     """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):
@@ -63,7 +62,7 @@ def ulps(one: Object, other: Object) -> int:
 
 
 def magnitude(*arrays: Array) -> float:
-    """Returns the largest finite magnitude in some arrays; 0 for types that are exact."""
+    """Returns the largest finite magnitude in the arrays; 0 for exact types."""
     sizes = (np.abs(wide(array)) for array in arrays if is_float(array.dtype))
     return max(
         (float(np.max(one, initial=0.0, where=np.isfinite(one))) for one in sizes), default=0
@@ -71,7 +70,7 @@ def magnitude(*arrays: Array) -> float:
 
 
 def shown(value: Object) -> str:
-    """Returns an element for a report: numbers so that different ones look different."""
+    """Formats an element for a report so that different numbers look different."""
     array = np.asarray(value)
     if array.ndim or type_name(array) == "string":
         text = np.array2string(array, threshold=8) if array.ndim else repr(array.item())
@@ -83,25 +82,24 @@ def shown(value: Object) -> str:
 
 
 def unequal_rows(a: Array, b: Array) -> Array:
-    """Returns which rows of two arrays of numbers differ, [rows] bool; two NaNs do not."""
+    """Returns which rows of two numeric arrays differ, [rows] bool; NaN equals NaN."""
     return ((a != b) & ~((a != a) & (b != b))).reshape(len(a), -1).any(1)
 
 
 def count_rows(of_elements: Array) -> int:
-    """Returns in how many rows something is true of an element; a number is one row."""
+    """Counts the rows with at least one true element; a scalar is one row."""
     rows = np.atleast_1d(of_elements)
     return int(np.count_nonzero(rows.reshape(len(rows), -1).any(1)))
 
 
 def type_name(array: Array) -> str:
-    """Returns the type of an array as TensorFlow calls it."""
     return "string" if array.dtype == object or array.dtype.kind in "SU" else array.dtype.name
 
 
 def _finfo(dtype: np.dtype[Object]) -> Object:
     try:
         return ml_dtypes.finfo(dtype)
-    except ValueError:  # It is of no type with a mantissa, as int4.
+    except ValueError:  # a type without a mantissa, such as int4
         return None
 
 
@@ -110,7 +108,7 @@ def _is_number(dtype: np.dtype[Object]) -> bool:
 
 
 def wide(array: Array) -> Array:
-    """Returns floats of any type as float64 or wider, complex numbers as complex128 or wider."""
+    """Widens floats to at least float64, and complex numbers to at least complex128."""
     if array.dtype.kind in "fc" and array.dtype.itemsize >= 8 + 8 * (array.dtype.kind == "c"):
         return array
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -131,7 +129,7 @@ def _between_integers(a: Array, b: Array) -> Array:
     if signed[0] == signed[1]:
         whole = np.int64 if signed[0] else np.uint64
         a, b = a.astype(whole), b.astype(whole)
-        # Modulo 2^64 the difference of two signed numbers is right, too.
+        # The difference of signed numbers is right modulo 2^64, too.
         apart = np.where(
             a > b, a.view(np.uint64) - b.view(np.uint64), b.view(np.uint64) - a.view(np.uint64)
         )
@@ -147,7 +145,7 @@ def _unequal_objects(a: Array, b: Array) -> Array:
 
 
 def _rank(number: Array) -> int:
-    """Returns the place of a float among those of its type; 0 has the place 0."""
+    """Returns the position of a float among the floats of its type; 0 has position 0."""
     bits = int(number.reshape(1).view(f"u{number.dtype.itemsize}")[0])
     sign = 1 << (8 * number.dtype.itemsize - 1)
     return bits if bits < sign else sign - bits

@@ -1,4 +1,4 @@
-"""Compares two recordings of sides that run freely, whose rounding adds up over the steps."""
+"""Compares two recordings of sides that run freely, whose rounding errors add up over the steps."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from tf2_engine.types import Array
 
 
 class FreeComparison(StepComparison):
-    """The series of all arrays of two sides that run freely, as they grow step by step."""
+    """The series of all arrays of two sides that run freely."""
 
     def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
         super().__init__(a, b, tolerance)
         self._start = next((step.values.get(VARIABLES, {}) for step in a.steps()), {})
 
     def compare_pair(self, pair: StepPair) -> None:
-        """Adds a step to the series."""
         a, b = pair
         if self._settings[1]["engine"] == CHECKPOINT:
-            # A checkpoint has the variables of the last step alone, and nothing before it.
+            # A checkpoint only has the variables of the last step.
             a = Step(a.number, {group: a.values[group] for group in b.values})
         self.steps.append(a.number)
         for group in sorted({*a.values, *b.values}):
@@ -38,11 +37,9 @@ class FreeComparison(StepComparison):
                 self._add(group, name, one, other, bounds[name])
 
     def finish(self) -> None:
-        """Notes why faults cannot be told from rounding."""
         self.remarks.extend(self.tolerance.remarks)
 
     def _add(self, group: str, name: PairedName, a: Array, b: Array, bound: float) -> None:
-        """Adds a point to the series of an array."""
         series, number = self._series_of(group, name), self.steps[-1]
         point, index = measure(number, a, b, bound)
         series.points.append(point)
@@ -52,7 +49,7 @@ class FreeComparison(StepComparison):
             self._diverged = True
 
     def _see(self, group: str, name: PairedName, a: Array, allowed: float) -> None:
-        """Notes how small a divergence of an array would have been seen by now."""
+        """Updates how small an error of an array would have been seen so far."""
         series = self.series[group, name.name]
         start = self._start.get(name.name) if group == VARIABLES else np.zeros_like(a)
         if start is None or start.shape != a.shape or not elements.is_float(a.dtype):

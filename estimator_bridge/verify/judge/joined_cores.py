@@ -20,7 +20,7 @@ from estimator_bridge.verify.record.recording import (
 from tf2_engine.types import Array
 
 Ids = Mapping[str, RecordedIds | None]
-"""The ids of features in a batch; None where they are not known."""
+"""The ids of features in a batch; None where they are unknown."""
 
 _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 
@@ -28,8 +28,8 @@ _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 def joined_step(step: Step) -> Step:
     """Returns a step with one array for all cores.
 
-    Activations and their gradients are those of the global batch, zeros for `unused_gradients`; the
-    loss is the mean.
+    Activations and their gradients are concatenated to the global batch, with zeros for
+    `unused_gradients`; the loss is averaged.
     """
     groups = dict(step.values)
     unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}
@@ -45,7 +45,7 @@ def joined_step(step: Step) -> Step:
 def ids_of_step(
     recording: Recording, position: int, cores: int, features: Mapping[str, Feature]
 ) -> Ids:
-    """Returns the ids of features in the global batch of a step, from 0."""
+    """Returns the ids of features in the global batch of a step; steps count from 0."""
     parts = [recording.batch(position, core, cores) for core in range(cores)]
     known = [part for part in parts if part is not None]
     if len(known) < cores:
@@ -60,7 +60,7 @@ def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds 
 
 
 def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
-    """Returns the occurrences of several batches as those of one."""
+    """Joins the occurrences of several batches into those of one."""
     if len(parts) == 1:
         return parts[0]
     cells = [int(np.prod(part.shape)) for part in parts]
@@ -74,7 +74,7 @@ def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
 
 
 def _joined(group: str, named: Values) -> Values:
-    """Returns arrays by the names that those of the first core have."""
+    """Joins the arrays of all cores under the names that the first core uses."""
     of_cores: dict[str, dict[int, Array]] = {name: {} for name in named}
     for name, array in named.items():
         whole, core = _name_and_core(name)
@@ -87,9 +87,9 @@ def _joined(group: str, named: Values) -> Values:
 
 
 def unused_gradients(step: Step) -> list[str]:
-    """Returns the names of activations whose gradient is recorded on other cores alone.
+    """Lists activations whose gradient was recorded on other cores only.
 
-    TensorFlow does not compute a gradient that reaches no table, and so it is not recorded.
+    TensorFlow does not compute a gradient that reaches no table, so it is not recorded.
     """
     gradients = step.values.get(GRADIENTS, {})
     known = {_name_and_core(name)[0] for name in gradients}
@@ -100,7 +100,7 @@ def unused_gradients(step: Step) -> list[str]:
 
 
 def _name_and_core(name: str) -> tuple[str, int]:
-    """Returns the name of an array without that of its core, and the core."""
+    """Splits the number of the core from the name of an array."""
     match = _OF_CORE.match(name)
     return (match[1], int(match[2])) if match else (name, 0)
 

@@ -1,4 +1,7 @@
-"""Compares two recordings of which side B follows side A: every step by itself, from one state."""
+"""Compares two recordings in lockstep: side B starts every step from side A's state.
+
+So each step is judged by itself, and the rounding errors of earlier steps do not count.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +38,18 @@ from estimator_bridge.verify.record.recording import (
 from tf2_engine.types import Array
 
 _ROUNDINGS_OF_START = 4
-"""Roundings, which are two units in the last place, that a start may differ by."""
+"""Roundings (two units in the last place) by which initial values may differ."""
 _NOISE = 1e-4
-"""A gradient this far below the largest of the model, and within its allowance, is rounding alone.
+"""A gradient that is this small beside the largest one of the model may be rounding errors only.
 
-Such is that of a bias before a batch norm, which is zero but for rounding.
+For example, the gradient of a bias that feeds a batch norm is zero apart from rounding.
 """
 _DEVIATIONS = 4.5
-"""Standard deviations by which two counts of jumps differ: by chance once in 300,000 arrays."""
+"""Standard deviations between two counts of jumps that are not chance (one in 300,000 arrays)."""
 
 
 class LockstepComparison(StepComparison):
-    """The series of all arrays of two sides in lockstep, as they grow step by step.
+    """The series of all arrays of two sides in lockstep.
 
     Args:
         perturbed_run: side A with its last bits changed; None if nothing was measured.
@@ -59,7 +62,7 @@ class LockstepComparison(StepComparison):
         self._network = Network(a, perturbed_run, _samples(a), {*self._features})
         self._powers: dict[tuple[str, str], Power] = {}
         self._first_jumps: dict[str, int] = {}
-        # What the steps since the last look at the variables were made from, on each side.
+        # The inputs of the steps since the last read of the variables, on each side.
         self._inputs: tuple[list[ShadowInputs], list[ShadowInputs]] | None = ([], [])
         self._before: Values | None = None
         self._tables: dict[str, TableUpdates] | None = None
@@ -68,11 +71,10 @@ class LockstepComparison(StepComparison):
         self._p: dict[str, Values] = {}
 
     def _state_of(self, pair: StepPair) -> StepPair:
-        """Returns the step of which each side goes on: it is side A's."""
+        """Both sides continue from side A's state."""
         return pair[0], pair[0]
 
     def compare_pair(self, pair: StepPair) -> None:
-        """Adds a step to the series."""
         a, b = pair
         self.steps.append(a.number)
         self._p = next(self._steps_p, Step(a.number, {})).values
@@ -93,7 +95,7 @@ class LockstepComparison(StepComparison):
             self._inputs = ([], [])
 
     def finish(self) -> None:
-        """Judges all steps together, and the smallest differences that they would have shown."""
+        """Judges counts over all steps, and which errors would have been seen."""
         for name, (ours, theirs) in self._network.jumps.items():
             series = self.series[GRADIENTS, name]
             if is_more(ours, theirs) and series.first is None:
@@ -126,7 +128,7 @@ class LockstepComparison(StepComparison):
     def _looked_up(
         self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
     ) -> Residual | Array | float:
-        """Returns the residual of an activation, or the possible error of its sums."""
+        """Returns the residual of an activation, or else the possible error of its sums."""
         tables = self._settings[0]["tables"]
         table = next((each for each in tables if each["name"] == name.table), None)
         if table is None or ids is None or self._before is None:
@@ -145,7 +147,7 @@ class LockstepComparison(StepComparison):
         return allowed
 
     def _remember_inputs(self, pair: StepPair, ids: Ids) -> None:
-        """Keeps the inputs of a step's updates; none, until the next look, if they are unknown."""
+        """Keeps the inputs of a step's updates; if they are unknown, none until the next read."""
         if len(self.steps) == 1:
             return
         known = {key: each for key, each in ids.items() if each is not None}
@@ -182,14 +184,14 @@ class LockstepComparison(StepComparison):
             self._add_residual(VARIABLES, name, residual)
 
     def _relative(self, name: str) -> float:
-        """Returns by how much of itself the movement of a variable may be off besides rounding."""
+        """Bounds the relative error of a variable's movement besides rounding."""
         names = scope.computed(*self._settings)
         return bias_correction.relative_error(name, self._before or {}, names, self.steps[-1])
 
     def _of_tables(
         self, pairs: Mapping[PairedName, ArrayPair], before: Values, after: tuple[Values, Values]
     ) -> Iterator[tuple[PairedName, Residual]]:
-        """Yields the residuals of tables and slots whose rule, ids and gradients are known."""
+        """Yields residuals of tables and slots whose rule, ids and gradients are known."""
         names = {name.name: name for name in pairs}
         if self._tables is None:
             self._tables = {
@@ -209,7 +211,6 @@ class LockstepComparison(StepComparison):
                     yield names[name], residual
 
     def _add_residual(self, group: str, name: PairedName, residual: Residual) -> None:
-        """Adds a point to the series of an array."""
         series, key = self._series_of(group, name), (group, name.name)
         power = self._powers.setdefault(key, Power())
         number = self.steps[-1]
@@ -239,16 +240,16 @@ class LockstepComparison(StepComparison):
 
 
 def is_more(ours: int, theirs: int) -> bool:
-    """Returns whether one of two counts is too much larger to be of the same mean by chance.
+    """Whether one of two counts is larger than chance allows, if both have the same mean.
 
-    Counts of rare events vary by their square roots (Poisson), and both counts do: one of twenty
-    and one of none are such a chance as a coin that falls twenty times on one side.
+    Counts of rare events vary by their square roots (Poisson), and here both vary: twenty against
+    none is as likely as a coin that falls on the same side twenty times.
     """
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 
 
 def _of_start(a: Array, b: Array) -> Residual:
-    """Returns the residual of a variable of the start, whose last bits may be rounded."""
+    """Judges a variable of the initial state, whose last bits may be rounded."""
     allowed = np.zeros(a.shape)
     if elements.is_float(a.dtype):
         size = np.abs(np.nan_to_num(elements.wide(a)))
@@ -257,7 +258,6 @@ def _of_start(a: Array, b: Array) -> Residual:
 
 
 def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
-    """Returns the inputs of one table's update."""
     return ShadowInputs(
         step.position,
         {key: ids for key, ids in step.ids.items() if key in features},
@@ -266,7 +266,6 @@ def _of_table(step: ShadowInputs, features: set[str]) -> ShadowInputs:
 
 
 def _samples(a: Recording) -> int:
-    """Returns the samples of the first batch."""
     sizes = []
     for path in a.batches()[:1]:
         for name, array in read_arrays(path).items():

@@ -12,14 +12,14 @@ from tf2_engine.types import Array
 
 NAME = "model op"
 _DIFFERS = 2.0**-16
-"""The relative difference of a sketch beyond which an output differs: 256 roundings of float32."""
+"""Outputs differ if their sketches do by more than this, which is 256 float32 roundings."""
 _MAX_ALONE = 3
 
 
 def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:
-    """Returns the first op whose output differs at a step, as a cause; None if none does.
+    """Returns the first op whose output differs at a step as a cause, or None.
 
-    Ops are in the order in which the model makes them, so that none comes before what it uses.
+    Ops are in the order in which the model makes them, so none precedes its inputs.
     """
     ops_a, ops_b = a.model_ops, b.model_ops
     sketch_a, sketch_b = _sketch(a, step), _sketch(b, step)
@@ -54,13 +54,13 @@ def _sketch(side: Recording, step: int) -> Array | None:
 
 
 def _relative(a: Array, b: Array) -> float:
-    """Returns how far apart two sketches are; infinite for a NaN beside a number."""
+    """Returns the relative distance of two sketches; infinite between NaN and a number."""
     if np.array_equal(a, b, equal_nan=True):
         return 0.0
     if not np.isfinite([*a, *b]).all():
         return np.inf
     size = max(a[1], b[1])
-    # A sum of equal terms in another order is the same sketch but for the rounding of float64.
+    # Summing the same terms in another order differs by a float64 rounding.
     return float(np.max(np.abs(a - b)) / size) if size else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Judges the outputs of the model, and its variables' updates by its own optimizer."""
+"""Judges the outputs of the model, and the updates of its variables by its own optimizer."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from estimator_bridge.verify.record.recording import (
 from tf2_engine.types import Array
 
 _ROUNDINGS = 32
-"""Roundings that any result of a model may be off by, relative to itself."""
+"""Relative roundings that any result of a model may be off."""
 _ROUNDINGS_OF_UPDATE = 16
-"""Roundings of an update by the model's own optimizer, relative to its variable or movement."""
+"""Roundings of an update by the model's optimizer, of variable or movement."""
 _CANCELLED = 1024.0
-"""By how much the terms of a movement may exceed it."""
+"""The terms of a movement may be at most this many times larger than the movement."""
 
 
 class Network:
-    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run shows it.
+    """Tolerances for the arrays of a model: the effect of rounding, as measured by a perturbed run.
 
     Args:
         a: side A.
         perturbed_run: side A perturbed; None if nothing was measured.
-        samples: of the largest batch, whose sums have so many terms.
+        samples: the size of a batch, which bounds the terms of sums.
         features: whose activations and gradients have a row for each sample.
     """
 
@@ -62,11 +62,11 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Returns the residual of an activation, gradient or loss.
+        """Judges an activation, gradient or loss.
 
         Args:
             p: the array of the perturbed run, or None.
-            rounding: what is allowed besides, where an element is known to be a sum.
+            rounding: an additional tolerance for elements that are known to be sums.
         """
         difference = apart(a, b)
         if not elements.is_float(a.dtype):
@@ -103,13 +103,13 @@ class Network:
         same: bool,
         relative: float = 0.0,
     ) -> Residual:
-        """Returns the residual of a variable that the model's own optimizer, or the model, moves.
+        """Judges a variable that the model or its optimizer moves.
 
         Args:
             before: on both sides before the step.
-            p: of the perturbed run after the step, or None.
+            p: in the perturbed run after the step, or None.
             same: whether both sides apply the same gradients, bit by bit.
-            relative: by how much of itself the movement may be off besides.
+            relative: an additional tolerance, relative to the movement.
         """
         difference, moved = apart(a, b), apart(before, a)
         if not elements.is_float(a.dtype):
@@ -129,23 +129,23 @@ class Network:
 
     @property
     def _roundings(self) -> float:
-        """Roundings of a result that may be a sum over the samples, whose errors go at random."""
+        """Roundings of a result that may be a sum over the samples, with random errors."""
         return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
 
     @property
     def _factor_of_sums(self) -> float:
-        """The allowed multiple of the effect of changed bits, where samples are summed up.
+        """By how much the effect of changed bits is multiplied for sums over samples.
 
-        They move a sum of n terms by some sqrt(n) roundings of a term; adding the terms up in
-        another order moves it by up to n, and by a tenth of that if errors go at random.
+        Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
+        addition moves it by up to n roundings, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
-        """Returns how far side B is from side A's result for the same gradients.
+        """Returns the distance of side B from side A's result for the same gradients.
 
-        The perturbed run began with another value of the variable, from which the optimizer moves
-        it; unless the optimizer computes it anew from its slots.
+        The perturbed run started from another value of the variable. The optimizer moves it from
+        there, or computes it anew from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -153,14 +153,14 @@ class Network:
         return np.where(np.abs(moved) <= np.abs(anew), moved, anew)
 
     def _is_driven(self, variable: str) -> bool:
-        """Returns whether side B's gradient of a variable, or of a slot's variable, was applied."""
+        """Whether the perturbed run applied side B's gradient to a variable or its slot."""
         return any(
             variable == name or variable.startswith(f"{name}/") or f"/{name}/" in variable
             for name in self._substituted
         )
 
     def _measure(self, state: Values | None, one: Step, other: Step) -> None:
-        """Adds the differences of the perturbed run in a step."""
+        """Adds the effect of the perturbation in one step."""
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
             for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
                 if not name.endswith(SUMMED_ROWS):
@@ -186,7 +186,7 @@ def _pairs(a: Mapping[str, Array], p: Mapping[str, Array]) -> Iterator[tuple[str
 
 
 def _of_update(before: Array, a: Array, moved: Array) -> Array:
-    """Returns the rounding of an update: of its result, and of a movement whose terms cancel."""
+    """Bounds the rounding of an update: of its result, and of movements that cancel."""
     distance = np.abs(moved)
     usual = float(np.sqrt(np.mean(np.square(_finite(distance))))) if distance.size else 0.0
     terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
@@ -195,7 +195,6 @@ def _of_update(before: Array, a: Array, moved: Array) -> Array:
 
 
 def _moved(a: Array) -> Array:
-    """Returns the values that a step computes anew; of complex numbers, their magnitudes."""
     return elements.wide(a) if elements.is_real(a.dtype) else np.abs(a)
 
 

@@ -1,8 +1,8 @@
-"""Measures how far rounding moves the arrays of a model, one by one and scale by scale.
+"""Measures how far rounding moves each array of a model, separately for each scale of magnitudes.
 
-Side A runs once more from the same states, with activations whose last bits are changed. What that
-moves in an array is the measure of what rounding may move there, and in no other array. Elements
-are grouped by their magnitude, so that none hides one that is a thousand times smaller.
+Side A runs once more from the same states with changed last bits of its activations. How far that
+moves an array shows how far rounding may move it. Elements are grouped by magnitude, so that large
+elements do not hide an error in one that is a thousand times smaller.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from tf2_engine.types import Array
 
 FACTOR = 8.0
-"""The multiple of what the changed bits move that is allowed: it is one sample of rounding.
+"""This multiple of the measured movement is allowed, as the measurement is one sample of rounding.
 
-In a model of some layers the roundings of its own operations move gradients by half of what the
-changed bits do, as measured between two TensorFlows and between two graphs of one model; single
-elements by three times as much as most.
+Between two versions of TensorFlow and between two graphs of one model, the roundings of a model
+of some layers move gradients by half of what the changed bits do, single elements by three times
+it.
 """
 _BITS_PER_SCALE = 3
 """Elements are of one scale if their magnitudes are within a factor of eight."""
 _ZERO = -(1 << 20)
 _FEW = 32
-"""Below so many measured elements a scale takes its neighbours' as well."""
+"""A scale with fewer measured elements also uses its neighbours' measures."""
 _USUAL = 0.98
-"""The share of the elements of a scale that a threshold in the model does not concern."""
+"""The share of elements of a scale that thresholds in the model do not affect."""
 _MIN_FOR_JUMPS = 256
-"""Elements that an array must have before some may be told from the usual ones."""
+"""Smaller arrays are too small to tell jumps from usual movements."""
 
 
 @dataclasses.dataclass
@@ -36,9 +36,9 @@ class _Scale:
     """The measure of one scale.
 
     Attributes:
-        level: what most elements move, at most, in any step.
-        top: what any element moves.
-        count: of elements measured.
+        level: the most that usual elements move in any step.
+        top: the most that any element moves.
+        count: the number of measured elements.
     """
 
     level: float = 0.0
@@ -46,7 +46,6 @@ class _Scale:
     count: int = 0
 
     def add(self, moved: Array, *, has_jumps: bool) -> None:
-        """Measures the elements of a step."""
         top = float(moved.max())
         usual = float(np.quantile(moved, _USUAL)) if has_jumps and moved.size >= _FEW else top
         self.level, self.top = max(self.level, usual), max(self.top, top)
@@ -57,8 +56,9 @@ class Noise:
     """The effect of changed bits on one array.
 
     Args:
-        has_jumps: whether rows are samples, of which a threshold in the model may move single
-            ones by more than rounding moves the others.
+        has_jumps: whether rows are samples. A threshold in the model may move single samples
+            further
+            than rounding moves the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -71,7 +71,7 @@ class Noise:
 
         Args:
             values: the array on side A.
-            moved: how far its elements have moved.
+            moved: how far its elements moved.
         """
         scales = scales_of(values).ravel()
         moved = np.where(np.isfinite(moved), moved, 0.0)
@@ -86,11 +86,10 @@ class Noise:
             )
 
     def level(self, values: Array, *, top: bool = False) -> Array:
-        """Returns how far the elements of an array usually move; with `top` how far any does.
+        """Returns how far elements of an array usually move; with `top` how far any of them does.
 
-        An element that moves further than it is large is nothing but rounding, as the gradient of
-        a bias before a batch norm: it is of its scale by chance. Where few others are, it is
-        measured by itself, over all steps.
+        An element that moves by more than its size consists of rounding errors, so its scale is a
+        matter of chance. If its scale has few elements, its own movement over all steps counts.
         """
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)
@@ -114,7 +113,7 @@ class Noise:
 
 
 def scales_of(values: Array) -> Array:
-    """Returns a number for each element that is that of its scale."""
+    """Returns the number of each element's scale."""
     magnitude = np.abs(values.astype(np.float64))
     usual = (magnitude > 0) & np.isfinite(magnitude)
     _, exponents = np.frexp(np.where(usual, magnitude, 1.0))

@@ -10,7 +10,7 @@ from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import TableDescription, Values, parts_of_tables
 from tf2_engine.types import Array, Object
 
-# No part of a model: stock's stand-ins for tables, which hold nothing, and what a hook counts.
+# Not part of a model: stock's empty stand-ins for tables, and a hook's counters.
 _OUTSIDE = ("tpu_embedding_dummy_table_variable_", "signal_early_stopping/")
 
 ArrayPair = tuple[Array, Array]
@@ -18,12 +18,12 @@ ArrayPair = tuple[Array, Array]
 
 
 class PairedName(NamedTuple):
-    """The name and role of an array of both sides.
+    """The name and role of an array that both sides have.
 
     Attributes:
         name: side A's.
-        table: whose it is, or None.
-        role: one of `findings.STAGES`; of a slot "slot <name>".
+        table: the table that it belongs to, or None.
+        role: one of `findings.STAGES`, or "slot <name>".
         name_b: side B's.
     """
 
@@ -34,10 +34,10 @@ class PairedName(NamedTuple):
 
 
 class Pairing:
-    """Pairs arrays by the tables of both sides; `only` are those that one side alone has.
+    """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks.
 
     Args:
-        outside: names of variables that are left out.
+        outside: names of variables to leave out.
     """
 
     def __init__(
@@ -52,7 +52,6 @@ class Pairing:
         self._table_of_feature = {key: table["name"] for table in a for key in table["features"]}
 
     def paired(self, group: str, a: Values, b: Values) -> dict[PairedName, ArrayPair]:
-        """Returns the arrays that both sides have; the names of the others go into `only`."""
         names_a, names_b = self._names(group, 0, a), self._names(group, 1, b)
         self.only[0].update(f"{group} {names_a[key]}" for key in names_a.keys() - names_b.keys())
         self.only[1].update(f"{group} {names_b[key]}" for key in names_b.keys() - names_a.keys())
@@ -63,8 +62,8 @@ class Pairing:
         }
 
     def _names(self, group: str, side: int, values: Values) -> dict[Object, str]:
-        """Returns the names on a side by keys that are the same on both."""
-        # A slot has other names where a model's own optimizer made it.
+        """Returns the names on a side by keys that both sides share."""
+        # A slot made by the model's own optimizer has another name.
         parts = self._parts[side] if group == recording.VARIABLES else {}
         return {
             parts.get(name, name): name

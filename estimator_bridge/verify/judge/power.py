@@ -1,9 +1,8 @@
-"""The smallest divergence that a comparison would have seen, array by array.
+"""Computes the smallest error that a comparison would have seen, array by array.
 
-A divergence is a factor on how far an array moves: a learning rate that is two per cent off is one
-of 0.02. It is seen where it takes one element beyond its allowance; or, if it is smaller than the
-last bits of the elements, by the direction in which elements differ: rounding moves as many
-against the movement as along with it.
+The error is a factor on how far an array moves: a learning rate that is two per cent off is an
+error of 0.02. It is seen if it takes one element beyond its tolerance. A smaller one is seen by the
+direction in which elements differ, because rounding goes both ways equally often.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from estimator_bridge.verify.findings import LIMIT
 from tf2_engine.types import Array
 
 SIGNIFICANT = 6.0
-"""Standard deviations of a count that chance does not make: once in a thousand million counts."""
+"""Standard deviations that chance does not reach: once in a thousand million counts."""
 SMALLEST_FACTOR = 4e-6
-"""The least factor that is called systematic: some 67 roundings.
+"""The smallest factor that counts as systematic, about 67 roundings.
 
-float32 constants, and rates that are computed in another way, are a few tens of roundings apart.
+float32 constants, and rates computed in another way, differ by a few tens of roundings.
 """
 
 
 class Power:
-    """The smallest differences of one array that its steps would have shown.
+    """The smallest errors of one array that its steps would have shown.
 
     Attributes:
-        elementwise: the smallest factor that takes an element beyond its allowance.
-        moved: whether any element has moved.
+        elementwise: the smallest factor that takes an element beyond its tolerance.
+        moved: whether any element moved.
         largest: the largest movement of an element.
-        factor: by how much side B moves further in all elements together.
+        along, against: how many elements differ in the direction of their movement, and against it.
     """
 
     def __init__(self) -> None:
@@ -47,20 +46,20 @@ class Power:
         """Adds a step; returns the smallest visible factor of each element.
 
         Args:
-            allowed: how far each element may be off.
-            moved: how far each has moved on side A.
+            allowed: the tolerance of each element.
+            moved: how far each element moved on side A.
         """
         distance = np.abs(moved)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             factors = np.where(distance > 0, allowed / distance, np.inf)
-        # Where all is NaN, nothing is seen to move, and nothing can be told.
+        # If everything is NaN, no movement is seen, and nothing can be told.
         self.moved |= bool(((distance > 0) | np.isnan(distance)).any())
         self.largest = max(self.largest, float(np.max(distance, initial=0.0)))
         self.elementwise = min(self.elementwise, float(np.min(factors, initial=np.inf)))
         return factors
 
     def add_rows(self, factors: Array, rows: Array, total: int) -> None:
-        """Adds the factors of some rows of a table that has so many."""
+        """Adds the factors of some rows of a table with `total` rows."""
         if self._row_factors is None:
             self._row_factors = np.full(total, np.nan, np.float32)
         least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
@@ -70,9 +69,9 @@ class Power:
         """Adds the directions in which elements differ; returns whether they are systematic.
 
         Args:
-            residual: how much further side B has moved than it should.
-            spacing: of the floats around each element.
-            bias: how far each element may be off all in one direction.
+            residual: by how much side B moved too far.
+            spacing: the distance to the next float at each element.
+            bias: the tolerance for an error that all elements share in one direction.
         """
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
         residual, moved = residual[usable], moved[usable]
@@ -96,7 +95,7 @@ class Power:
 
     @property
     def factor(self) -> float:
-        """By how much further side B moves, as a factor of the movement."""
+        """By which part of the movement side B moves further."""
         return self._product / self._square if self._square else 0.0
 
     @property
@@ -107,12 +106,12 @@ class Power:
         honest = self.along + self.against
         needed = SIGNIFICANT * (SIGNIFICANT + math.sqrt(SIGNIFICANT**2 + 4 * honest)) / 2
         counted = max(needed / self._bits, SMALLEST_FACTOR, self._bias / self._square)
-        # Counting needs elements that differ by single bits, and so a movement of several.
+        # Counting needs elements that differ by single bits, so they must move by several.
         return min(self.elementwise, counted)
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many rows of a table are decided, and how many have moved."""
+        """How many rows of a table are decided, and how many moved."""
         if self._row_factors is None:
             return 0, 0
         moved = np.isfinite(self._row_factors)
@@ -121,7 +120,7 @@ class Power:
 
     @property
     def undecided_row(self) -> int | None:
-        """The first row that has moved and is not decided, or None."""
+        """The first row that moved and is not decided, or None."""
         if self._row_factors is None:
             return None
         (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))
@@ -129,7 +128,7 @@ class Power:
 
 
 def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:
-    """Returns whether a count of directions is no chance, and its factor no rounding."""
+    """Whether a count of directions is not chance, and its factor not rounding."""
     total = along + against
     if not total or abs(along - against) < SIGNIFICANT * math.sqrt(total) or not square:
         return False

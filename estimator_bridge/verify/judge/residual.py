@@ -1,4 +1,4 @@
-"""Computes the residual of two arrays and its tolerance, element by element."""
+"""Computes the difference of two arrays and judges it by the tolerance of each element."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tf2_engine.types import Array
 
 
 def apart(a: Array, b: Array) -> Array:
-    """Returns b - a in float64; 0 for two NaNs, infinite for a NaN beside a number.
+    """Computes b - a in float64; two NaNs give 0, NaN and a number infinity.
 
-    What is no number is infinitely far from what is another; see `elements.differences`.
+    Values that are not real numbers have the distances of `elements.differences`.
     """
     size = elements.differences(a, b)
     if not (elements.is_real(a.dtype) and elements.is_real(b.dtype)):
@@ -22,7 +22,7 @@ def apart(a: Array, b: Array) -> Array:
 
 
 def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
-    """Returns the element that is nearest to its allowance or beyond, and where if it is beyond."""
+    """Finds the element that comes closest to its tolerance, or exceeds it by most."""
     size = np.abs(residual.apart)
     if not size.size:
         return Point(step, 0.0, 0.0, 0, 0.0), None
@@ -48,6 +48,6 @@ def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
 
 
 def spacing(values: Array) -> Array:
-    """Returns the distance to the next float of the type, float64."""
+    """Returns the distance to the next float of the type, as float64."""
     with np.errstate(invalid="ignore"):
         return np.abs(np.spacing(values)).astype(np.float64)

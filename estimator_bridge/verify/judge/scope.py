@@ -1,4 +1,4 @@
-"""Lists the parts that a comparison leaves out, and why; and calls that failed on one side."""
+"""Lists what a comparison leaves out, and why, and the calls that failed on one side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Config = Mapping[str, str]
 _OF_HOSTS = "sharding_strategy"
 """The field of a device configuration that says which host holds which row."""
 _DYNAMIC_RATE = "learning_rate.dynamic"
-"""The end of the name of a table's field whose part `tag` is the number of a computed rate.
+"""Suffix of the field of a table whose part `tag` numbers a computed learning rate.
 
 See `LearningRate` in TensorFlow's optimization_parameters.proto; a tag of 0 is not written.
 """
@@ -27,16 +27,16 @@ _VERBS = {
 
 
 def computed(a: SideDescription, b: SideDescription) -> list[str]:
-    """Returns the names of variables that one side computes of the step, and does not have."""
+    """Names the legacy variables whose values one side computes from the step instead."""
     return sorted({*a.get("computed", ()), *b.get("computed", ())})
 
 
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
-    """Returns the fields of the device configurations of both sides that are compared.
+    """Returns the fields of both device configurations that are compared.
 
-    A Keras model has its rows in one order on the hosts ("div"), which moves no number. Nor does
-    the order in which a side numbers the rates that it computes: stock's follows from the addresses
-    of functions.
+    A Keras model always keeps its rows in the order "div", which does not change any number. The
+    order in which computed rates are numbered does not matter either: stock's depends on the
+    addresses of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
@@ -51,7 +51,7 @@ def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Con
 
 
 def _with_rates_in_order(config: Config) -> Config:
-    """Returns a configuration whose computed rates have numbers in the order of their tables."""
+    """Numbers the computed rates in the order of their tables."""
     rates = sorted(
         name.removesuffix(".tag")
         for name in config
@@ -68,7 +68,7 @@ def _with_rates_in_order(config: Config) -> Config:
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the calls after the training that failed on one side alone, the error in front."""
+    """Yields the errors of calls after the training that failed on one side only."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     for side, other in (("A", "B"), ("B", "A")):
         for name, error in failed[side].items():
@@ -78,7 +78,7 @@ def failures(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def not_compared(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the parts that are left out, with the reasons."""
+    """Yields what is left out, with the reasons."""
     steps = max(len(a.numbers()) - 1, 0)
     yield f"Steps of training after the first {steps}."
     yield "Initial values: both sides begin with the same."
@@ -102,7 +102,7 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _of_both(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the parts that the recordings themselves have left out; once, where both did."""
+    """Yields what the recordings left out; what both left out comes once."""
     left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
     for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
         for what in of_side:
@@ -119,7 +119,7 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the parts that a failure leaves out, and the kinds of outcomes that are missing."""
+    """Yields what is missing because of failures, and what the program does not do."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     errors = {**failed["B"], **failed["A"]}
     for name, error in errors.items():

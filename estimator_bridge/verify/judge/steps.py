@@ -21,15 +21,15 @@ from tf2_engine.types import Array
 
 
 class StepComparison(abc.ABC):
-    """The series of all arrays, as they grow step by step.
+    """The series of all arrays, which grow step by step.
 
     Attributes:
         series: by group and name.
-        steps: the global steps that were compared, the start first.
-        remarks: what besides the arrays keeps the sides from being equal.
+        steps: the global steps that were compared, starting with the initial state.
+        remarks: reasons besides the arrays why the sides are not equal.
         tolerance: of the arrays, after the last step.
         evidence: of the first divergence, or None.
-        only: the arrays, by group and name, that one side alone has.
+        only: the arrays that only one side has, by group and name.
     """
 
     def __init__(self, a: Recording, b: Recording, tolerance: Tolerance) -> None:
@@ -42,7 +42,6 @@ class StepComparison(abc.ABC):
         # Of the current step; see `Evidence`.
         self._residuals: dict[tuple[str, str], Residual] = {}
         self._systematic: dict[tuple[str, str], float] = {}
-        # Whether anything diverges in the current step.
         self._diverged = False
         self.tolerance = tolerance
         of_a, of_b = self._settings
@@ -51,11 +50,10 @@ class StepComparison(abc.ABC):
 
     @property
     def num_updates(self) -> int:
-        """How many steps were made since the start."""
+        """The number of steps made since the start."""
         return self.steps[-1] - self.steps[0] if self.steps else 0
 
     def run(self, progress: Progress) -> None:
-        """Compares all steps."""
         total = len(self._sides[0].numbers())
         states: tuple[StepPair, ...] = ()
         sides = (map(joined_step, side.steps()) for side in self._sides)
@@ -84,7 +82,7 @@ class StepComparison(abc.ABC):
         """Judges all steps together."""
 
     def _state_of(self, pair: StepPair) -> StepPair:
-        """Returns the step of which each side goes on."""
+        """Returns the step from which each side continues."""
         return pair
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
@@ -107,14 +105,13 @@ class StepComparison(abc.ABC):
         )
 
     def _paired(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
-        """Returns the arrays of a group that both sides have in a step."""
         a, b = (step.values.get(group, {}) for step in pair)
         return self._pairing.paired(group, a, b)
 
     def _alike(
         self, group: str, pairs: Mapping[PairedName, ArrayPair]
     ) -> Iterator[tuple[PairedName, Array, Array]]:
-        """Yields the arrays of one type and shape; notes of the others that these differ."""
+        """Yields arrays of equal type and shape; records the others as diverged."""
         for name, (a, b) in pairs.items():
             if (a.shape, a.dtype) == (b.shape, b.dtype):
                 yield name, a, b
@@ -127,12 +124,10 @@ class StepComparison(abc.ABC):
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
-    """Returns the difference of two arrays of one shape, and the index where it is largest.
-
-    Two NaNs are equal; a NaN and a number are infinitely far apart.
+    """Returns the largest difference of two arrays of one shape, and its index.
 
     Args:
-        bound: the tolerance of floats; other numbers and strings must be equal.
+        bound: the tolerance of floats; other types must be equal.
     """
     if not a.size:
         return Point(step, 0.0, 0.0, 0, bound), ()

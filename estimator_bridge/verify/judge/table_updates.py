@@ -1,4 +1,4 @@
-"""Judges the rows of tables and slots, each by its own occurrences and gradients."""
+"""Judges each row of tables and slots by its own occurrences and gradients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
 _MARGIN = 2.0
-"""The multiple of both sides' error bounds that is allowed: the order of operations may differ."""
+"""The allowed multiple of both sides' error bounds, as the order of operations may differ."""
 _DESCRIBED = 0.99
-"""The share of elements within their bounds from which on a shadow describes a side."""
+"""A shadow describes a side if this share of elements is within the bounds."""
 
 
 class TableUpdates:
@@ -28,7 +28,7 @@ class TableUpdates:
         names_b: side B's name of each of its variables.
 
     Attributes:
-        variable: that of the rows, on side A.
+        variable: side A's variable of the rows.
         features: of the table.
     """
 
@@ -36,7 +36,7 @@ class TableUpdates:
         self._names = [table["variable"], *table["slots"]]
         self._names_b = names_b
         self._shadow = TableShadow(table)
-        # Errors of sums have no direction; those of a rule may.
+        # Errors of sums have no preferred direction; those of a rule may.
         self._rule_alone = TableShadow(table, exact_sums=True)
         self.variable, self.features = table["variable"], self._shadow.features
 
@@ -46,12 +46,12 @@ class TableUpdates:
         after: tuple[Values, Values],
         steps: tuple[Sequence[ShadowInputs], Sequence[ShadowInputs]],
     ) -> Iterator[tuple[str, Residual]]:
-        """Yields the residual of each variable once the effect of the gradients is taken away.
+        """Yields the residual of each variable, after removing the effect of different gradients.
 
         Args:
             before: the variables on both sides before the steps, by side A's names.
-            after: those of each side after them.
-            steps: what each side updates from.
+            after: the variables of each side after the steps.
+            steps: the inputs of each side.
         """
         with np.errstate(all="ignore"):
             ours = self._shadow.advance(before, steps[0])
@@ -77,13 +77,13 @@ class TableUpdates:
         described: bool,
     ) -> Residual:
         rows, (one, other, alone) = shadows[0].rows, (shadow.parts[name] for shadow in shadows)
-        # Rows that the rule leaves alone: only where one differs it is looked at.
+        # Rows that the rule leaves alone only matter where they differ.
         others = np.setdiff1d(np.flatnonzero(elements.unequal_rows(a, b)), rows)
         every = np.concatenate([rows, others])
         start, a, b = before[every], a[every], b[every]
         n = len(rows)
         difference, moved = apart(a, b), apart(start, a)
-        if described:  # What float32 leaves of a movement may be nothing.
+        if described:  # float32 may leave nothing of a movement
             moved[:n] = one.value - start[:n]
         expected = np.nan_to_num(other.value - one.value, nan=0.0, posinf=0.0, neginf=0.0)
         error = known(one.error + other.error)
@@ -93,7 +93,7 @@ class TableUpdates:
             error = error + np.abs(expected)
         allowed = np.zeros(difference.shape)
         allowed[:n] = _MARGIN * error + SMALLEST_NORMAL
-        # Beside rows that do not occur, elements that neither side moves are equal.
+        # Rows that do not occur have no bias: elements that neither side moves are equal.
         rounding = 2 * UNIT_ROUNDOFF * np.abs(alone.value)
         bias = np.full(difference.shape, np.inf)
         if described:
@@ -102,7 +102,7 @@ class TableUpdates:
 
 
 def _describes(shadow: ShadowRows, after: Values) -> bool:
-    """Returns whether a side follows its rule but for rounding."""
+    """Whether a side follows its rule apart from rounding."""
     within, total = 0, 0
     for name, part in shadow.parts.items():
         off = np.abs(after[name][shadow.rows] - part.value)
@@ -112,5 +112,4 @@ def _describes(shadow: ShadowRows, after: Values) -> bool:
 
 
 def same_arrays(a: Values, b: Values) -> bool:
-    """Returns whether arrays by name, such as the gradients of two sides, are equal."""
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)

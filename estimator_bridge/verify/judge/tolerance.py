@@ -1,9 +1,9 @@
-"""Decides how far apart the arrays of sides may be that run freely: the model of docs/numerics.md.
+"""Computes the tolerance between sides that run freely, by the model of docs/numerics.md.
 
-Every operation rounds once, by at most 2**-24 of its result, and errors add (Higham, Accuracy and
-Stability of Numerical Algorithms, 2002, chapters 2 to 4). The model covers tables, their sums and
-updates. What a network makes of a rounding error is the network's own: where the model does not
-suffice it is measured, by training once more from a start whose last bits are changed.
+Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). The model covers tables, their sums
+and updates. What a network makes of rounding errors is measured where needed, by training once more
+from a start with changed last bits.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 
 ROUNDINGS_PER_TERM, ROUNDINGS_PER_SUM = 2, 4
-"""Roundings of each term of a weighted sum, and of a sum whatever its length."""
+"""Roundings of each term of a weighted sum, and of any sum besides its terms."""
 ROUNDINGS_PER_UPDATE = 23
 """Roundings of the longest update rule, FTRL, with weight decay."""
 PERTURBATION_FACTOR = 8.0
-"""The multiple of what a perturbed start moves that is allowed: it is one sample of rounding."""
+"""The allowed multiple of what a perturbed start moves, which is one sample of rounding."""
 MAX_PERTURBATION = 0.01
-"""The most that a perturbed start may move a loss or an activation, relative to the largest.
+"""The most that a perturbed start may move a loss or an activation, relative to the largest one.
 
-Eight times that is a tenth of the numbers, within which faults would pass for rounding.
+Eight times this is a tenth of the numbers, and smaller faults would pass as rounding.
 """
 
 Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
-"""How far each array moved at each step when the start was perturbed, by group and name."""
+"""How far a perturbed start moved each array (group, name) at each step."""
 
 
 class Tolerance:
-    """The tolerance of every array of a comparison, whose steps it sees in order.
+    """The tolerance of every array of a comparison, which passes its steps in order.
 
     Args:
         num_terms: the most terms in one sum; see `terms`.
@@ -52,14 +52,14 @@ class Tolerance:
         self._sensitivity = sensitivity
         self._scales: dict[str, float] = {}
         self._moved: dict[tuple[str, str], float] = {}
-        # Of losses and activations, which are what a model computes.
+        # Of losses and activations, the results of a model.
         self._relative: dict[tuple[str, str], float] = {}
 
     def of_step(
         self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
     ) -> dict[PairedName, float]:
-        """Returns the tolerance of each array of a group, so many steps after the start."""
-        # Errors of a sum that cancels come from its terms, so a scale never shrinks.
+        """Returns the tolerance of each array of a group, `num_updates` steps after the start."""
+        # If a sum cancels, its error still depends on its terms, so scales never shrink.
         for name, arrays in pairs.items():
             key = f"{group}:{_scale_of(name)}"
             self._scales[key] = max(self._scales.get(key, 0.0), magnitude(*arrays))
@@ -71,13 +71,13 @@ class Tolerance:
         return bounds
 
     def of_outcome(self, num_updates: int, *values: Array) -> float:
-        """Returns the tolerance for outputs, of both sides, computed after training."""
+        """Returns the tolerance for outputs of both sides after the training."""
         scale = magnitude(*values)
         relative = max(self._relative.values(), default=0.0)
         return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
 
     def _perturbation(self, group: str, number: int, name: PairedName, scale: float) -> float:
-        """Returns how far the perturbed start has moved an array by a step at most."""
+        """Returns the most that the perturbed start moved an array up to a step."""
         key = group, name.name
         moved = self._sensitivity.get(key, {}).get(number, 0.0)
         self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))
@@ -93,9 +93,10 @@ class Tolerance:
 
 
 def _scale_of(name: PairedName) -> str:
-    """Returns the key of arrays of one scale, which take rounding errors from each other.
+    """Groups arrays that pass rounding errors to each other, and so share a scale.
 
-    Gradients are sums of one another's; variables of a network are weights, or slots of one name.
+    Gradients are sums of each other's terms; variables of a network are weights, or slots of one
+    name.
     """
     if name.role == GRADIENT:
         return ""
@@ -106,14 +107,12 @@ def _scale_of(name: PairedName) -> str:
 
 
 def allowed(num_terms: int, num_updates: int, scale: float) -> float:
-    """Returns the allowed absolute difference of an element.
-
-    Both sides round, hence the factor of two.
+    """Returns the allowed absolute difference of an element, to which both sides contribute.
 
     Args:
         num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
-        num_updates: updates that the element has been through.
-        scale: the magnitude that errors are relative to.
+        num_updates: how many updates the element has had.
+        scale: the magnitude to which errors are relative.
     """
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM
     roundings = per_sum + num_updates * (2 * per_sum + ROUNDINGS_PER_UPDATE)
@@ -121,11 +120,7 @@ def allowed(num_terms: int, num_updates: int, scale: float) -> float:
 
 
 def terms(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most terms that a batch sums into one element, at least one.
-
-    Args:
-        features: keys of features with a table.
-    """
+    """Returns the most terms (at least 1) that a batch sums into one element."""
     most = 1
     for key in features:
         ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
@@ -137,7 +132,7 @@ def terms(batch: Values, features: Iterable[str]) -> int:
 
 
 def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most ids that a sample of a batch has in a feature, at least one."""
+    """Returns the most ids (at least 1) that a sample has in one feature."""
     most = 1
     for key in features:
         samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")

@@ -15,16 +15,16 @@ from estimator_bridge.verify.record.recording import Recording
 from tf2_engine.types import Array, Object
 
 _ENGINE = "_tpu_embedding"
-"""The attribute of a layer under which an export holds the tables of an engine."""
+"""The attribute under which an exported layer stores the engine's tables."""
 
 
 def exported_variables(
     training: KerasTraining, directory: str, a: Recording | None
 ) -> Iterator[tuple[str, Array]]:
-    """Yields the variables of tables and layers that are in the directory of an export.
+    """Yields the variables of tables and layers in the directory of an export.
 
     Args:
-        a: side A, whose names tables get; None gives them those of this side.
+        a: side A, whose names tables get; None keeps this side's names.
     """
     prefix = os.path.join(directory, "variables", "variables")
     with Reader(prefix) as stored:
@@ -43,7 +43,7 @@ def exported_variables(
 
 
 def _names(model: Object) -> Mapping[str, str]:
-    """Returns the legacy names of the variables of layers, by their names in the program."""
+    """Maps names of layer variables in the program to legacy names."""
     of_tables = {id(each) for each in model.with_tables.weights}
     layers = (each for each in model.weights if id(each) not in of_tables)
     names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}

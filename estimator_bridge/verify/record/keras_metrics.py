@@ -1,7 +1,7 @@
-"""Captures the inputs of a `TableModel`'s metrics, and computes the metrics once more.
+"""Captures the inputs of a `TableModel`'s metrics, and computes the metrics again.
 
-That is what its `test_step` gives `update_metrics(...)`, and `mean_loss.update_state(loss)`, by the
-names that `migrate --form keras` writes. A model without them has no such values.
+The inputs are what `test_step` passes to `update_metrics(...)` and `mean_loss.update_state(loss)`,
+the names that `migrate --form keras` writes. Models without them have no recorded inputs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 
 class KerasMetricValues(CapturedMetrics):
-    """The losses and the arguments of `update_metrics` of one evaluation, batch by batch."""
+    """The losses and the arguments of `update_metrics` of one evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class KerasMetricValues(CapturedMetrics):
 
     @contextlib.contextmanager
     def attached(self, model: Object) -> Iterator[None]:
-        """Captures the arguments of a model's metrics, in evaluations that are traced meanwhile."""
+        """Captures the arguments of metrics in evaluations traced meanwhile."""
         self._model, self._names = model, None
         with contextlib.ExitStack() as stack:
             if callable(getattr(model, _UPDATE, None)):
@@ -40,7 +40,7 @@ class KerasMetricValues(CapturedMetrics):
             if mean_loss is not None:
                 update = self._capturing_loss(mean_loss.update_state)
                 stack.enter_context(replaced(mean_loss, "update_state", update))
-            model.test_function = None  # to be traced anew
+            model.test_function = None  # so that it is traced again
             yield
         model.test_function = None
 

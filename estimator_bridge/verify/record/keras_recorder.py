@@ -27,16 +27,15 @@ from tf2_engine.types import Object, Tensor
 
 
 class KerasRecorder:
-    """Records the models of a program, as a recorder is asked to."""
+    """Records the Keras models of a program."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._metrics = KerasMetricValues()
-        # With the models, since the id of one may be that of another one later.
+        # Keeps the models alive, because ids of dead objects are reused.
         self._trainings: dict[int, KerasTraining] = {}
 
     def attach(self, model_class: type) -> None:
-        """Records `TableModel`s from now on."""
         methods: dict[str, Function] = {
             "keep_checkpoints": self._keep_checkpoints,
             "fit": self._fit,
@@ -56,7 +55,6 @@ class KerasRecorder:
         return known
 
     def _check(self, model: Object) -> None:
-        """Raises InvalidInput if the side cannot run a Keras model."""
         side, name = self._recorder.side, type(model).__name__
         other_numbers = side.arithmetic not in ("tpu", _arithmetic(model)) or side.stock_v2
         chosen = side.software_tpu or other_numbers
@@ -69,7 +67,6 @@ class KerasRecorder:
     def _keep_checkpoints(
         self, original: Function, model: Object, directory: str | None, *args: Object, **kw: Object
     ) -> None:
-        """Keeps them in a directory of the recording."""
         if directory is not None:
             original(model, self._training(model, directory).model_dir, *args, **kw)
 
@@ -81,7 +78,7 @@ class KerasRecorder:
         if model.checkpoints is None:
             model.keep_checkpoints(training.model_dir)
         training.validation = options.get("validation_data")
-        # What is traced here makes variables, and is not run.
+        # Tracing makes the variables; nothing runs.
         model.restore(x, training=True)
         model.observe(_Observer(recorder))
         model.train_step = self._reporting(model.train_step)
@@ -107,9 +104,9 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Returns a step that records the loss that it reports, as a TPUEstimatorSpec does.
+        """Makes a step record the loss that it reports, like a TPUEstimatorSpec's.
 
-        Its optimizers may minimize another one, with terms of regularizers for example.
+        Optimizers may minimize another loss, for example one with regularization terms.
         """
 
         @functools.wraps(train_step)
@@ -137,7 +134,7 @@ class KerasRecorder:
         self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
     ) -> Object:
         training = self._training(model)
-        # A training evaluates what it has prepared, and wants no step among the metrics.
+        # `fit` evaluates prepared data and does not want the step among the metrics.
         by_fit = "return_dict" in options
         options.pop("_use_cached_eval_dataset", None)
 
@@ -198,12 +195,12 @@ def _replaced(original: Function, method: Function) -> Function:
 
 
 def _arithmetic(model: Object) -> str:
-    """Returns whose numbers the tables of a model have; those of a TPU without tables."""
+    """Returns the arithmetic of a model's tables; "tpu" without tables."""
     return getattr(model.with_tables.tables, "arithmetic", "tpu")
 
 
 def _batch_size(spec: Object) -> int | None:
-    """Returns the batch size that the elements of a dataset tell; None if they tell none."""
+    """Returns the batch size of a dataset's elements, or None if it is open."""
     shapes = [each.shape for each in tf.nest.flatten(spec)]
     sizes = {shape[0] for shape in shapes if shape.rank}
     return next((size for size in sizes if size is not None), None)

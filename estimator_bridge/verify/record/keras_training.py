@@ -1,4 +1,4 @@
-"""A `TableModel` as recordings see it: with the attributes of a `tf2_engine.training.Trainer`."""
+"""Gives a `TableModel` the attributes of a `tf2_engine.training.Trainer`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KerasTraining:
 
     Attributes:
         model: a `TableModel`.
-        model_dir: where the recorder has it keep its checkpoints.
+        model_dir: where the recorder puts its checkpoints.
         validation: the raw dataset of a training that evaluates, or None.
     """
 
@@ -57,24 +57,23 @@ class KerasTraining:
 
     @property
     def step(self) -> Variable:
-        """The global step."""
         step: Variable = self.model.with_tables.step
         return step
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """The variables by their legacy names, but for those that Keras computes from the step."""
+        """Variables by legacy name, without those that Keras computes from the step."""
         by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
         return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
-        """Gives all variables, which exist, the values of a checkpoint of either form.
+        """Restores all variables, which must exist, from a checkpoint of either form.
 
         Args:
-            a: the side whose program wrote it; None is not known.
+            a: the side whose program wrote the checkpoint; None if unknown.
 
         Raises:
-            InvalidInput: it is of a legacy program of which no recording is known.
+            InvalidInput: a legacy program wrote it, and no recording of that program is known.
         """
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
@@ -87,10 +86,10 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns what a legacy checkpoint has.
+        """Assigns the variables that a legacy checkpoint contains.
 
-        Of a slot whose parts it stores under several names each tensor is a part alone: such a slot
-        keeps its initial values, until the first step that is followed.
+        A slot whose parts are stored under several names keeps its initial values until the first
+        followed step.
         """
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
@@ -101,7 +100,6 @@ class KerasTraining:
                 variable.assign(tf.cast(value, variable.dtype))
 
     def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
-        """Returns the names of tables and slots in a legacy checkpoint by those of here."""
         if a is None:
             raise errors.InvalidInput(
                 f"{checkpoint} is of the legacy program, and it is not known which of its "

@@ -38,11 +38,10 @@ from estimator_bridge.verify.record.replay import recorded_input_fn
 from tf2_engine.types import Array, Object
 
 _MAX_ERROR = 300
-"""Characters of an error that are kept."""
 
 
 class TrainingRecorder(Protocol):
-    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
+    """The part of `recorder.Recorder` that this module uses."""
 
     writer: RecordingWriter
     replayed: Recording | None
@@ -50,17 +49,17 @@ class TrainingRecorder(Protocol):
 
     @property
     def max_steps(self) -> int:
-        """The most batches of an evaluation, as of the training."""
+        """The most training steps, and batches of an evaluation."""
 
     def is_recorded(self, model: Object) -> bool:
-        """Returns whether a model is the one that is recorded, and was trained."""
+        """Whether a model is the recorded one."""
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Returns whether predictions of a model end with the first batch, once more."""
+        """See `recorder.Recorder`."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
-"""Returns the variables that a call of a model's method has read, with their names."""
+"""Returns the variables that a call of a model's method read, with their names."""
 
 
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
@@ -68,7 +67,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 
 
 class OutcomeRecorder:
-    """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
+    """Records calls of `evaluate`, `predict` and `export_saved_model`."""
 
     def __init__(self, recorder: TrainingRecorder) -> None:
         self._recorder = recorder
@@ -77,7 +76,6 @@ class OutcomeRecorder:
         self._evaluating = False
 
     def capturing(self, model_fn: Function) -> Function:
-        """Returns a model_fn that captures the values behind metrics."""
         return self._metrics.capturing(model_fn, lambda: self._evaluating)
 
     def evaluate(
@@ -92,7 +90,7 @@ class OutcomeRecorder:
 
         Args:
             variables: None reads those of a checkpoint, and lets `evaluate` take hooks.
-            metrics_of: None are those of the model_fn; see `capturing`.
+            metrics_of: None means the metrics of the model_fn; see `capturing`.
         """
         most = self._recorder.max_steps
         asked = arguments.get("steps")
@@ -121,7 +119,7 @@ class OutcomeRecorder:
         return metrics
 
     def _recomputed(self, metrics: CapturedMetrics, name: str, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of this side's values, and of side A's if they are replayed."""
+        """Recomputes metrics from this side's values, and side A's if replayed."""
         values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
         if self._recorder.replayed is not None:
             seen = self._recorder.replayed.outcomes.part(name, SEEN)
@@ -141,7 +139,7 @@ class OutcomeRecorder:
         arguments: Arguments,
         variables: Variables | None = None,
     ) -> Iterator[Object]:
-        """Predicts, and writes all predictions that the program takes."""
+        """Predicts, and writes the predictions that the program takes."""
         if not self._is_recorded(model, "predictions"):
             yield from original(model, **arguments)
             return
@@ -158,7 +156,7 @@ class OutcomeRecorder:
                         break
                     writer.add(prediction)
                     yield prediction
-            finally:  # A program may stop before the end.
+            finally:  # the program may stop before the end
                 writer.close()
                 about["samples"] = writer.count
 
@@ -170,10 +168,10 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         read: Exported | None = None,
     ) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own.
+        """Exports, writes the variables, and keeps a copy, because a program may remove its own.
 
         Args:
-            read: None takes variables by the names that the SavedModel has for them.
+            read: None reads variables by their names in the SavedModel.
         """
         if not self._is_recorded(model, "exports"):
             return original(model, **arguments)
@@ -182,7 +180,6 @@ class OutcomeRecorder:
                 path = original(model, **arguments)
             exported = os.fsdecode(path)
             self._writer.write(name, dict((read or _exported)(exported)))
-            # It is queried later.
             number = name.rpartition("-")[2]
             shutil.copytree(exported, self._recorder.writer.directory / f"{EXPORTED}-{number}")
         return path
@@ -200,7 +197,6 @@ class OutcomeRecorder:
     def _recorded(
         self, kind: str, model: Object, arguments: Arguments, variables: Variables | None
     ) -> Iterator[tuple[str, About]]:
-        """Records the inputs of an outcome, and the error with which the call may end."""
         name = self._writer.begin(kind)
         about: About = {}
         if "input_fn" in arguments:
@@ -220,14 +216,14 @@ class OutcomeRecorder:
 
     @contextlib.contextmanager
     def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
-        # A training may evaluate on its way.
+        # A training may evaluate while it runs.
         with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
             yield
 
 
 @dataclasses.dataclass(frozen=True)
 class _OutcomeInputs:
-    """The inputs of an outcome, which are those of the same outcome of another recording."""
+    """The inputs of an outcome, replayed from another recording if possible."""
 
     writer: OutcomeWriter
     name: str
@@ -254,7 +250,7 @@ class _OutcomeInputs:
 
 
 def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
-    """Yields the variables of the checkpoint that a call of an estimator's method reads."""
+    """Yields the variables of the checkpoint that an estimator's method reads."""
     path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
     yield from _checkpoint(path) if path else ()
 

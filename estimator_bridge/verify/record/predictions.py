@@ -1,4 +1,4 @@
-"""Writes predictions of any structure to files, so many samples at a time."""
+"""Writes predictions of any structure to files, in chunks of samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from estimator_bridge.verify.record.outcome_files import OutcomeWriter
 from tf2_engine.types import Array, Object
 
 SAMPLES_OF_CHUNK = 1000
-"""Samples that are held in memory, and written to one file."""
+"""How many samples are held in memory and written to one file."""
 
 _NAME = "prediction"
 
@@ -18,7 +18,7 @@ class PredictionWriter:
     """Writes the predictions of a call, sample by sample.
 
     Attributes:
-        count: how many samples were added.
+        count: the number of samples so far.
     """
 
     def __init__(self, writer: OutcomeWriter, name: str) -> None:
@@ -28,14 +28,13 @@ class PredictionWriter:
         self.count = 0
 
     def add(self, prediction: Object) -> None:
-        """Adds a prediction: an array, or any nest of arrays, strings and composite values."""
+        """Adds a prediction: any nest of arrays, strings and composite values."""
         self._samples.append(dict(flat(prediction)))
         self.count += 1
         if len(self._samples) == SAMPLES_OF_CHUNK:
             self._flush()
 
     def close(self) -> None:
-        """Writes the samples that are left."""
         if self._samples:
             self._flush()
 
@@ -48,7 +47,7 @@ class PredictionWriter:
 def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
     """Yields the arrays of a prediction with their paths, such as "scores/0".
 
-    Values of sparse and ragged tensors are their parts.
+    Sparse and ragged values are split into their parts.
     """
     if isinstance(value, Mapping):
         parts = {str(key): part for key, part in value.items()}

@@ -1,7 +1,7 @@
-"""Runs each side of a comparison in a process of its own, and so queries exported models.
+"""Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` this module, with a JSON file, runs a side. Each side has its interpreter, so they may
-have other versions of TensorFlow.
+`python -m` with this module and a JSON file runs a side. Sides may have different interpreters, and
+so different versions of TensorFlow.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from estimator_bridge.verify.record.recorder import Recorder
 
 _NOTHING_TRAINED = 3
-"""Exit status of a program that ran, and trained nothing that is recorded."""
+"""Exit status of a program that trained nothing that is recorded."""
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
-"""Characters of an error that are kept."""
 _FAILURE = ".failure"
 """The suffix of the file in which a process says why it failed."""
 _NUM_QUERIED_BATCHES = 3
@@ -45,7 +44,7 @@ _NUM_QUERIED_BATCHES = 3
 
 @dataclasses.dataclass(frozen=True)
 class SideProgram:
-    """A side by its name, the program that it runs, and the interpreter.
+    """A side, the program that it runs, and the interpreter.
 
     Attributes:
         tf1: whether the program sees TensorFlow 1; None finds out from its source.
@@ -61,14 +60,13 @@ class SideProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecorder:
-    """Records a side in a process; it is a `Record` of `procedure.side_by_side`.
+    """Records a side in a process; a `Record` for `procedure.side_by_side`.
 
     Attributes:
-        programs: of side "a" and of side "b".
+        programs: of sides "a" and "b".
         arguments: of both programs.
-        steps: of training.
-        every: steps from one look at the variables to the next; None is the side's choice.
-        progress: called with what runs, and how many of how many steps are done.
+        every: steps between reads of the variables; None leaves it to the side.
+        progress: called with what runs and how many steps are done.
     """
 
     programs: Mapping[str, SideProgram]
@@ -119,7 +117,7 @@ class ProcessRecorder:
     def _run(
         self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
     ) -> int:
-        """Returns the exit status of a command; 0 once all is recorded that is asked for."""
+        """Runs a command until it ends or everything that was requested is recorded."""
         side, steps = Recording(request.directory), request.steps or self.steps
         end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
         self.progress(title, 0, steps)
@@ -146,10 +144,10 @@ class ProcessRecorder:
 
 
 def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
-    """Returns why a side failed: the message first, then where its log is, and the end of that.
+    """Describes why a side failed: the message, then the path and the end of its log.
 
     Args:
-        status: the exit status of its process; a negative one is that of a signal.
+        status: the exit status; negative for a signal.
         failure: the file in which the process may have said why.
     """
     messages, ended = [], f"{title} ended with exit status {status}."
@@ -170,8 +168,8 @@ def query_exported_models(
     Args:
         inputs: the recording whose first batches are fed to the models.
         python: the interpreter of the side.
-        examples: a TFRecord file of serialised Examples, for signatures that take such; None makes
-            them of the batches.
+        examples: a TFRecord file of serialised Examples for signatures that take them; None makes
+            them from the batches.
 
     Raises:
         InvalidInput: `examples` does not exist.
@@ -201,9 +199,9 @@ def query_exported_models(
 
 
 def main(path: str) -> int:
-    """Runs a program as a JSON file says; returns the exit status.
+    """Runs a program as a JSON file describes; returns the exit status.
 
-    If it fails, a file beside that one says why.
+    If it fails, a file beside the JSON file says why.
     """
     job = pathlib.Path(path)
     try:
@@ -216,7 +214,7 @@ def main(path: str) -> int:
 def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.run import install, keras_choice, script
 
-    # Before the recorder looks for layers: programs that choose by themselves do so too late.
+    # The recorder looks for layers before programs choose their Keras.
     keras_choice.use_legacy_keras()
     from estimator_bridge.legacy import spec
     from estimator_bridge.run.tf1 import running
@@ -226,13 +224,13 @@ def _run_job(job: Mapping[str, Object]) -> int:
     side = side_of(job["side"])
     started = script.program_of(job["script"], job["is_module"])
     if not side.stock and script.imports_bridge(started.file):
-        # It imports the names that it wants, and sets its own quirks.
+        # The program imports what it wants, and sets its own quirks.
         side = dataclasses.replace(side, quirks=None)
     elif not side.stock:
         install.install(replace=True)
         spec.set_default_quirks(side.quirks or "stock")
     program = pathlib.Path(started.file)
-    # The hash tells versions apart.
+    # The hash distinguishes versions.
     name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
     request = RecordingRequest(**job["request"])
     steps, every = job["steps"], job["every"]
@@ -251,9 +249,10 @@ def _run_job(job: Mapping[str, Object]) -> int:
 
 
 def _described(error: Exception) -> str:
-    """Returns an error in a line: its message, and the line of the program that it comes from.
+    """Describes an error in a line, with the line of the program that caused it.
 
-    The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
+    The last line of a message says what is wrong, except for the nodes that TensorFlow lists below
+    it.
     """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
@@ -270,16 +269,16 @@ def _described(error: Exception) -> str:
 
 
 def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
-    """Runs a program; it may fail once its training is recorded, which the recording says."""
+    """Runs a program. A failure after its training is recorded, not raised."""
     try:
         run_program(program, arguments)
-    except SystemExit as exited:  # A program may end with `sys.exit(0)`.
+    except SystemExit as exited:  # programs may end with `sys.exit(0)`
         if exited.code and recorder.steps_left:
             raise
         if exited.code:
             recorder.writer.failed(f"exit status {exited.code}")
     except Exception as error:
-        # Its model_dir is another one, so it may not find there what it looks for.
+        # Its model_dir is redirected, so it may miss files there.
         if recorder.steps_left:
             raise
         traceback.print_exc()

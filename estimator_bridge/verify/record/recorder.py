@@ -1,4 +1,4 @@
-"""Records the trainings of a TPUEstimator, without a change to the program."""
+"""Records the trainings of a TPUEstimator without changing the program."""
 
 from __future__ import annotations
 
@@ -41,22 +41,23 @@ class Recorder:
     """Records the first model that a program trains.
 
     Args:
-        request: what is recorded, and where.
+        request: what to record, and where.
         side: which engine runs the program.
         steps: of training, over all calls of `train` together.
-        every: steps from one look at the variables to the next, which is a loop of the device;
-            None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
-        program: the name of the program in reports.
-        is_tf1: whether it sees TensorFlow 1.
+        every: steps between reads of the variables, which are one loop of the device. None means 1,
+            or
+            5 if lookups overlap with updates, which only happens inside a loop.
+        program: the program's name in reports.
+        is_tf1: whether the program sees TensorFlow 1.
 
     Attributes:
-        programs: the recorded models that the program made, each with its object, by its id.
-        side_a: the recording of side A, where it is known to this one; else None.
+        programs: the recorded models that the program made, with their objects, by id.
+        side_a: the recording of side A, if known.
         leader: whose variables the side takes over after each recorded step, or None.
         perturbation: of the run, or None.
-        max_steps: the most steps of training, and batches of an evaluation.
+        max_steps: the most training steps, and batches of an evaluation.
         steps_done: of training, so far.
-        training: whether a training runs.
+        training: whether a training is running.
     """
 
     def __init__(
@@ -90,42 +91,38 @@ class Recorder:
         self.max_steps = request.steps or steps
         self.steps_done: int = 0
         self._directories: dict[str, str] = {}
-        # With the objects, since the id of one may be that of another one later.
+        # Keeps the objects alive, because ids of dead objects are reused.
         self.programs: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
 
     @property
     def start(self) -> str:
-        """The checkpoint of the start, which a side writes that has none to begin from."""
+        """The checkpoint of the start, which the first side writes."""
         return self.begin_from or str(self.writer.directory / "start")
 
     @property
     def steps_left(self) -> int:
-        """Steps of training to come."""
         return self.max_steps - self.steps_done
 
     def every(self, pipelined: bool) -> int:
-        """Returns the steps from one look at the variables of a model to the next.
-
-        Args:
-            pipelined: whether its lookups overlap with updates.
-        """
+        """Returns the steps between reads of the variables of a model."""
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        """Returns the directory that is used instead of a program's `model_dir`, which is made.
+        """Returns the directory used instead of a program's `model_dir`, which is still created.
 
-        Models of the same directory share this one: one may predict with what another trained.
+        Models that share a model_dir also share this directory: one may predict what another
+        learned.
         """
-        if model_dir:  # What else a program writes goes where it says.
+        if model_dir:  # Other files of the program still go to its model_dir.
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Returns whether a training is the first; None if it is not to be run.
+        """Whether a training is the first one; None if it should not run.
 
-        The model that trains first is the one that is recorded, for so many steps.
+        Only the model that trains first is recorded, for a limited number of steps.
         """
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
@@ -137,24 +134,22 @@ class Recorder:
         return first
 
     def is_recorded(self, model: Object) -> bool:
-        """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
 
     @property
     def has_trained(self) -> bool:
-        """Whether a training has begun, of however many steps."""
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Returns whether predictions of a model end with the first batch, once more.
+        """Whether predictions of a model end with the first batch once more.
 
-        Stock's on a TPU do: it tells the device that the input has ended, and is no prediction.
+        Stock's do on a TPU: this extra batch signals the end of the input.
         """
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
     def prepare(self, arguments: Arguments, begin: int) -> None:
-        """Has a call of `train`, from step `begin` on, end in time, and its batches recorded."""
+        """Limits the steps of a call of `train`, and records its batches."""
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
@@ -166,7 +161,7 @@ class Recorder:
         """Writes the description of the side, once its model is built.
 
         Args:
-            trained: names of the variables that the model's own optimizer trains.
+            trained: the variables that the model's own optimizer trains.
         """
         self.writer.settings(side)
         if self.leader is not None:
@@ -176,7 +171,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side goes on after a step, where not with its own.
+        """Returns the variables with which the side continues, if not with its own.
 
         Args:
             number: the step.
@@ -195,7 +190,7 @@ class Recorder:
         return self.perturbation.state(state)
 
     def record_progress(self, steps: int) -> None:
-        """Writes how many steps of training are done in total."""
+        """Writes how many training steps are done in total."""
         self.steps_done = steps
         self.writer.progress(steps)
 
@@ -204,8 +199,7 @@ class Recorder:
         """Records the estimators of a class while the context is open.
 
         Args:
-            estimator_class: TPUEstimator; Estimators that are none, such as canned ones, are
-                recorded too.
+            estimator_class: TPUEstimator; plain Estimators, such as canned ones, are recorded too.
         """
         methods: dict[str, Function] = {
             "__init__": self._init,
@@ -218,7 +212,7 @@ class Recorder:
         for name, method in of_plain.items():
             of_plain[name] = functools.partial(_unless_of_a_kind, estimator_class, method)
         with contextlib.ExitStack() as stack:
-            # First the subclass, whose methods would otherwise be recorded twice.
+            # The subclass comes first, or its methods would be recorded twice.
             stack.enter_context(capture.intercepting(estimator_class, methods))
             if (plain := _plain_estimator(estimator_class)) is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
@@ -257,12 +251,10 @@ class Recorder:
     def remember(
         self, model: Object, spec: Object = None, legacy: LegacySpec | None = None, **about: Object
     ) -> None:
-        """Keeps a model that the program makes; `about` are further fields of its `Program`."""
         program = Program(self.program, self.side, spec, legacy, is_tf1=self.is_tf1, **about)
         self.programs[id(model)] = model, program
 
     def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
-        """Makes an Estimator that is no TPUEstimator: in a directory of this side."""
         config = arguments.get("config")
         asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
         arguments["model_dir"] = self.directory(asked)
@@ -273,7 +265,7 @@ class Recorder:
         self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
-        """Returns a model_fn that captures the activations, gradients and loss of trainings."""
+        """Wraps a model_fn to capture what a training and an evaluation compute."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
         if self.side.stock:
             model_fn = capture.refusing_specs_of_bridge(model_fn)
@@ -292,7 +284,7 @@ class Recorder:
             arguments["engine"] = SOFTWARE_TPU
             return None
         driver = PlanKeepingDriver(native=self.side.native, arithmetic=arithmetic)
-        arguments.update(engine=driver, arithmetic=None)  # A driver has its own.
+        arguments.update(engine=driver, arithmetic=None)  # the driver has its arithmetic already
         return driver
 
     def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
@@ -310,7 +302,7 @@ class Recorder:
         arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
         config = estimator.config
         if self.leader and (config.save_checkpoints_steps or config.save_checkpoints_secs):
-            # Checkpoints hold what the side goes on from.
+            # Checkpoints must contain the state from which the side continues.
             listeners = [BeforeSaving(hook), *(arguments.get("saving_listeners") or ())]
             arguments["saving_listeners"] = listeners
         with capture.replaced(self, "training", True):
@@ -319,7 +311,7 @@ class Recorder:
 
 @dataclasses.dataclass(frozen=True)
 class _TrainingInputs:
-    """The inputs of a training, after so many steps."""
+    """The inputs of a training that begins after `step` steps."""
 
     writer: RecordingWriter
     replayed: Recording | None
@@ -339,9 +331,9 @@ class _TrainingInputs:
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
-    """Trains a model that is not recorded for a step, if it has no checkpoint yet.
+    """Trains a model that is not recorded for one step, if it has no checkpoint yet.
 
-    The program may predict with it, or export it, which takes a checkpoint.
+    The program may predict with it or export it, which needs a checkpoint.
     """
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
@@ -349,7 +341,7 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
 
 
 def _plain_estimator(estimator_class: type) -> type | None:
-    """Returns the class of Estimators from which that of TPUEstimators derives."""
+    """Returns the base class Estimator of the TPUEstimator class."""
     bases = estimator_class.__mro__[1:]
     return next((base for base in bases if base.__name__ == "Estimator"), None)
 
@@ -357,14 +349,14 @@ def _plain_estimator(estimator_class: type) -> type | None:
 def _unless_of_a_kind(
     kind: type, method: Function, original: Function, model: Object, arguments: Arguments
 ) -> Object:
-    """Calls a method's replacement, or the method itself for a model of a kind."""
+    """Calls the replacement of a method, or the original for models of `kind`."""
     if isinstance(model, kind):
         return original(model, **arguments)
     return method(original, model, arguments)
 
 
 def _check_legacy(checkpoint: str) -> None:
-    """Raises InvalidInput for a checkpoint of TensorFlow 2, in which an estimator finds nothing."""
+    """Raises InvalidInput for a checkpoint of TensorFlow 2."""
     with Reader(checkpoint) as reader:
         if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(

@@ -11,12 +11,12 @@ _MAX_STEPS = 20
 
 
 def steps(findings: Findings) -> str:
-    """Returns the differences of the tables at each step, or at some of many."""
+    """Shows the differences of the tables at each step, or at a selection of many steps."""
     tables = [series for series in findings.series if series.role == TABLE and series.points]
     if not tables:
         return ""
     numbers = [point.step for point in max((one.points for one in tables), key=len)]
-    # A page is read: of many steps some, and those at which a table diverged.
+    # The selection includes the steps at which a table diverged.
     kept = {*numbers[:: -(-len(numbers) // _MAX_STEPS)], numbers[-1]}
     kept |= {series.first.step for series in tables if series.first}
     by_step = [{point.step: point for point in series.points} for series in tables]
@@ -41,7 +41,7 @@ def _numbers(point: Point) -> str:
 
 
 def arrays(findings: Findings) -> str:
-    """Returns every array, and the names of those that one side alone has."""
+    """Shows every array, and the names of those that only one side has."""
     rows = []
     for one in findings.series:
         what = text.role(one) + (f", {one.table}" if one.table else "")

@@ -1,4 +1,4 @@
-"""The charts of the page, as SVG: differences over the steps, and a histogram of their sizes."""
+"""The charts of the page as SVG: differences over the steps, and a histogram of their sizes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""Decades of the tolerance that are drawn; what is beyond is drawn at the edge."""
+"""Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
 
 
-# The plural, colour and dashes of each kind; distinct in black and white too.
+# Plural, colour and dashes of each kind, distinct in black and white too.
 _STYLES = {
     "activation": ("activations", "var(--activation)", ""),
     "loss": ("loss", "var(--loss)", "2 3"),
@@ -31,7 +31,7 @@ _STYLES = {
 
 
 def over_steps(findings: Findings) -> str:
-    """Returns a chart: for each kind of array the largest share of the tolerance, by step."""
+    """Draws, for each kind of array, the largest share of the tolerance at each step."""
     lines = _lines(findings)
     decades = [_decade(share) for points in lines.values() for _, share in points]
     low = min([*decades, 0]) - 0.5
@@ -62,7 +62,6 @@ def over_steps(findings: Findings) -> str:
 
 
 def legend(findings: Findings) -> str:
-    """Returns the legend of `over_steps`, as HTML."""
     entries = []
     for stage in _lines(findings):
         plural, colour, dashes = _STYLES[stage]
@@ -73,8 +72,8 @@ def legend(findings: Findings) -> str:
 
 
 def histogram(findings: Findings) -> str:
-    """Returns a chart: how many arrays use which share of the tolerance, at their worst step."""
-    # The first bin holds what is exactly 0, the others a decade each.
+    """Draws how many arrays use which share of the tolerance, each at its worst step."""
+    # The first bin is for exactly 0, the others for a decade each.
     counts = [0] * (_CEILING - _FLOOR + 2)
     for series in findings.series:
         share = series.share
@@ -89,13 +88,13 @@ def histogram(findings: Findings) -> str:
         if counts[i]:
             height = (_BASE - _TOP - _ABOVE_BARS) * counts[i] / max(counts)
             top, shown = _BASE - height, width - 4
-            # The bin of 10^0 holds what is allowed to ten times that.
+            # The bin of 10^0 begins where the tolerance ends.
             fill = _UNEQUAL if i >= limit else _EQUAL
             bar = svg.element("rect", x=left + 2, y=top, width=shown, height=height, fill=fill)
             parts.append(bar + svg.text(left + width / 2, top - 5, str(counts[i])))
         if i == 0:
             parts.append(svg.text(left + width / 2, _HEIGHT - 22, "exactly 0"))
-        elif i != 1 or begin:  # The bin of 0 is no decade below the first one.
+        elif i != 1 or begin:  # the bin of 0 is not a decade
             parts.append(svg.text(left, _HEIGHT - 22, _power_of_ten(_FLOOR + i - 1)))
         if i == limit:
             parts.append(svg.line(left, _TOP, left, _BASE, _AXIS, stroke_width="1.5"))
@@ -106,7 +105,7 @@ def histogram(findings: Findings) -> str:
 
 
 def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
-    """Returns for each kind of array the largest share of the tolerance at each step, in order."""
+    """Returns, for each kind of array, the largest share of the tolerance at each step."""
     lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
     for series in findings.series:
         worst = lines[series.stage]
@@ -116,14 +115,14 @@ def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
 
 
 def _decade(share: float) -> float:
-    """Returns the decade of a share of the tolerance, within the limits of the chart."""
+    """Returns the decade of a share, within the limits of the chart."""
     if share == 0:
         return _FLOOR
     return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING
 
 
 def _power_of_ten(exponent: int) -> str:
-    """Returns a power of ten; the minus is of its own, which the fonts of superscripts lack."""
+    """Formats a power of ten; fonts lack a superscript minus."""
     digits = str(abs(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10⁻{digits}" if exponent < 0 else f"10{digits}"
 

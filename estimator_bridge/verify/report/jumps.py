@@ -1,4 +1,4 @@
-"""Explains the jumps of the curves of a page: which array makes them, and why it may."""
+"""Explains the jumps of the curves of a page: which array causes them, and why it may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from estimator_bridge.verify.findings import STAGES, Findings, Point, Series, listed
 
 _FACTOR = 30.0
-"""A curve that grows by more than this from one step to the next jumps."""
+"""A curve jumps if it grows by more than this from one step to the next."""
 _MAX_EXPLAINED = 4
 
 _PLURALS = {
@@ -23,7 +23,7 @@ _PLURALS = {
 
 
 def explained(findings: Findings) -> list[str]:
-    """Returns the caption of a page's curves: where they leave 0, and where they jump, and why."""
+    """Returns the caption of the curves: where they leave 0, and where they jump."""
     left: list[str] = []
     jumps: list[tuple[float, str]] = []
     for stage in STAGES:
@@ -52,7 +52,7 @@ class _Worst(NamedTuple):
 
 
 def _worst(findings: Findings, stage: str) -> list[_Worst]:
-    """Returns the array of a stage that is worst at each step, in order."""
+    """Returns the worst array of a stage at each step, in order."""
     worst: dict[int, _Worst] = {}
     for series in findings.series:
         for point in series.points if series.stage == stage else ():
@@ -62,7 +62,7 @@ def _worst(findings: Findings, stage: str) -> list[_Worst]:
 
 
 def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
-    """Yields the step at which a curve that begins at 0 leaves it, and the array that does."""
+    """Says at which step a curve leaves 0, and because of which array."""
     first = next((number for number, one in enumerate(worst) if one.share), 0)
     if first:
         one = worst[first]
@@ -70,7 +70,7 @@ def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
 
 
 def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
-    """Yields how far a curve jumps from one step to the next, and a sentence on it."""
+    """Yields the factor of each jump, and a sentence about it."""
     for before, after in itertools.pairwise(worst):
         if before.share and after.share > _FACTOR * before.share:
             growth = after.share / before.share

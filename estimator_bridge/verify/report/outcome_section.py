@@ -13,7 +13,6 @@ _MAX_SHOWN = 16
 
 
 def outcome_section(findings: Findings) -> str:
-    """Returns metrics, predictions, exports and served answers; "" where nothing followed."""
     rows = list(_rows(findings.outcomes))
     if not rows:
         return ""
@@ -31,7 +30,7 @@ def outcome_section(findings: Findings) -> str:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:
-    """Yields a row for each outcome, but for the variables of an export one for the worst."""
+    """Yields a row for each outcome; the variables of an export share one row."""
     for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
         of_kind = [outcome for outcome in outcomes if outcome.kind == kind]
         if kind.startswith(EXPORT) and len(of_kind) > 1:

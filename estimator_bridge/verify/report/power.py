@@ -13,15 +13,15 @@ _VISIBLE = operator.attrgetter("visible")
 
 
 def power_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest divergence that would have been seen: of tables, then of the rest."""
+    """Yields the smallest error that would have been seen: in tables, then in the rest."""
     yield from table_lines(findings)
     yield from other_lines(findings)
 
 
 def table_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest divergence that would have been seen in tables.
+    """Yields the smallest error that would have been seen in tables, the least certain first.
 
-    A line for all tables of which the same can be told; first where least can be told.
+    Tables of which the same can be said share a line.
     """
     moved = [each for each in findings.series if each.role == TABLE and each.moved]
     alike: dict[str, list[str]] = {}
@@ -32,9 +32,9 @@ def table_lines(findings: Findings) -> Iterator[str]:
 
 
 def other_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest divergence that would have been seen in all but tables.
+    """Yields the smallest error that would have been seen in all other arrays.
 
-    It is that of the array of which least can be told; and whatever is undecided.
+    The least certain array of each kind counts. Undecided arrays follow.
     """
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
@@ -55,7 +55,7 @@ def other_lines(findings: Findings) -> Iterator[str]:
 
 
 def factor(visible: float) -> str:
-    """Returns a factor for a report, such as "2e-05" or "3 %"."""
+    """Formats a factor, such as "2e-05" or "3 %"."""
     if not math.isfinite(visible):
         return "any factor"
     return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"
@@ -68,7 +68,7 @@ def _visible(series: Series) -> str:
 
 
 def _rows(series: Series) -> str:
-    """Returns how many rows are decided, and one that is not; nothing if no row is by itself."""
+    """Says how many rows are decided, and names one that is not."""
     if not series.rows_moved:
         return ""
     if series.rows_decided == series.rows_moved:

@@ -9,7 +9,7 @@ _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 
 
 def settings(findings: Findings) -> str:
-    """Returns the settings that differ or are ignored; those that are equal are folded."""
+    """Shows settings that differ or are ignored; the equal ones are folded."""
     both = [
         {(where, name): (value, why) for where, name, value, why in side["settings"]}
         for side in findings.settings
@@ -38,7 +38,7 @@ def settings(findings: Findings) -> str:
 
 
 def configuration(findings: Findings) -> str:
-    """Returns the fields of the device configurations that differ."""
+    """Shows the fields of the device configurations that differ."""
     if findings.config is None:
         body = (
             "<p>A side has none (use_tpu=False, or batches of any size), so there is nothing to "

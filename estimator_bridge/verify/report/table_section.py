@@ -8,11 +8,11 @@ from estimator_bridge.verify.report import text
 from estimator_bridge.verify.report.markup import TableRow, folded, mark, table
 
 _MAX_SHOWN = 10
-"""Rows and slots that are shown before a reader opens the rest."""
+"""How many rows and slots are shown unfolded."""
 
 
 def table_section(findings: Findings) -> str:
-    """Returns the rows and slots of every table: those that differ, or use most, in front."""
+    """Shows the rows and slots of every table: first those that differ."""
     series = [one for one in findings.series if one.group == VARIABLES and one.table]
     if not series:
         return ""

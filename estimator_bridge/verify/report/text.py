@@ -32,11 +32,11 @@ ENGINES = {
 }
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
-"""The headings of an array's largest difference, and its largest share of the tolerance."""
+"""Headings of an array's largest difference and its largest share of the tolerance."""
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Returns the verdict, its causes, and the arrays, those that diverged first in front."""
+    """Returns the verdict, its causes, and the arrays; the first divergence comes first."""
     return map(plain_text.plain, _lines(findings))
 
 
@@ -63,7 +63,7 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 
 def verdict(findings: Findings) -> str:
-    """Returns the verdict on everything that was compared, in a sentence."""
+    """States the verdict on everything that was compared."""
     if findings.status == Status.DIFFERENT:
         return f"NOT EQUAL: {_first_difference(findings)}."
     if findings.status == Status.UNKNOWN:
@@ -78,7 +78,7 @@ def verdict(findings: Findings) -> str:
 
 
 def compared(findings: Findings) -> str:
-    """Returns the scope of the comparison, in words."""
+    """Describes the scope of the comparison."""
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
@@ -87,7 +87,7 @@ def compared(findings: Findings) -> str:
 
 
 def _first_difference(findings: Findings) -> str:
-    """Returns the first difference in the order of a program: data, steps, outcomes."""
+    """Describes the first difference in program order: data, steps, outcomes."""
     first = findings.first
     if not findings.batches.equal:
         return str(findings.batches)
@@ -105,12 +105,11 @@ def _role_and_name(series: Series) -> str:
 
 
 def role(series: Series) -> str:
-    """Returns the role of an array, in words."""
     return "variable" if series.role == DENSE else series.role
 
 
 def reasons(findings: Findings) -> list[str]:
-    """Returns the reasons, besides the arrays of the steps, why the sides are not equal."""
+    """Lists the reasons, besides the arrays of the steps, why the sides are not equal."""
     parts = list(findings.remarks)
     if not findings.series:
         parts.append("nothing was compared")
@@ -129,7 +128,6 @@ def reasons(findings: Findings) -> list[str]:
 
 
 def _unequal(outcome: Outcome) -> str:
-    """Returns how an outcome differs, in words."""
     if outcome.note:
         return f"{outcome.title}: {outcome.note}"
     where = f": {outcome.where}" if outcome.where else ""
@@ -139,7 +137,6 @@ def _unequal(outcome: Outcome) -> str:
 
 
 def side_line(side: SideDescription) -> str:
-    """Returns a line that describes a side."""
     engine = ENGINES[side["engine"]]
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
@@ -156,7 +153,7 @@ _FORMULA = (
 
 
 def tolerance_paragraph(findings: Findings) -> str:
-    """Returns how much is allowed, in sentences."""
+    """Describes the tolerance, with its formula."""
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
@@ -165,7 +162,7 @@ def tolerance_paragraph(findings: Findings) -> str:
 
 
 def tolerance_line(findings: Findings) -> str:
-    """Returns a sentence that describes the tolerance."""
+    """Describes the tolerance in a sentence."""
     if findings.lockstep:
         of_model = (
             "8 times what side A moves when the last bits of its activations and weights are "
@@ -207,13 +204,11 @@ def _arrays(findings: Findings) -> Iterator[str]:
 
 
 def place(first: Divergence) -> str:
-    """Returns the step and the row of a divergence."""
     row = f", row {first.row}" if first.row is not None else ""
     return f"step {first.step}{row}"
 
 
 def numbers(series: Series) -> list[str]:
-    """Returns the `NUMBERS` of an array."""
     if not series.points:
         return ["shapes", "", "", ""]
     point = series.largest
@@ -229,7 +224,7 @@ def _others(findings: Findings) -> Iterator[str]:
     ignored: dict[str, list[str]] = {}
     for letter, side in zip("AB", findings.settings, strict=True):
         for where, name, value, reason in side["settings"]:
-            # On a CPU the settings of an optimizer are ignored with it.
+            # On a CPU, settings of an optimizer are ignored together with it.
             if reason and ("." not in name or side.get("arithmetic") == "sparsecore"):
                 names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
                 names.append(f"`{name}`={value} ({where})")

@@ -1,4 +1,4 @@
-"""Invariants of all that a job computes: its numbers are finite, and it counts its steps."""
+"""Invariants of everything that a job computes: finite numbers, and counted steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"variables": "variable", "activations": "activation of feature", "loss
 
 
 def check_finite(interval: Interval) -> Iterator[Violation]:
-    """Yields arrays that hold a NaN or an infinity, and did not before."""
+    """Yields arrays that newly contain a NaN or an infinity."""
     for step in interval.steps:
         for group, values in step.values.items():
             for name, array in values.items():
@@ -28,7 +28,7 @@ def check_finite(interval: Interval) -> Iterator[Violation]:
 
 
 def check_global_step(interval: Interval) -> Iterator[Violation]:
-    """Yields a violation if the global step does not say how many steps were made."""
+    """Yields a violation if the global step does not count the steps."""
     before, after = interval.before.get(_GLOBAL_STEP), interval.after.get(_GLOBAL_STEP)
     if before is None or after is None:
         return

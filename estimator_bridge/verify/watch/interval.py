@@ -1,4 +1,4 @@
-"""Holds the steps of a watched job between two looks at its variables."""
+"""The steps of a watched job between two reads of its variables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from estimator_bridge.verify.record import recording
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The steps between two looks, mostly one.
+    """The steps between two reads, usually one.
 
     Attributes:
         position: of the first step, from 0.
         before: the variables before it.
-        steps: the last one has variables.
+        steps: only the last one has variables.
         ids: of every feature in the global batch of each step.
     """
 
@@ -28,16 +28,14 @@ class Interval:
 
     @property
     def after(self) -> recording.Values:
-        """The variables after the last step."""
         return self.steps[-1].values[recording.VARIABLES]
 
     @property
     def number(self) -> int:
-        """The global step after the last step."""
         return self.steps[-1].number
 
     def inputs(self, table: recording.TableDescription) -> list[ShadowInputs] | None:
-        """Returns the inputs of a table's update in each step; None where they are not known."""
+        """Returns the inputs of a table's update in each step; None if unknown."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)
@@ -48,6 +46,6 @@ class Interval:
         return inputs
 
     def ids_of(self, table: recording.TableDescription, step: int) -> dict[str, RecordedIds]:
-        """Returns the ids of a table's features in a step, from 0, that are known."""
+        """Returns the known ids of a table's features in a step, from 0."""
         ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
         return {key: ids for key, ids in ids_of_features.items() if ids is not None}

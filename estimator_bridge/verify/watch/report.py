@@ -1,4 +1,4 @@
-"""Reports the result of watching a job: as a table to print, and as values for JSON."""
+"""Reports the result of watching a job, as a table and as values for JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tf2_engine.types import Object
 
 @dataclasses.dataclass
 class Kept:
-    """A violation, as it was first seen, and how many steps have it."""
+    """A violation as it was first seen, and in how many steps."""
 
     first: Violation
     steps: int
@@ -24,8 +24,8 @@ class WatchReport:
 
     Attributes:
         settings: of the job; None if it failed before its training.
-        steps: that were checked.
-        violations: each invariant of each array once, in the order in which they were seen.
+        steps: how many were checked.
+        violations: each invariant of each array once, in order.
         notes: what could not be checked, and why.
         failure: why the program failed, or None.
     """
@@ -38,7 +38,7 @@ class WatchReport:
 
     @property
     def holds(self) -> bool:
-        """Whether every invariant that was checked holds, and the program got to its end."""
+        """Whether all checked invariants hold, and the program finished."""
         return bool(self.steps) and not self.violations and self.failure is None
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from estimator_bridge.verify.watch.interval import Interval
 from estimator_bridge.verify.watch.violation import Violation
 from tf2_engine.types import Array
 
-# Slots that add up squares and never forget, by the names of the engine's classes.
+# Slots that sum squares without forgetting, by the engine's class names.
 _MONOTONE = dict.fromkeys(
     ("Adagrad", "ProximalAdagrad", "FTRL", "AdagradMomentum"), ("accumulators",)
 )
@@ -33,7 +33,7 @@ _MEANS_OF_ROWS = ("FrequencyEstimator",)
 
 
 class _Beyond(NamedTuple):
-    """The element of an array that is furthest beyond its bound, as a multiple of that."""
+    """The element of an array that exceeds its bound by the largest factor."""
 
     row: int
     element: int
@@ -42,7 +42,7 @@ class _Beyond(NamedTuple):
 
 
 def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields features with an id that is no row, or whose cells lie outside of the batch."""
+    """Yields features with an id that is not a row, or that is outside the batch."""
     rows = len(interval.before[table["variable"]])
     for position, step in enumerate(interval.steps):
         for key, occurrences in interval.ids_of(table, position).items():
@@ -51,7 +51,6 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
 
 
 def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]:
-    """Yields the faults of the ids of a feature, whose table has so many rows."""
     cells, ids, weights, shape = occurrences
     outside = (ids < 0) | (ids >= rows)
     if outside.any():
@@ -69,7 +68,7 @@ def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]
 
 
 def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields features whose activations differ from a lookup in the rows before the first step."""
+    """Yields features whose activations are not a lookup in the rows before the step."""
     rule = table["rule"]
     if rule is None or rule["kind"] in _MEANS_OF_ROWS:
         return
@@ -97,7 +96,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
 def check_untouched(
     interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
-    """Yields parts of a table that move in rows that are in no batch."""
+    """Yields parts of a table in which rows move that are in no batch."""
     rule = table["rule"]
     if rule is None or not rule["settings"].get("lazy_adam", True):
         return
@@ -115,7 +114,7 @@ def check_untouched(
 
 
 def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields slots of squares that shrink, or are negative."""
+    """Yields slots of squares that shrink or are negative."""
     rule = table["rule"]
     if rule is None:
         return
@@ -137,7 +136,7 @@ def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violati
 
 
 def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields tables with a row that has moved, and is outside of the limits of weights."""
+    """Yields tables in which a row moved and is outside the limits of weights."""
     settings = table["rule"]["settings"] if table["rule"] else {}
     low, high = (settings.get(f"clip_weight_{end}") for end in ("min", "max"))
     if low is None and high is None:
@@ -157,7 +156,7 @@ def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violat
 def check_update(
     interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
-    """Yields parts of a table that differ from an update with the recorded gradients."""
+    """Yields parts of a table that are not an update with the recorded gradients."""
     rule = table["rule"]
     last = inputs[-1].position
     rows = interval.before[table["variable"]]
@@ -186,16 +185,15 @@ def check_update(
 
 
 def _parts(table: TableDescription) -> dict[str, str]:
-    """Returns the variables of a table, each in words."""
     slots = {name: f"slot {slot} of table {table['name']}" for name, slot in table["slots"].items()}
     return {table["variable"]: f"table {table['name']}", **slots}
 
 
 def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
-    """Returns the element that is furthest beyond its bound; None if there is none."""
+    """Finds the element that exceeds its bound by the largest factor, if any."""
     with np.errstate(invalid="ignore", divide="ignore"):
         distance = np.abs(actual.astype(np.float64) - expected.value)
-        # What is not finite is a violation of its own.
+        # Values that are not finite are a violation of their own.
         beyond = (distance > expected.error) & np.isfinite(distance)
         share = np.where(beyond, distance / expected.error, 0.0)
     if not beyond.any():
@@ -206,7 +204,7 @@ def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
 
 
 def _factor(actual: Array, expected: Array, error: Array) -> float | None:
-    """Returns the one number that movements are times those of the rule; None if there is none."""
+    """Returns the factor between actual and expected movements; None if unclear or 1."""
     clear = np.abs(expected) > 100 * error
     if np.count_nonzero(clear) < 2:
         return None

@@ -1,4 +1,4 @@
-"""An invariant that a job broke, and invariants that could not be checked."""
+"""The invariants of a watched job, and their violations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INVARIANTS = {
     UPDATE: "rows and slots are what the rule makes of the recorded gradients",
     RATE: "rows move as far as the rate of the step has them",
 }
-"""The invariants by their names, in words."""
+"""The invariants by name, in words."""
 
 
 class Violation(NamedTuple):
@@ -27,7 +27,7 @@ class Violation(NamedTuple):
 
     Attributes:
         step: the global step after which it was seen.
-        invariant: of `INVARIANTS`.
+        invariant: one of `INVARIANTS`.
         where: the table, slot, feature or variable.
         text: what was seen, with row, element and values.
     """

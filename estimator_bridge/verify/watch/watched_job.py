@@ -13,10 +13,10 @@ from estimator_bridge.verify.watch.watcher import Watcher
 
 
 class WatchedJob:
-    """A job, recorded in a directory, which is made.
+    """A job, recorded in a directory that is created for it.
 
     Args:
-        tell: called with every violation that is new.
+        tell: called with every new violation.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class WatchedJob:
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def look(self) -> None:
-        """Checks the steps that were recorded since the last look."""
+        """Checks the steps recorded since the last call."""
         self._keep(self._watcher.check())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
-        """Runs the job to its end, or until it fails; returns the report.
+        """Runs the job until it ends or fails; returns the report.
 
         Args:
             record: runs a side; it may call `look` meanwhile.

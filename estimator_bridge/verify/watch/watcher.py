@@ -1,4 +1,4 @@
-"""Checks the recording of one job, step by step, while it is written."""
+"""Checks the recording of one job, step by step, while it is being written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Watcher:
     """Checks a recording as far as it is written.
 
     Attributes:
-        steps: that were checked.
+        steps: how many were checked.
         notes: what could not be checked, and why.
     """
 
@@ -43,7 +43,7 @@ class Watcher:
         self.notes: list[str] = []
 
     def check(self) -> Iterator[Violation]:
-        """Yields the violations in the steps that were recorded since the last call."""
+        """Yields the violations in steps recorded since the last call."""
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
@@ -63,7 +63,7 @@ class Watcher:
                 self._before, self._since = step.values[VARIABLES], []
 
     def check_next_batch(self) -> Iterator[Violation]:
-        """Yields the violations by the ids of the step that was not made: it may have failed."""
+        """Checks the ids of the step after the last one, which may have failed."""
         if self._before is None or self._since:
             return
         missing = [Step(self._number + 1, {})]
@@ -72,7 +72,6 @@ class Watcher:
             yield from table_invariants.check_ids(interval, table)
 
     def _ids(self, steps: int) -> list[Ids]:
-        """Returns the ids of the steps that follow those that were checked."""
         settings = self._recording.settings
         features, cores = lookups.features_of(settings["tables"]), settings["cores"]
         positions = range(self.steps, self.steps + steps)

@@ -1,8 +1,8 @@
 """Compares the metrics of an evaluation, and tells why they differ.
 
-The values that metrics are computed from are recorded on both sides, and side B's metric functions
-are run on side A's values, too. So what differs is one of three: the values, which have a tolerance
-of their own, and carry it on to the metric; the metric functions; or how the sides evaluate.
+Both sides record the values from which metrics are computed, and side B's metric functions also run
+on side A's values. So three reasons can be told apart: the values differ (their tolerance carries
+over to the metric), the metric functions differ, or the sides evaluate differently.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from estimator_bridge.verify.record.recording import LOSS, Recording
 from tf2_engine.types import Array
 
 Allowed = Callable[[str, float], tuple[float, str]]
-"""Returns the tolerance of an output of a magnitude, and what it comes from."""
+"""Maps an output and its magnitude to the tolerance and the reason for it."""
 
 _OfValue = TypeVar("_OfValue")
 
 SEEN_BY = "values of metrics: "
-"""Before the names of what metrics are computed from."""
+"""Prefix of the names of values from which metrics are computed."""
 
 _UNIT_ROUNDOFF = 2.0**-24
 _ROUNDINGS_OF_VALUE = 16
@@ -43,22 +43,22 @@ COMPUTED_FROM_EQUAL = "computed from equal numbers"
 
 
 EVALUATION, METRIC_FUNCTION, METRIC = "evaluation", "metric function", "metric"
-"""The causes of metrics that differ for equal values; the last where the others are not told."""
+"""The causes of metrics that differ for equal values; METRIC if it is unclear which."""
 
 
 class Fault(NamedTuple):
-    """The cause of a difference, and the observation; both empty where there is none."""
+    """The cause of a difference and the observation; both empty if there is no fault."""
 
     cause: str = ""
     note: str = ""
 
 
 class _Metric(NamedTuple):
-    """A metric of both sides, and its values when computed once more; None where it is not.
+    """A metric of both sides, and the same metric recomputed; None where that is not possible.
 
     Attributes:
-        again_a, again_b: by each side's own function, from its own values.
-        crossed: by side B's function, from side A's values.
+        again_a, again_b: each side's function applied to its own values.
+        crossed: side B's function applied to side A's values.
     """
 
     a: Array
@@ -69,7 +69,7 @@ class _Metric(NamedTuple):
 
 
 def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> Iterator[Outcome]:
-    """Yields the inputs of metrics, where they differ, and every metric."""
+    """Yields every metric, and the values behind metrics if they differ."""
     seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
     number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
     if all(number) and number[0] != number[1]:
@@ -88,7 +88,6 @@ def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> 
 
 
 def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
-    """Compares the values from which metrics were computed, and the variables of metrics."""
     differences: dict[str, SampleDifferences] = {}
     for key in sorted(a.keys() & b.keys()):
         differences[key] = SampleDifferences()
@@ -97,14 +96,14 @@ def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
 
 
 def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
-    """Returns the losses and the arguments of metric functions, without variables of metrics."""
+    """Filters out the variables of metrics."""
     return {key: one for key, one in values.items() if not key.startswith(METRIC_VARIABLE)}
 
 
 def _are_same(values: Mapping[str, SampleDifferences]) -> bool:
-    """Returns whether all that metrics are computed from is equal to the bit.
+    """Whether everything that metrics are computed from is equal to the bit.
 
-    Where the arguments of metric functions are not known, their variables have to be.
+    If the arguments of the metric functions are unknown, their variables have to be equal.
     """
     known = _arguments(values)
     if not known.keys() - {LOSS}:
@@ -135,9 +134,9 @@ def _metrics(
 
 
 def _unlike(a: Array | None, b: Array | None) -> str:
-    """Returns how two metrics differ in type or shape; "" if they do not.
+    """Describes a difference of types or shapes, or returns "".
 
-    Floats may have other sizes: a program may return Python's.
+    Floats may differ in size, because a program may return Python floats.
     """
     if a is None or b is None:
         return f"only on side {'B' if a is None else 'A'}"
@@ -152,7 +151,7 @@ def _unlike(a: Array | None, b: Array | None) -> str:
 
 
 def _of_one_type(a: Array, b: Array) -> tuple[Array, Array]:
-    """Returns two metrics in one type: that of fewer digits, of integers that of more."""
+    """Converts two metrics to one type: the less precise float, or the wider integer."""
     if a.dtype == b.dtype:
         return a, b
     if elements.is_float(a.dtype) and elements.is_float(b.dtype):
@@ -169,10 +168,10 @@ def _mean(losses: Array | None) -> Array | None:
 
 
 def _roundings(seen: Mapping[str, Array]) -> float:
-    """Returns how many roundings a metric of some values takes.
+    """Estimates how many roundings a metric takes.
 
-    A sum of n terms takes n, of which about √n add up (Higham, Accuracy and Stability of Numerical
-    Algorithms, 2002, section 2.8).
+    A sum of n terms takes n roundings, of which about √n add up (Higham, Accuracy and Stability of
+    Numerical Algorithms, 2002, section 2.8).
     """
     sizes = [
         sum(np.size(one) for one in array) if is_list(array) else array.size
@@ -186,7 +185,7 @@ class _Judge:
     """Judges the metrics of one evaluation.
 
     Attributes:
-        is_same: whether what they are computed from is equal to the bit.
+        is_same: whether everything they are computed from is equal to the bit.
         values_agree: whether it is equal within its tolerance.
         roundings: how many roundings a metric takes.
     """
@@ -198,7 +197,6 @@ class _Judge:
     roundings: float
 
     def outcome(self, key: str, metric: _Metric) -> Outcome:
-        """Returns the outcome of a metric."""
         differences = SampleDifferences()
         differences.add(*_of_one_type(metric.a, metric.b))
         magnitude = elements.magnitude(metric.a, metric.b)
@@ -217,9 +215,9 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Returns whether a metric that is computed once more equals that of some side.
+        """Whether recomputing the metric reproduces what at least one side reported.
 
-        Otherwise the function cannot be run by itself, and says nothing.
+        If not, the function cannot be run by itself, and recomputing says nothing.
         """
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
@@ -227,7 +225,6 @@ class _Judge:
         return any(_apart(*pair) <= rounding for pair in pairs)
 
     def _fault(self, metric: _Metric, rounding: float) -> Fault:
-        """Returns the fault of a metric, whatever the values; no note if there is none."""
         for side, reported, again in (
             ("A", metric.a, metric.again_a),
             ("B", metric.b, metric.again_b),

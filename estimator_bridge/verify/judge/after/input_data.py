@@ -1,4 +1,4 @@
-"""Compares the data that two sides have read: batch by batch, in their types and values."""
+"""Compares the batches that two sides have read, in their types and values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from estimator_bridge.verify.record.recording import Recording
 
 
 def compare_training(a: Recording, b: Recording) -> Batches:
-    """Compares the inputs of the trainings one by one.
-
-    How far ahead each side has read does not count.
-    """
+    """Compares the training inputs; a side may have read further ahead."""
     unlike = tuple(b.unlike)
     if not b.batches():
         return Batches(len(a.batches()), True, None, False, unlike)
@@ -25,7 +22,7 @@ def compare_training(a: Recording, b: Recording) -> Batches:
 
 
 def compare_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
-    """Compares the inputs of an outcome; where nothing is known of them, there are no batches."""
+    """Compares the inputs of an outcome; without recordings there are no batches."""
     files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
     about = b.outcomes.about(name)
     unlike = tuple(about.get("unlike", ()))
@@ -51,7 +48,6 @@ def _compared(
 
 
 def _unlike(a: Values, b: Values) -> list[str]:
-    """Returns how two batches differ in names, types or ranks, in words."""
     reasons = [
         f"{name} is on side {'A' if name in a else 'B'} alone"
         for name in sorted(a.keys() ^ b.keys())

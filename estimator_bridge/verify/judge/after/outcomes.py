@@ -1,8 +1,8 @@
 """Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
 
-What is computed from equal variables and equal data by the same ops has to be equal to the bit.
-By other ops it may be off by its own rounding. Where the training has left differences within its
-tolerance, what follows may differ as far as those differences carry; see `Carried`.
+What the same ops compute from equal variables and data must be equal to the bit. Other ops may
+round differently. If the training left differences within its tolerance, the outcomes may differ as
+far as those differences carry; see `Carried`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Carried:
     """The tolerances that a training leaves to the evaluations and predictions after it.
 
     Attributes:
-        of_outputs: returns the tolerance for outputs of magnitudes like those of some arrays, where
-            the training has left differences.
-        own_rounding: the same where it has left none, but other ops may round otherwise.
+        of_outputs: maps arrays to the tolerance for outputs of their magnitude, where the training
+            left differences.
+        own_rounding: the same where the training left none, but other ops may round differently.
         of_variables: the tolerances of variables after the last step, by name.
-        moved: how far a perturbed start has moved each outcome, by kind and name.
+        moved: how far a perturbed start moved each outcome, by kind and name.
     """
 
     of_outputs: Callable[..., float]
@@ -48,9 +48,9 @@ class Carried:
 
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
-    """Yields every outcome that both sides have, and those that one side lacks without a failure.
+    """Yields every outcome that both sides have, and those that a side lacks without having failed.
 
-    A difference of data comes before what was computed from them.
+    A difference of the data precedes the numbers that were computed from it.
     """
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
     for name in dict.fromkeys([*names_a, *names_b]):
@@ -64,9 +64,9 @@ def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[O
 
 
 def own_rounding(a: Recording) -> Callable[..., float]:
-    """Returns the tolerance for outputs that other ops compute from equal numbers.
+    """Returns the tolerance for outputs that different ops compute from equal numbers.
 
-    It is that of the lookups of a sample, on both sides; what a network makes of it is measured.
+    It covers the lookups of a sample on both sides; what a network makes of them is measured.
     """
     features = features_of(a.settings["tables"])
     files = (path for name in a.outcomes.names() for path in a.outcomes.batches(name))
@@ -75,7 +75,7 @@ def own_rounding(a: Recording) -> Callable[..., float]:
 
 
 def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float]:
-    """Returns how far a perturbed start has moved each outcome, by kind and name."""
+    """Returns how far a perturbed start moved each outcome, by kind and name."""
     largest: dict[tuple[str, str], float] = {}
     for name in {*a.outcomes.names()} & {*perturbed.outcomes.names()}:
         for output, differences in _differences(a, perturbed, name).items():
@@ -85,9 +85,9 @@ def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float
 
 
 def failures_of(side: Recording) -> dict[str, str]:
-    """Returns the failures of a side after its training, by the names of outcomes.
+    """Returns the errors of a side after its training, by the names of outcomes.
 
-    The name "" is that of the program as a whole, if it failed elsewhere.
+    The name "" stands for a failure of the program elsewhere.
     """
     failed = side.outcomes.failed()
     if side.failure is not None and not failed:
@@ -96,7 +96,6 @@ def failures_of(side: Recording) -> dict[str, str]:
 
 
 def same_ops(a: SideDescription, b: SideDescription) -> bool:
-    """Returns whether two sides run the same program by the same ops."""
     keys = ("engine", "tensorflow", "use_tpu", "where", "cores", "quirks")
     programs = [side["program"].rpartition("SHA-256 ")[2] for side in (a, b)]
     return all(a.get(key) == b.get(key) for key in keys) and programs[0] == programs[1]
@@ -112,11 +111,9 @@ class _Pair:
     carried: Carried
 
     def data(self) -> Batches:
-        """Compares the data."""
         return input_data.compare_of_outcome(self.a, self.b, self.name)
 
     def tolerance(self, output: str, scale: float) -> tuple[float, str]:
-        """Returns the tolerance of an output of a magnitude, and its reason."""
         equal = self.equal_inputs()
         if equal and same_ops(self.a.settings, self.b.settings):
             return 0.0, EQUAL_TO_THE_BIT
@@ -127,7 +124,7 @@ class _Pair:
         return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
     def equal_inputs(self) -> bool:
-        """Returns whether the variables and the data of both sides are equal to the bit."""
+        """Whether the variables and the data of both sides are equal to the bit."""
         return self.data().equal and _equal_variables(self.a, self.b, self.name)
 
 
@@ -146,7 +143,6 @@ def _compared(pair: _Pair) -> Iterator[Outcome]:
 
 
 def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDifferences]:
-    """Compares the arrays of an outcome, chunk by chunk; returns their differences by name."""
     by_output: dict[str, SampleDifferences] = {}
     none: Values = {}
     chunks = itertools.zip_longest(a.outcomes.chunks(name), b.outcomes.chunks(name), fillvalue=none)
@@ -158,12 +154,12 @@ def _differences(a: Recording, b: Recording, name: str) -> dict[str, SampleDiffe
 
 
 def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
-    """Returns whether both sides have the same variables, to the bit, when an outcome begins.
+    """Whether both sides had the same variables, to the bit, when an outcome began.
 
-    Those of one side alone do not count, unless they are tables: checkpoints hold slots and
-    counters that evaluations do not read.
+    Variables that only one side has do not count, unless they are tables: checkpoints contain slots
+    and counters that evaluations do not read.
     """
-    # What is served was exported before.
+    # Served models have the variables of their export.
     name = name.replace(SERVED, EXPORT)
     digests = [
         _by_tables(side.outcomes.about(name).get("variables", {}), side.settings) for side in (a, b)
@@ -180,7 +176,7 @@ def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
 def _by_tables(
     digests: Mapping[str, str], settings: SideDescription
 ) -> dict[tuple[str, str | None], str]:
-    """Returns digests by keys that both sides share: tables and their slots, or names."""
+    """Keys digests by what both sides share: a table and its slot, or a name."""
     keys = parts_of_tables(settings["tables"])
     return {keys.get(name, (name, "")): digest for name, digest in digests.items()}
 
@@ -188,13 +184,13 @@ def _by_tables(
 def _exported(pair: _Pair) -> Iterator[Outcome]:
     """Yields the exported variables.
 
-    A side that exports what its checkpoint holds has the tolerance that its training left. If one
-    side alone does, the export is at fault.
+    If a side exports what its checkpoint holds, the tolerance is what the training left. If only
+    one side does, the export is at fault.
     """
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():
         allowed, why = pair.tolerance(output, differences.scale)
-        if why == OWN_ROUNDING:  # It is copied, not computed.
+        if why == OWN_ROUNDING:  # copied, so there is nothing to round
             allowed = 0.0
         if why == CARRIED:
             allowed = pair.carried.of_variables.get(output, allowed)
@@ -208,7 +204,7 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 
 
 def _kept(side: Recording, name: str) -> dict[str, bool]:
-    """Returns for each exported variable whether it equals that of the checkpoint."""
+    """Tells for each exported variable whether it equals the one in the checkpoint."""
     before = side.outcomes.about(name).get("variables", {})
     return {
         output: before[output] == digest({"": array})
@@ -219,10 +215,9 @@ def _kept(side: Recording, name: str) -> dict[str, bool]:
 
 
 def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:
-    """Yields the signatures of an exported model whose inputs or outputs differ."""
+    """Yields the signatures of exported models that differ in inputs or outputs."""
     kind = f"{SERVED}-{number}"
     (types_a, _), (types_b, _) = a.signatures(number), b.signatures(number)
-    # A model that could not be loaded is not compared.
     if not types_a or not types_b:
         return
     for name in sorted({*types_a, *types_b}):

@@ -1,4 +1,4 @@
-"""Measures the distances of an output's samples on two sides, chunk by chunk."""
+"""Measures how far apart the samples of an output are on two sides, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tf2_engine.types import Array
 
 
 class SampleDifferences:
-    """The differences of one output of two sides, of any type and shape.
+    """The differences of one output, of any type and shape.
 
     Args:
-        is_new: whether no samples of other outputs came before.
+        is_new: whether earlier chunks had no samples at all.
 
     Attributes:
         largest: the largest difference of an element.
         scale: the largest magnitude of an element.
-        note: a difference of types, shapes or numbers of samples, in words; "" without one.
+        note: a difference of types, shapes or numbers of samples in words, or "".
     """
 
     def __init__(self, *, is_new: bool = True) -> None:
@@ -33,7 +33,7 @@ class SampleDifferences:
         self._different = 0
 
     def add(self, a: Array | None, b: Array | None) -> None:
-        """Compares a chunk of samples, [samples, ...] or one number, of both sides."""
+        """Compares a chunk of both sides: [samples, ...], or a scalar."""
         if a is None or b is None:
             side = "B" if a is None else "A"
             some = "further samples " if self._count else ""
@@ -51,7 +51,6 @@ class SampleDifferences:
             self._add_alike(a, b)
 
     def outcome(self, kind: str, name: str, allowed: float, why: str) -> Outcome:
-        """Returns the outcome for a tolerance and the reason of that."""
         where = self._where
         if where and self._count > 1:
             verb = "differ" if self._different != 1 else "differs"
@@ -59,7 +58,7 @@ class SampleDifferences:
         return Outcome(kind, name, self.largest, allowed, self.note, where, why)
 
     def _add_one_by_one(self, a: Array, b: Array) -> None:
-        """Compares samples whose shapes differ among themselves."""
+        """Compares samples that have different shapes among themselves."""
         if len(a) != len(b):
             self.note = self.note or f"{len(a)} samples on A, {len(b)} on B"
             return

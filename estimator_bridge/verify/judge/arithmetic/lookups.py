@@ -1,4 +1,4 @@
-"""A lookup in float64 numpy, and lookups gone wrong in known ways, to recognise those of a side."""
+"""Lookups in float64 numpy, correct ones and ones with known mistakes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 
 _LIKELY = 6.0
-"""Standard deviations that errors at random stay within."""
+"""Random errors stay within this many standard deviations."""
 _SAME = 16
-"""How often a term may be repeated, on average, whose errors are taken to go at random."""
+"""If terms repeat more often than this on average, their errors do not count as random."""
 
 
 class Feature(NamedTuple):
-    """A feature as the spec has it; `length` is that of a sequence, or 0."""
+    """A feature of the spec; `length` is the maximum sequence length, or 0."""
 
     key: str
     combiner: str | None
@@ -33,7 +33,6 @@ class Feature(NamedTuple):
 
 
 def features_of(tables: Sequence[TableDescription]) -> dict[str, Feature]:
-    """Returns the features of tables by key."""
     return {
         key: Feature(key, table["combiner"], length, weight_key)
         for table in tables
@@ -45,7 +44,7 @@ class RecordedIds(NamedTuple):
     """The ids of one feature in a batch.
 
     Attributes:
-        cells: [n], the cell of the activation that each goes into.
+        cells: [n], the cell of the activation to which each id belongs.
         ids: [n].
         weights: [n] float64.
         shape: of the activation without its last dimension.
@@ -57,17 +56,16 @@ class RecordedIds(NamedTuple):
     shape: tuple[int, ...]
 
     def are_rows_of(self, rows: Array) -> bool:
-        """Returns whether all ids are rows of a table [rows, dim]."""
         ids = self.ids
         return not len(ids) or (int(ids.min()) >= 0 and int(ids.max()) < len(rows))
 
 
 def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
-    """Returns a feature's ids; None where it is no sparse tensor of rank 2, or one id a sample."""
+    """Reads a feature's ids: a sparse tensor of rank 2, or dense ids; None for other forms."""
     key = f"features/{feature.key}"
     dense = batch.get(key)
     if dense is not None and dense.dtype.kind in "iu" and not feature.length:
-        # One id a cell, in a tensor of one dimension, or of several of which the last is 1.
+        # One id per cell, with or without a last dimension of 1.
         shape = dense.shape if dense.ndim == 1 else dense.shape[:-1]
         if int(np.prod(shape)) == dense.size:
             return RecordedIds(np.arange(dense.size), dense.ravel(), np.ones(dense.size), shape)
@@ -81,7 +79,7 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
     if feature.length:
         kept = indices[:, 1] < feature.length
         cells = indices[kept, 0] * feature.length + indices[kept, 1]
-        # A position of a sequence takes its row as it is.
+        # Positions of a sequence are neither weighted nor combined.
         return RecordedIds(cells, ids[kept], np.ones(len(cells)), (samples, feature.length))
     weights = batch.get(f"features/{feature.weight_key}.values") if feature.weight_key else None
     weights = np.ones(len(ids)) if weights is None else weights.astype(np.float64)
@@ -89,7 +87,7 @@ def occurrences(batch: Values, feature: Feature) -> RecordedIds | None:
 
 
 def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None) -> Rounded:
-    """Returns the activation with its error bounds, [*shape, dim]."""
+    """Computes an activation with its error bounds, [*shape, dim]."""
     gains = gains_of(occurrences, combiner).reshaped(-1, 1)
     cells, sums = sums_by(occurrences.cells, gains * rounded(table[occurrences.ids]))
     activation = sums.among_zeros(cells, int(np.prod(occurrences.shape)))
@@ -97,7 +95,7 @@ def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None
 
 
 def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
-    """Returns the gain of each occurrence, with its error bound, [n]."""
+    """Computes the factor by which the lookup multiplies each occurrence, [n]."""
     weights = rounded(occurrences.weights)
     if combiner not in ("mean", "sqrtn"):
         return weights
@@ -110,13 +108,13 @@ def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
 
 
 def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
-    """Returns the distinct keys, and the sum of the terms of each with its error bound.
+    """Sums the terms of each distinct key, with error bounds; returns the keys and the sums.
 
-    A sum is off by a rounding of each partial sum. They are added up in order of occurrence; twice
-    their rounding is allowed, since another order, or blocks, have other partial sums. Errors of
-    many different terms go at random: six times the root of their squares' sum bounds them (Higham
-    and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all
-    round one way.
+    Each partial sum is rounded. Twice the rounding of the sums in order of occurrence is allowed,
+    because another order, or summing in blocks, has other partial sums. The errors of many
+    different terms are random, so six times the root of their squares' sum bounds them (Higham and
+    Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019). Equal terms may all round
+    the same way.
 
     Args:
         keys: [n].
@@ -130,7 +128,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     partial = np.cumsum(values, 0)
     before = np.repeat(partial[starts] - values[starts], counts, 0)
     partial = abs(partial - before)
-    # The first partial sum is a term, which no addition has rounded.
+    # The first partial sum is a single term, so no addition has rounded it.
     partial[starts] = 0.0
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
@@ -141,7 +139,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
 
 def _distinct_terms(keys: Array, values: Array) -> Array:
-    """Returns how many different values there are of each key, [distinct keys, dim].
+    """Counts the different values of each key, [distinct keys, dim].
 
     Args:
         keys: in ascending order.
@@ -158,16 +156,16 @@ def _distinct_terms(keys: Array, values: Array) -> Array:
 
 
 def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
-    """Returns the occurrences without the repetitions of an id in a sample."""
+    """Keeps the first occurrence of each id in a sample."""
     pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     _, first = np.unique(pairs, axis=0, return_index=True)
     return selected(occurrences, np.sort(first))
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Returns the occurrences without the last id of every full sample or sequence.
+    """Drops the last id of every full sample or sequence.
 
-    A sample is full if none has more ids.
+    A sample is full if no other sample has more ids.
     """
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
@@ -180,12 +178,12 @@ def without_last(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_id_0(occurrences: RecordedIds) -> RecordedIds:
-    """Returns the occurrences without the id 0, as if it were padding."""
+    """Drops the id 0, as if it were padding."""
     return selected(occurrences, np.flatnonzero(occurrences.ids))
 
 
 def permutations(rows: int) -> list[tuple[int, Array]]:
-    """Returns, for numbers of hosts, the order in which "mod" stores the rows of a table."""
+    """Returns, for 2 to 64 hosts, the order in which "mod" stores the rows of a table."""
     return [
         (hosts, np.concatenate([np.arange(host, rows, hosts) for host in range(hosts)]))
         for hosts in range(2, min(rows, 64) + 1)
@@ -193,6 +191,5 @@ def permutations(rows: int) -> list[tuple[int, Array]]:
 
 
 def selected(occurrences: RecordedIds, positions: Array) -> RecordedIds:
-    """Returns the occurrences at some positions."""
     cells, ids, weights, shape = occurrences
     return RecordedIds(cells[positions], ids[positions], weights[positions], shape)

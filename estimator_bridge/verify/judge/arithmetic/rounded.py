@@ -1,8 +1,8 @@
 """Numbers with bounds of their float32 rounding errors: running error analysis in float64.
 
-Every operation computes its result exactly, as far as float64 does, and bounds by how much a
-float32 implementation may be off: by the errors of its operands, and by one rounding more.
-See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
+Every operation computes its result in float64, and bounds how far a float32 implementation may be
+off: by the errors of the operands plus one more rounding. See Higham, Accuracy and Stability of
+Numerical Algorithms, 2002, section 3.3.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tf2_engine.types import Array
 
 UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
-"""Below this a float32 implementation may flush to zero."""
+"""A float32 implementation may flush smaller numbers to zero."""
 ROUNDINGS_PER_POWER = 4
-"""Roundings of a power, whose implementations are not correctly rounded."""
+"""Roundings of a power; its implementations are not correctly rounded."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Rounded:
-    """An array of any shape, and by how much its elements may be off in float32.
+    """An array of any shape, and a bound of the float32 error of each element.
 
     Attributes:
         value: float64.
@@ -48,7 +48,7 @@ class Rounded:
         right = rounded(other)
         with np.errstate(divide="ignore", invalid="ignore"):
             quotient = self.value / right.value
-            # The divisor is this far from zero at least.
+            # A lower bound of the divisor's magnitude.
             least = abs(right.value) - right.error
             error = (self.error + abs(quotient) * right.error) / np.where(least > 0, least, 0.0)
         return _with_rounding(quotient, known(error))
@@ -62,19 +62,17 @@ class Rounded:
         return Rounded(-self.value, self.error)
 
     def at(self, rows: Array) -> Rounded:
-        """Returns some rows."""
         return Rounded(self.value[rows], self.error[rows])
 
     def reshaped(self, *shape: int) -> Rounded:
-        """Returns the same numbers in another shape."""
         return Rounded(self.value.reshape(shape), self.error.reshape(shape))
 
     def zero_where(self, condition: Array) -> Rounded:
-        """Returns the same with exact zeros where a condition holds."""
+        """Replaces elements by exact zeros where a condition holds."""
         return Rounded(np.where(condition, 0.0, self.value), np.where(condition, 0.0, self.error))
 
     def among_zeros(self, positions: Array, rows: int) -> Rounded:
-        """Returns so many rows: these, [n, dim], at their positions, and exact zeros elsewhere."""
+        """Places the rows, [n, dim], at their positions among `rows` rows of exact zeros."""
         shape = rows, self.value.shape[1]
         whole = Rounded(np.zeros(shape), np.zeros(shape))
         whole.value[positions], whole.error[positions] = self.value, self.error
@@ -82,7 +80,7 @@ class Rounded:
 
 
 def rounded(value: Array | Rounded | float) -> Rounded:
-    """Returns an exact number with a bound of 0; a bounded one as it is."""
+    """Wraps an exact number with an error of 0; leaves a `Rounded` as it is."""
     if isinstance(value, Rounded):
         return value
     exact = np.asarray(value, np.float64)
@@ -90,12 +88,11 @@ def rounded(value: Array | Rounded | float) -> Rounded:
 
 
 def square(x: Rounded) -> Rounded:
-    """Returns x * x."""
     return x * x
 
 
 def root(x: Rounded) -> Rounded:
-    """Returns the square root of a number that only errors can make negative."""
+    """Takes the square root; only errors can make the number negative."""
     value = np.sqrt(np.maximum(x.value, 0.0))
     above = np.sqrt(np.maximum(x.value + x.error, 0.0)) - value
     below = value - np.sqrt(np.maximum(x.value - x.error, 0.0))
@@ -103,7 +100,7 @@ def root(x: Rounded) -> Rounded:
 
 
 def power(x: Rounded, exponent: float) -> Rounded:
-    """Returns x ** exponent for x of at least 0."""
+    """Computes x ** exponent for x >= 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         low, value, high = (
             np.maximum(x.value + sign * x.error, 0.0) ** exponent for sign in (-1, 0, 1)
@@ -113,9 +110,9 @@ def power(x: Rounded, exponent: float) -> Rounded:
 
 
 def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) -> Rounded:
-    """Returns x held within limits; None is no limit.
+    """Clips x to limits; None is no limit.
 
-    What is beyond a limit by more than its error is as exact as the limit.
+    An element that exceeds a limit by more than its error is as exact as the limit.
     """
     value, least, most = x.value, x.value - x.error, x.value + x.error
     for hold, limit in ((np.maximum, low), (np.minimum, high)):
@@ -127,19 +124,18 @@ def clip(x: Rounded, low: Rounded | float | None, high: Rounded | float | None) 
 
 
 def magnitude(x: Rounded) -> Rounded:
-    """Returns |x|."""
     return Rounded(abs(x.value), x.error)
 
 
 def sign_times(sign: Rounded, x: Rounded) -> Rounded:
-    """Returns x with its sign changed where `sign` is negative, and 0 where that is 0."""
+    """Multiplies x by the sign (-1, 0 or 1) of `sign`."""
     unsure = abs(sign.value) <= sign.error
     error = np.where(unsure, 2 * abs(x.value) + x.error, x.error)
     return Rounded(np.sign(sign.value) * x.value, error)
 
 
 def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
-    """Returns `one` where the condition is at least 0, else `other`."""
+    """Chooses `one` where the condition is at least 0, else `other`."""
     value = np.where(condition.value >= 0, one.value, other.value)
     error = np.where(condition.value >= 0, one.error, other.error)
     unsure = abs(condition.value) <= condition.error
@@ -148,7 +144,7 @@ def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
 
 
 def known(error: Array) -> Array:
-    """Returns error bounds that are infinite where they are NaN, and so know nothing."""
+    """Replaces NaN in error bounds by infinity."""
     return np.where(np.isnan(error), np.inf, error)
 
 

@@ -1,7 +1,7 @@
-"""The shadow of a table: its rule in float64, with bounds of the rounding of each element.
+"""Updates a table in float64 by its rule, with a bound of the rounding of each element.
 
-It takes rows and slots from one recorded state to the next, from the recorded ids and gradients of
-activations. Nothing here knows of sides: whoever compares two, or one with its rule, does.
+From recorded ids and gradients, a shadow takes rows and slots from one recorded state to the next.
+It knows nothing about sides, so it serves to compare two sides, or one side with its rule.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class ShadowInputs(NamedTuple):
     """The inputs of a table's update in one step.
 
     Attributes:
-        position: of the step, from 0.
+        position: the number of the step, from 0.
         ids: of each feature of the table.
-        gradients: of the activations by feature; a feature without one has zeros.
+        gradients: of the activations, by feature; a missing one counts as zeros.
     """
 
     position: int
@@ -35,7 +35,7 @@ class ShadowInputs(NamedTuple):
     gradients: Values
 
     def fits(self, rows: Array) -> bool:
-        """Returns whether a table [rows, dim] can be updated from the ids and gradients."""
+        """Whether ids and gradients fit a table [rows, dim]."""
         return all(
             ids.are_rows_of(rows)
             and (
@@ -51,7 +51,7 @@ class ShadowRows(NamedTuple):
 
     Attributes:
         rows: [n], the numbers of the rows that the steps update.
-        parts: by the name of a variable [n, dim].
+        parts: by the name of the variable, [n, dim].
     """
 
     rows: Array
@@ -62,8 +62,8 @@ class TableShadow:
     """The shadow of one table.
 
     Args:
-        table: with a rule.
-        exact_sums: whether the gradients of rows are taken to be summed without error.
+        table: must have a rule.
+        exact_sums: whether to treat the sums of a row's gradients as exact.
     """
 
     def __init__(self, table: TableDescription, *, exact_sums: bool = False) -> None:
@@ -75,7 +75,7 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Returns the rows that the steps update, as they are afterwards.
+        """Returns the updated rows as they are after the steps.
 
         Args:
             state: the variables before the steps.
@@ -98,7 +98,7 @@ class TableShadow:
         return not self._description["settings"].get("lazy_adam", True)
 
     def _update(self, parts: dict[str, Rounded], at: Array, g: Rounded, position: int) -> None:
-        """Updates some rows of the parts in place."""
+        """Updates the rows `at` of the parts in place."""
         slots = {slot: parts[name].at(at) for name, slot in self._table["slots"].items()}
         w = parts[self._table["variable"]].at(at)
         settings = self._description["settings"]
@@ -108,7 +108,7 @@ class TableShadow:
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
     def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
-        """Returns the rows that occur, and the sums of their gradients over the batch."""
+        """Returns the rows that occur, and their gradients summed over the batch."""
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0
         ids, terms = [], []
@@ -135,6 +135,6 @@ class TableShadow:
 
 def _rate(rule: RuleDescription, position: int) -> Rounded:
     rate = rule["rates"][position]
-    # The rate of a FrequencyEstimator is a whole number.
+    # The rate of a FrequencyEstimator is an integer.
     roundings = 0 if rule["kind"] == "FrequencyEstimator" else _ROUNDINGS_OF_RATE
     return Rounded(np.float64(rate), np.float64(roundings * UNIT_ROUNDOFF * abs(rate)))

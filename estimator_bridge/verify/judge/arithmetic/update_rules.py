@@ -1,8 +1,8 @@
-"""The update rules of tables on numbers with error bounds, as docs/numerics.md has them.
+"""The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
 
-A rule is `rule(w, slots, g, rate, settings) -> (w, slots)`: rows, slots and gradient are
-[rows, dim], the gradient is summed and clipped, and the weight decayed. Constants are float32, as
-the protos carry them.
+A rule is `rule(w, slots, g, rate, settings) -> (w, slots)`. Rows, slots and gradient are [rows,
+dim]; the gradient is already summed and clipped, and the weight decayed. Constants are float32, as
+in the protos.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Slots = Mapping[str, Rounded]
 Updated = tuple[Rounded, dict[str, Rounded]]
 Settings = Mapping[str, float | bool | None]
 Constants = Mapping[str, float]
-"""Settings that are numbers or flags, as float32 values by name, without those that are None."""
+"""Numeric settings and flags as float32 values, without those that are None."""
 Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 
 
 def updated(
     rule: Rule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
 ) -> Updated:
-    """Returns the rows and slots after one step: clip, decay, rule, clip."""
+    """Applies one step to rows and slots: clip, decay, rule, clip."""
     constants = {
         name: _float32(value) for name, value in settings.items() if isinstance(value, (int, float))
     }
@@ -175,11 +175,11 @@ RULES: dict[str, Rule] = {
     "Adadelta": _adadelta,
     "FrequencyEstimator": _frequency_estimator,
 }
-"""The rules by the names of the engine's classes."""
+"""The rules by the engine's class names."""
 
 
 def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:
-    """Returns w after the proximal step of its L1 and L2 terms."""
+    """Applies the proximal step of the L1 and L2 terms."""
     left = magnitude(w) - eta * settings["l1_regularization_strength"]
     divisor = 1.0 + eta * settings["l2_regularization_strength"]
     return sign_times(w, clip(left, 0.0, None)) / divisor

@@ -1,4 +1,4 @@
-"""Recognises wrong updates by how far tables and slots have moved in a step."""
+"""Recognises wrong updates by how far tables and slots moved in a step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, Table
 from tf2_engine.types import Array
 
 _MEASURABLE = 20.0
-"""How many allowances an element moves whose factor can be told."""
-# Slots that add up squares of gradients.
+"""An element reveals a factor only if it moves at least this many tolerances."""
+# Slots that sum squares of gradients.
 _SQUARES = ("accumulators", "velocities", "ms")
 
 
 def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
-    """Yields the causes of a step whose activations and loss agree."""
+    """Yields causes for a step whose activations and loss agree."""
     a, b = evidence.values(GRADIENTS)
     names = [name for name in a if name in b and a[name].dtype.kind == "f"]
     scaled = {
@@ -54,7 +54,7 @@ def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
 def _factor_of(
     evidence: Evidence, key: tuple[str, str], before: Array | float, a: Array, b: Array
 ) -> float | None:
-    """Returns the one number that B's movement is A's times; None if there is none, or it is 1."""
+    """Returns the factor between side B's and side A's movement; None if unclear or 1."""
     residual = evidence.residuals.get(key)
     if residual is None:
         return _factor(np.asarray(a - before), np.asarray(b - before))
@@ -63,7 +63,7 @@ def _factor_of(
     moved, further = residual.moved.ravel(), residual.apart.ravel()
     allowed = np.broadcast_to(residual.allowed, residual.moved.shape).ravel()
     large = (np.abs(moved) > _MEASURABLE * allowed) & np.isfinite(further)
-    # One element has a factor always.
+    # A single element always has a factor.
     if np.count_nonzero(large) < 2:
         return None
     moved, further, allowed = moved[large], further[large], allowed[large]
@@ -74,9 +74,9 @@ def _factor_of(
 
 
 def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
-    """Returns the cause if the slots show that B's gradients are a factor times A's.
+    """Returns the cause if the slots show that B's gradients are a multiple of A's.
 
-    Some rules, as Adam's, move rows as far whatever the scale: the slots know.
+    Some rules, such as Adam's, move rows equally far at any scale; only the slots reveal it.
     """
     slots = sorted(evidence.slots(table), key=lambda slot: slot[0] not in _SQUARES)
     for name, variable, a, b in slots:
@@ -95,13 +95,13 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
 
 
 def _factor(a: Array, b: Array) -> float | None:
-    """Returns the one number that B's values are A's times; None if there is none, or it is 1.
+    """Returns the factor between B's values and A's; None if there is none, or it is 1.
 
-    Most elements have to agree on it, not all: limits may have cut some off.
+    Most elements have to agree on the factor, but not all, because limits may have cut some off.
     """
     if a.shape != b.shape:
         return None
-    # Small values are mostly rounding.
+    # Small values are mostly rounding errors.
     large = np.abs(a) > 1e-3 * np.max(np.abs(a), initial=0.0)
     # One element has a factor always.
     if np.count_nonzero(large) < 2:
@@ -113,10 +113,10 @@ def _factor(a: Array, b: Array) -> float | None:
 
 
 def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
-    """Returns the cause if one side keeps the limits of a table's weights, the other does not."""
+    """Returns the cause if only one side keeps the weights within their limits."""
     if np.array_equal(a, b):
         return None
-    # Only an update clips: a row that was never touched may be anywhere.
+    # Only updates clip, so a row that was never updated may be outside.
     moved = np.any((a != before) | (b != before), axis=1)
     for settings in evidence.settings:
         limits = {"clip_weight_min": -np.inf, "clip_weight_max": np.inf}
@@ -133,7 +133,7 @@ def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array
 
 
 def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> Cause:
-    """Returns the cause of rows that differ though their gradients agree."""
+    """Returns the cause of rows that differ although their gradients agree."""
     name = table["name"]
     repeated = _repeated_ids(evidence, table)
     if repeated and _differing_rows(evidence, table, a, b) <= repeated:
@@ -161,7 +161,6 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
 
 
 def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> set[int]:
-    """Returns the rows of a table that diverge in the step."""
     residual = evidence.residuals.get((VARIABLES, table["variable"]))
     if residual is None or residual.rows is None:
         largest = max(float(np.abs(a).max()), 1e-30)
@@ -170,7 +169,7 @@ def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Ar
 
 
 def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
-    """Returns the ids that occur more than once in the batch; none if they are not known."""
+    """Returns the ids that occur more than once in the batch; empty if ids are unknown."""
     if evidence.batch is None:
         return set()
     ids = []
@@ -186,7 +185,7 @@ def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
 
 
 def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
-    """Yields the causes of tables that B moves a factor times as far as A."""
+    """Yields causes for tables that B moves by a multiple of A's movement."""
     swapped: set[str] = set()
     names = sorted(factors)
     for i, one in enumerate(names):

@@ -1,1 +1,1 @@
-"""Finds the causes of the first difference: changes that would give these numbers."""
+"""Recognises why updates, lookups and the model differ, from the arrays of one step."""

@@ -1,4 +1,4 @@
-"""Diagnoses lookups, where tables agree and activations do not."""
+"""Diagnoses lookups whose tables agree while the activations differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tf2_engine.types import Array
 
 
 class _Lookup(NamedTuple):
-    """A feature whose activations, [batch, ...] on both sides, differ; and its ids in the batch."""
+    """A feature whose activations, [batch, ...] on both sides, differ, with its ids."""
 
     table: recording.TableDescription
     feature: Feature
@@ -26,7 +26,6 @@ class _Lookup(NamedTuple):
     occurrences: RecordedIds
 
     def of_rows(self, rows: Array) -> Array:
-        """Returns the activation that the rows of a table make of the ids."""
         combiner = self.feature.combiner
         return lookups.look_up_rounded(rows, self.occurrences, combiner).value
 
@@ -40,13 +39,13 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
             if occurrences is None or key not in ours or key not in theirs:
                 continue
             a, b = ours[key], theirs[key]
-            # Another shape is told of the array itself.
+            # A different shape is reported for the array itself.
             if a.shape == b.shape and evidence.diverges(recording.ACTIVATIONS, key, a, b):
                 yield _Lookup(table, feature, (a, b), occurrences)
 
 
 def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
-    """Tries known mistakes of lookups where the tables agree and activations do not."""
+    """Tries known mistakes of lookups."""
     for lookup in _differing_lookups(evidence):
         rows = evidence.before_of(lookup.table["variable"])
         if rows is None:
@@ -74,7 +73,7 @@ def _wrong_lookups(
     where = f"Table {lookup.table['name']}, feature {lookup.feature.key}: side {side}"
     for name, text, mistaken, other_combiner in mistakes:
         looked_up = lookups.look_up_rounded(rows, mistaken, other_combiner).value
-        # A mistake that this batch does not show proves nothing.
+        # A mistake without an effect on this batch proves nothing.
         if close(looked_up, wrong, 1e-5) and not close(looked_up, right, 1e-5):
             yield Cause(name, f"{where} {text}")
             return
@@ -87,7 +86,7 @@ def _wrong_lookups(
 
 
 def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tuple[int, int] | None:
-    """Returns the id for which another row is taken, and that row; None if there is no such id."""
+    """Returns an id and the other row that was looked up for it, or None."""
     occurrences, combiner = lookup.occurrences, lookup.feature.combiner
     flat = (-1, right.shape[-1])
     right, wrong = right.reshape(flat), wrong.reshape(flat)
@@ -109,11 +108,11 @@ def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tupl
 
 
 _MAX_CELLS = 50
-"""Differing activations in which a common id is looked for."""
+"""How many differing activations are searched for a common id."""
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:
-    """Returns occurrences whose weights are divided by the root of their sample's sum."""
+    """Divides weights by the square root of their sample's sum."""
     total = np.zeros(int(np.prod(occurrences.shape)))
     np.add.at(total, occurrences.cells, occurrences.weights)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,7 +139,7 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
 
 
 def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
-    """Tests whether a side looked its activations up in the tables of an earlier step."""
+    """Tests whether a side looked up in the tables of an earlier step."""
     step = evidence.after[0].number
     earlier = [side for side, _ in evidence.states if side.number != step - 1]
     differing = list(_differing_lookups(evidence))

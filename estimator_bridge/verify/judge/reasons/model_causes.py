@@ -1,4 +1,4 @@
-"""Diagnoses the model around the tables, where activations and the loss agree."""
+"""Diagnoses the model around the tables, if activations and the loss agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FEW = 5
 
 
 def model_causes(evidence: Evidence) -> Iterator[Cause]:
-    """Yields the causes of gradients and variables of the model that differ first in a step."""
+    """Yields causes of gradients and variables of the model that differ first in a step."""
     gradients = _diverging(evidence, GRADIENTS)
     if gradients:
         yield from _of_gradients(evidence, gradients)
@@ -63,7 +63,7 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
 
 
 def _zero_cores(wrong: Array, right: Array, cores: int) -> list[int]:
-    """Returns the cores whose gradients of an activation are zero on one side alone."""
+    """Returns the cores whose gradients of an activation are zero on one side only."""
     if len(wrong) % cores:
         return []
     parts = zip(np.split(wrong, cores), np.split(right, cores), strict=True)
@@ -71,7 +71,6 @@ def _zero_cores(wrong: Array, right: Array, cores: int) -> list[int]:
 
 
 def _diverging(evidence: Evidence, group: str) -> list[str]:
-    """Returns the names of the arrays of a group that diverge in the step."""
     return [
         name
         for (of_group, name), one in evidence.residuals.items()
@@ -80,12 +79,12 @@ def _diverging(evidence: Evidence, group: str) -> list[str]:
 
 
 def _owner(name: str, gradients: Mapping[str, Array]) -> str | None:
-    """Returns the variable with a gradient that a variable is, or is a slot of."""
+    """Returns the variable with a gradient to which a variable or slot belongs."""
     return next((one for one in gradients if name == one or name.startswith(f"{one}/")), None)
 
 
 def _moves(evidence: Evidence, name: str) -> str:
-    """Returns how far the sides move a variable, if one moves it a factor times as far."""
+    """Says by which factor side B moves a variable further, if it is one factor."""
     residual = evidence.residuals[VARIABLES, name]
     moved, further = np.ravel(residual.moved), np.ravel(residual.apart)
     large = np.abs(moved) > 1e-3 * np.max(np.abs(moved), initial=0.0)

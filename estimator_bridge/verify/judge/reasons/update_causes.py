@@ -37,13 +37,13 @@ _FITTED_NAMES = {
     "clip_gradient_min": "clipping",
     "clip_gradient_max": "clipping",
 }
-"""The names of the causes of numbers that are other ones; the rest are of the update rule."""
+"""Names of causes by the fitted number; other numbers belong to the update rule."""
 
 
 class Diagnosis(NamedTuple):
-    """A cause, and whether it says by which rule, rate or rows the sides differ.
+    """A cause, and whether it names the rule, rate or rows by which the sides differ.
 
-    No measure of how a model amplifies rounding makes equal what another rule or rate explains.
+    If it does, the difference is no rounding, however much the model amplifies rounding.
     """
 
     cause: Cause
@@ -51,10 +51,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diagnosis]:
-    """Yields one for each table of which one side follows the rule, and the other does not.
+    """Yields a diagnosis for each table where exactly one side follows the rule.
 
     Args:
-        search: ends the attempts to find the rule that a side follows; None is without end.
+        search: limits the time to find the rule that a side follows; None means no limit.
     """
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
@@ -79,7 +79,7 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
-    """Returns whether a table is updated at the rate of another one."""
+    """Whether a table is updated at the rate of another one."""
     rates = [one.rule["rates"][one.steps[-1].position] for one in (update, other)]
     if not rates[0]:
         return False
@@ -88,11 +88,11 @@ def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
 
 
 def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool:
-    """Returns whether a side makes an update one step late, from where the other side was then."""
+    """Whether a side makes an update one step late."""
     number = "AB".index(side)
     if _stays(update, rows) is None or evidence.following is None:
         return False
-    # Whatever a side does, it goes on from side A's state.
+    # Both sides continue from side A's state.
     start = _after(evidence, update.table, 0)
     later = evidence._replace(after=evidence.following)
     after = _after(later, update.table, number)
@@ -103,7 +103,7 @@ def _is_late(evidence: Evidence, side: str, update: Update, rows: Array) -> bool
 
 
 def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Update, Array] | None:
-    """Returns the side that does not follow the rule, and its wrong rows, if the other does."""
+    """Returns the side that breaks the rule and its wrong rows, if the other follows it."""
     before = evidence.before
     steps = _steps(evidence, table)
     if table["rule"] is None or before is None or steps is None:
@@ -126,7 +126,7 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
 
 
 def _wrongly_moved(update: Update) -> Array:
-    """Returns rows that move and that the rule leaves alone."""
+    """Returns rows that moved although the rule leaves them alone."""
     touched = update.expected().rows
     moved = np.zeros(len(update.before[update.names[0]]), bool)
     for name in update.names:
@@ -162,13 +162,13 @@ def _diagnosis(side: str, update: Update, rows: Array) -> Diagnosis:
 
 
 def _stays(update: Update, rows: Array) -> Cause | None:
-    """Recognises rows that stay as they are, whether or not their slots do."""
+    """Recognises rows that do not change, even if their slots do."""
     stay = [np.array_equal(update.after[n][rows], update.before[n][rows]) for n in update.names]
     if not stay[0]:
         return None
     expected = update.expected()
     beyond = update.beyond(expected, update.names[0])[np.isin(expected.rows, rows)]
-    if not beyond.any():  # As there is none if no rows are asked for.
+    if not beyond.any():  # also if there are no rows
         return None
     written = "" if all(stay) else ", but for their slots"
     return Cause("no update", f"leaves them as they are{written}, and the rule moves them.")
@@ -186,7 +186,7 @@ def _slot_stays(update: Update, rows: Array) -> Cause | None:
 
 
 def _late_decay(update: Update, rows: Array) -> Cause | None:
-    """Tells rows that decay after their update, not before."""
+    """Recognises rows that decay after their update instead of before."""
     settings = update.rule["settings"]
     factor = float(np.float32(settings.get("weight_decay_factor") or 0.0))
     if not factor:
@@ -203,7 +203,7 @@ def _late_decay(update: Update, rows: Array) -> Cause | None:
 
 
 def _short_slots(update: Update, rows: Array) -> Cause | None:
-    """Tells slots or rows that are kept in fewer bits."""
+    """Recognises slots or rows that are stored with fewer bits."""
     expected = update.expected()
     for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
         values = update.after[name][rows]
@@ -239,7 +239,7 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
-    """Returns the inputs of a table's update on each side; None where they are not known."""
+    """Returns the inputs of a table's update on each side; None if they are unknown."""
     ids = {key: evidence.ids.get(key) for key in table["features"]}
     known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
     if len(known) < len(ids):
@@ -252,7 +252,7 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
-    """Returns the rows and slots of a side after the step, by side A's names."""
+    """Returns a side's rows and slots after the step, by side A's names."""
     tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
     values = {one["variable"]: both[side] for one, *both in tables}
     values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}

@@ -1,8 +1,8 @@
-"""Finds the update rule of a side: the one that fits its rows, with one thing changed.
+"""Finds the update rule that a side follows: the table's rule with one thing changed.
 
-One side follows the rule of the table, the other does not. Each guess is the rule with another
-setting, or with other gradients; that which makes the rows and slots of the other side, within the
-bounds of their rounding, is what it does.
+One side follows the rule of the table, the other does not. Each guess changes one setting or the
+gradients. The guess that reproduces the other side's rows and slots, within the bounds of their
+rounding, describes what that side does.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from estimator_bridge.verify.record.recording import RuleDescription, TableDescr
 from tf2_engine.types import Array
 
 _MARGIN = 4.0
-"""The multiple of the error bounds within which a guess fits."""
+"""A guess fits within this multiple of the error bounds."""
 _FITS = 0.98
-"""The share of elements that must fit: a limit may cut some off, a relu switch others."""
+"""The share of elements that must fit: limits and relus may affect some."""
 _ITERATIONS = 12
 _STARTS = (0.1, 10.0)
-"""The factors from which the right one is looked for, besides 1."""
+"""Factors from which the search for the right one starts, besides 1."""
 _STEP = 1e-3
 """The relative change of a setting by which its effect is measured."""
 RATE, GRADIENT = "rate", "gradient"
-"""Numbers that are fitted besides the settings of a rule: factors on the rate and the gradients."""
+"""Factors that can be fitted besides the settings of a rule."""
 
 
 class Guess(NamedTuple):
-    """One thing that a side may do otherwise.
+    """One thing that a side may do differently.
 
     Attributes:
-        name: of the cause.
-        text: what the side does, after "side B".
+        name: the name of the cause.
+        text: what the side does, as a continuation of "side B".
         table: with the changed rule.
         steps: the changed inputs.
     """
@@ -49,13 +49,13 @@ class Guess(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update of one table on a side that does not follow its rule.
+    """An update of one table on a side that does not follow the table's rule.
 
     Attributes:
-        table: with a rule.
-        before: the variables before it, by the table's names.
-        after: those of the side after it.
-        steps: from which the rows are updated.
+        table: has a rule.
+        before: the variables before the update, by the table's names.
+        after: the side's variables after it.
+        steps: the inputs of the update.
         goes_on: whether there is time for another guess.
     """
 
@@ -67,16 +67,15 @@ class Update:
 
     @property
     def rule(self) -> RuleDescription:
-        """The rule of the table."""
         return known_rule(self.table)
 
     @property
     def names(self) -> list[str]:
-        """The variables: that of the rows, then the slots."""
+        """The variable of the rows, then those of the slots."""
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
-        """Returns the rows after an update by a guess; None is the rule itself."""
+        """Returns the rows that a guess, or the rule itself, produces."""
         table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
         with np.errstate(all="ignore"):
             return TableShadow(table).advance(self.before, steps)
@@ -96,10 +95,10 @@ class Update:
         return expected.rows[wrong]
 
     def fits(self, guess: Guess, rows: Array) -> bool:
-        """Returns whether a guess makes some rows of all variables."""
+        """Whether a guess reproduces some rows of all variables."""
         expected = self.expected(guess)
         places = np.flatnonzero(np.isin(expected.rows, rows))
-        # A guess without a row leaves it as it is.
+        # A row that the guess does not update has to stay as it was.
         left = rows[~np.isin(rows, expected.rows)]
         stays = all(np.array_equal(self.after[n][left], self.before[n][left]) for n in self.names)
         return stays and all(
@@ -109,19 +108,17 @@ class Update:
 
 
 def known_rule(table: TableDescription) -> RuleDescription:
-    """Returns the rule of a table that has one."""
+    """Returns the rule of a table that must have one."""
     assert table["rule"] is not None
     return table["rule"]
 
 
 def with_settings(table: TableDescription, **settings: float | bool | None) -> TableDescription:
-    """Returns a table with other settings of its rule."""
     rule = known_rule(table)
     return {**table, "rule": {**rule, "settings": {**rule["settings"], **settings}}}
 
 
 def with_rates(table: TableDescription, factor: float) -> TableDescription:
-    """Returns a table with other rates."""
     rule = known_rule(table)
     return {**table, "rule": {**rule, "rates": [rate * factor for rate in rule["rates"]]}}
 
@@ -129,7 +126,6 @@ def with_rates(table: TableDescription, factor: float) -> TableDescription:
 def with_gradients(
     steps: Sequence[ShadowInputs], change: Callable[[Array], Array]
 ) -> list[ShadowInputs]:
-    """Returns steps with other gradients."""
     return [
         step._replace(gradients={key: change(each) for key, each in step.gradients.items()})
         for step in steps
@@ -137,17 +133,17 @@ def with_gradients(
 
 
 def fitted(update: Update, rows: Array, setting: str) -> float | None:
-    """Returns the number that one of a rule's has to be to explain the rows; None if none does.
+    """Finds the value of one number of a rule that explains the rows, or None.
 
     Args:
-        rows: of which it is to be found.
-        setting: a float of the rule, `RATE` or `GRADIENT`.
+        rows: the rows to explain.
+        setting: a float setting of the rule, `RATE` or `GRADIENT`.
     """
     if setting not in (RATE, GRADIENT):
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
-    # A rule may hide a factor in some of its variables: Adagrad moves rows by the rate, however
-    # large a gradient is, and only the slots tell its scale. So each may also say it alone.
+    # A rule may hide a factor in some variables: Adagrad moves rows by the rate however large a
+    # gradient is, so only the slots reveal its scale. Hence each variable is also tried alone.
     attempts = [(1.0, update.names), *((1.0, [name]) for name in reversed(update.names))]
     attempts += [(start, update.names) for start in _STARTS]
     values = (_fit(update, rows, setting, 1.0, start, names) for start, names in attempts)
@@ -157,7 +153,7 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
 def _fit(
     update: Update, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
 ) -> float | None:
-    """Returns the number other than the right one that some variables show, if it fits all."""
+    """Returns a number, other than the right one, that some variables show and all fit."""
     value = _solved(update, rows, setting, start, names)
     if value is None or abs(value - right) <= 1e-6 * abs(right):
         return None
@@ -167,7 +163,7 @@ def _fit(
 def _solved(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Returns the number at which Newton's method ends; None if the variables do not show it."""
+    """Runs Newton's method; None if the variables do not reveal the number."""
     for _ in range(_ITERATIONS):
         change = _newton_step(update, rows, setting, value, names) if update.goes_on() else None
         if change is None:
@@ -181,7 +177,7 @@ def _solved(
 def _newton_step(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Returns how far a number is off: the median of elements, by how clearly each shows it."""
+    """Returns a correction: the median over elements, weighted by how clearly each shows it."""
     size = _STEP * abs(value) or _STEP
     here = update.expected(_guess_of(update, setting, value))
     there = update.expected(_guess_of(update, setting, value + size))
@@ -193,7 +189,7 @@ def _newton_step(
         off = update.after[name][here.rows[places]] - part.value[places]
         with np.errstate(divide="ignore", invalid="ignore"):
             step, weight = off / slope, np.abs(slope) / part.error[places]
-        # An element counts that shows the number to a hundredth at least.
+        # Only elements that show the number to a hundredth count.
         counts = np.isfinite(step) & (weight * max(abs(value), _STEP) > 100)
         steps.append(step[counts])
         weights.append(weight[counts])

@@ -1,4 +1,4 @@
-"""Guesses of how a side differs in an update, the most particular first."""
+"""Guesses how a side's update differs, the most specific guess first."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tf2_engine.types import Array
 _CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
 _CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
 _NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
-"""Settings that have a guess of their own, or are no part of the rule."""
+"""Settings that have guesses of their own, or do not belong to the rule."""
 _COMBINERS = ("sum", "mean", "sqrtn")
 
 Change = Callable[[RecordedIds], RecordedIds]
-"""Returns the occurrences that are taken for those of the batch."""
+"""Maps the occurrences of a batch to those that the side uses instead."""
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    """Yields guesses without a number that has to be found."""
-    if len(update.steps) != 1:  # Of several steps together every one may be another.
+    """Yields guesses in which no number has to be fitted."""
+    if len(update.steps) != 1:  # each step may differ in its own way
         yield from _of_settings(update)
         return
     yield from _of_features(update)
-    # A lost sample of a row that occurs twice is also its first gradient alone.
+    # Tried before duplicates: losing a sample may equal using only the first gradient of a row.
     yield from _of_samples(update)
     yield from _of_duplicates(update)
     yield from _of_gains(update)
@@ -137,7 +137,7 @@ def _of_precision(update: Update) -> Iterator[Guess]:
 
 
 def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
-    """Returns the guess that the sum of each core is an update of its own."""
+    """Guesses that the sum of each core makes an update of its own."""
     (step,) = update.steps
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
@@ -165,7 +165,7 @@ def _last_of_row(occurrences: RecordedIds) -> RecordedIds:
 
 
 def _samples(first: int, last: int, *, outside: bool = False) -> Change:
-    """Returns a change that leaves the samples from `first` to before `last`, or the others."""
+    """Returns a change that keeps samples `first` to `last` - 1, or with `outside` the others."""
 
     def change(occurrences: RecordedIds) -> RecordedIds:
         samples = occurrences.cells // int(np.prod(occurrences.shape[1:]))
@@ -176,7 +176,7 @@ def _samples(first: int, last: int, *, outside: bool = False) -> Change:
 
 
 def _gains_of(table: TableDescription, power: int) -> Change:
-    """Returns a change that makes weights a power of the gains of the lookup."""
+    """Returns a change that replaces weights by a power of the lookup's gains."""
 
     def change(occurrences: RecordedIds) -> RecordedIds:
         gains = lookups.gains_of(occurrences, table["combiner"])
@@ -186,7 +186,7 @@ def _gains_of(table: TableDescription, power: int) -> Change:
 
 
 def _shortened(values: Array, bits: int) -> Array:
-    """Returns float32 numbers rounded to the nearest without their last bits."""
+    """Rounds float32 numbers to the nearest without their last bits."""
     integers = values.astype(np.float32).view(np.uint32).astype(np.uint64)
     half = np.uint64(1 << (bits - 1))
     odd = (integers >> np.uint64(bits)) & np.uint64(1)

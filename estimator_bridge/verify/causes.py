@@ -62,7 +62,6 @@ def are_conclusive(result: Result) -> bool:
 
 
 def of_settings(result: Result) -> Iterator[Cause]:
-    """Yields the causes that show in the settings and the data of the sides."""
     a, b = result.settings
     if a["use_tpu"] != b["use_tpu"]:
         yield from _of_modes(a)

@@ -92,7 +92,6 @@ class Evidence(NamedTuple):
         return bool(residual.beyond.any()) or (group, name) in self.systematic
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
-        """Yields side A's tables, with the rows of both sides after the step."""
         variables_b = {table["name"]: table["variable"] for table in self.settings[1]["tables"]}
         for table in self.settings[0]["tables"]:
             pair = self._pair(table["variable"], variables_b.get(table["name"], ""))
@@ -100,7 +99,6 @@ class Evidence(NamedTuple):
                 yield table, *pair
 
     def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
-        """Yields name, side A's variable and both values of each slot that both sides have."""
         variables_b = {
             slot: variable
             for other in self.settings[1]["tables"]
@@ -120,7 +118,6 @@ class Evidence(NamedTuple):
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:
-    """Whether arrays are equal up to a few roundings of their largest element."""
     if one.shape != other.shape:
         return False
     largest = float(np.max(np.abs(one), initial=0.0))

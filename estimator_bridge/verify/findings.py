@@ -141,7 +141,6 @@ class Series:
 
     @property
     def decided(self) -> bool:
-        """Whether an error of a tenth would have been seen, or nothing could differ."""
         return not self.moved or self.is_noise or self.visible <= LIMIT
 
     @property
@@ -159,7 +158,6 @@ class Series:
 
     @property
     def order(self) -> tuple[float, float, int, str]:
-        """Sorts diverged arrays first, by step and stage, then the rest by share."""
         stage = STAGES.index(self.stage)
         if self.first is not None:
             return self.first.step, stage, 0, self.name
@@ -292,7 +290,6 @@ class Findings:
 
     @property
     def status(self) -> Status:
-        """The verdict. A difference takes precedence over a failure or an undecided array."""
         if self._differs:
             return Status.DIFFERENT
         if self.failures or not self.series:
@@ -322,13 +319,11 @@ class Findings:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Joins the first `most` names, and says how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Joins the parts of a sentence with commas and a final "and"."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 

@@ -57,7 +57,6 @@ def side_by_side(
     options: ComparisonOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Records both sides in a directory, compares them, and looks for causes."""
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
     record(RecordingRequest(A, place_a, options.begin_from))
     start = options.begin_from or f"{place_a}/start"

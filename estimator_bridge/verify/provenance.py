@@ -33,7 +33,6 @@ def provenance(*programs: str) -> dict[str, str]:
 
 
 def revision_of(path: str) -> str:
-    """Returns the git revision of a file, and whether the repository has changes."""
     folder, name = os.path.split(os.path.abspath(path))
     revision = _git(folder, "rev-parse", "HEAD")
     if not revision:

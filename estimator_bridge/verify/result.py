@@ -54,13 +54,11 @@ class Result(Findings):
 
 
 def without_verdict(error: str) -> Object:
-    """Returns the `--json` output of a comparison that failed with an error."""
     status = Status.UNKNOWN.name.lower()
     return _json_value({"equal": None, "status": status, "error": error})
 
 
 def _json_value(value: Object) -> Object:
-    """Converts records to dicts, and values that JSON cannot hold to strings."""
     if isinstance(value, Series):
         value = vars(value)
     elif hasattr(value, "_asdict"):

@@ -31,7 +31,6 @@ class SideSetting(NamedTuple):
 def settings_of(
     legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
 ) -> list[SideSetting]:
-    """Lists the settings of a program, with the reasons why a side ignores some."""
     if legacy is None:
         return []
     quirks = None if side.stock else legacy.quirks
@@ -55,7 +54,6 @@ def settings_of(
 
 
 def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
-    """Flattens nested dicts and lists to a dict from paths to leaves."""
     flat: dict[str, str] = {}
     for key, value in message.items():
         path = f"{above}{key}"

@@ -79,7 +79,6 @@ def _steps(
 
 
 def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
-    """Measures how far a perturbed start moved a side, by group, name and step."""
     steps = FreeComparison(a, perturbed, Tolerance(1, {}))
     steps.run(no_progress)
     return {
@@ -91,7 +90,6 @@ def _sensitivity_of(a: Recording, perturbed: Recording) -> Sensitivity:
 def _carried(
     a: Recording, b: Recording, steps: StepComparison, perturbed: Recording | None
 ) -> outcomes.Carried:
-    """Returns the tolerances that the training leaves to the outcomes after it."""
     variables = {
         name: one.points[-1].allowed
         for (group, name), one in steps.series.items()
@@ -108,7 +106,6 @@ def _carried(
 
 
 def _undecided(steps: StepComparison) -> Iterator[str]:
-    """Yields the arrays in which faults cannot be told from rounding, and why."""
     for series in steps.series.values():
         if not series.decided and series.first is None:
             reason = "no divergence would have been seen"
@@ -124,7 +121,6 @@ def _with_ids(
     a: Recording,
     settings: SideDescription,
 ) -> findings.Divergence:
-    """Adds the ids of the row or sample to the first divergence of an array."""
     if first.row is None or series.table is None:
         return first
     if series.group == recording.VARIABLES:

@@ -70,7 +70,6 @@ def magnitude(*arrays: Array) -> float:
 
 
 def shown(value: Object) -> str:
-    """Formats an element for a report so that different numbers look different."""
     array = np.asarray(value)
     if array.ndim or type_name(array) == "string":
         text = np.array2string(array, threshold=8) if array.ndim else repr(array.item())

@@ -60,7 +60,6 @@ class FreeComparison(StepComparison):
 
 
 def _divergence(a: Array, b: Array, point: Point, index: tuple[int, ...]) -> Divergence:
-    """Returns where two arrays of one shape differ by more than the tolerance."""
     rows = elements.count_rows(elements.differences(a, b) > point.allowed)
     row, element = (index[0] if index else None), (list(index[1:]) or None)
     values = elements.shown(a[index]), elements.shown(b[index])

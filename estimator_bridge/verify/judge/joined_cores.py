@@ -60,7 +60,6 @@ def _ids_of_feature(batches: Sequence[Values], feature: Feature) -> RecordedIds 
 
 
 def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
-    """Joins the occurrences of several batches into those of one."""
     if len(parts) == 1:
         return parts[0]
     cells = [int(np.prod(part.shape)) for part in parts]
@@ -74,7 +73,6 @@ def _joined_ids(parts: list[RecordedIds]) -> RecordedIds:
 
 
 def _joined(group: str, named: Values) -> Values:
-    """Joins the arrays of all cores under the names that the first core uses."""
     of_cores: dict[str, dict[int, Array]] = {name: {} for name in named}
     for name, array in named.items():
         whole, core = _name_and_core(name)
@@ -100,7 +98,6 @@ def unused_gradients(step: Step) -> list[str]:
 
 
 def _name_and_core(name: str) -> tuple[str, int]:
-    """Splits the number of the core from the name of an array."""
     match = _OF_CORE.match(name)
     return (match[1], int(match[2])) if match else (name, 0)
 

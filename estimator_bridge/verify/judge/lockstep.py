@@ -71,7 +71,6 @@ class LockstepComparison(StepComparison):
         self._p: dict[str, Values] = {}
 
     def _state_of(self, pair: StepPair) -> StepPair:
-        """Both sides continue from side A's state."""
         return pair[0], pair[0]
 
     def compare_pair(self, pair: StepPair) -> None:
@@ -95,7 +94,6 @@ class LockstepComparison(StepComparison):
             self._inputs = ([], [])
 
     def finish(self) -> None:
-        """Judges counts over all steps, and which errors would have been seen."""
         for name, (ours, theirs) in self._network.jumps.items():
             series = self.series[GRADIENTS, name]
             if is_more(ours, theirs) and series.first is None:
@@ -128,7 +126,6 @@ class LockstepComparison(StepComparison):
     def _looked_up(
         self, name: PairedName, a: Array, b: Array, ids: RecordedIds | None
     ) -> Residual | Array | float:
-        """Returns the residual of an activation, or else the possible error of its sums."""
         tables = self._settings[0]["tables"]
         table = next((each for each in tables if each["name"] == name.table), None)
         if table is None or ids is None or self._before is None:
@@ -184,14 +181,12 @@ class LockstepComparison(StepComparison):
             self._add_residual(VARIABLES, name, residual)
 
     def _relative(self, name: str) -> float:
-        """Bounds the relative error of a variable's movement besides rounding."""
         names = scope.computed(*self._settings)
         return bias_correction.relative_error(name, self._before or {}, names, self.steps[-1])
 
     def _of_tables(
         self, pairs: Mapping[PairedName, ArrayPair], before: Values, after: tuple[Values, Values]
     ) -> Iterator[tuple[PairedName, Residual]]:
-        """Yields residuals of tables and slots whose rule, ids and gradients are known."""
         names = {name.name: name for name in pairs}
         if self._tables is None:
             self._tables = {
@@ -249,7 +244,6 @@ def is_more(ours: int, theirs: int) -> bool:
 
 
 def _of_start(a: Array, b: Array) -> Residual:
-    """Judges a variable of the initial state, whose last bits may be rounded."""
     allowed = np.zeros(a.shape)
     if elements.is_float(a.dtype):
         size = np.abs(np.nan_to_num(elements.wide(a)))

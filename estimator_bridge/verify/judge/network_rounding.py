@@ -129,7 +129,6 @@ class Network:
 
     @property
     def _roundings(self) -> float:
-        """Roundings of a result that may be a sum over the samples, with random errors."""
         return max(_ROUNDINGS, 0.5 * math.sqrt(self._samples))
 
     @property
@@ -160,7 +159,6 @@ class Network:
         )
 
     def _measure(self, state: Values | None, one: Step, other: Step) -> None:
-        """Adds the effect of the perturbation in one step."""
         for group in (ACTIVATIONS, GRADIENTS, LOSS):
             for name, a, p in _pairs(one.values.get(group, {}), other.values.get(group, {})):
                 if not name.endswith(SUMMED_ROWS):

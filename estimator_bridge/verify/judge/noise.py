@@ -113,7 +113,6 @@ class Noise:
 
 
 def scales_of(values: Array) -> Array:
-    """Returns the number of each element's scale."""
     magnitude = np.abs(values.astype(np.float64))
     usual = (magnitude > 0) & np.isfinite(magnitude)
     _, exponents = np.frexp(np.where(usual, magnitude, 1.0))

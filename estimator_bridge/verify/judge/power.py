@@ -59,7 +59,6 @@ class Power:
         return factors
 
     def add_rows(self, factors: Array, rows: Array, total: int) -> None:
-        """Adds the factors of some rows of a table with `total` rows."""
         if self._row_factors is None:
             self._row_factors = np.full(total, np.nan, np.float32)
         least = factors.reshape(len(factors), -1).min(1, initial=np.inf)
@@ -111,7 +110,6 @@ class Power:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """How many rows of a table are decided, and how many moved."""
         if self._row_factors is None:
             return 0, 0
         moved = np.isfinite(self._row_factors)
@@ -128,7 +126,6 @@ class Power:
 
 
 def _is_systematic(along: int, against: int, product: float, square: float, bias: float) -> bool:
-    """Whether a count of directions is not chance, and its factor not rounding."""
     total = along + against
     if not total or abs(along - against) < SIGNIFICANT * math.sqrt(total) or not square:
         return False

@@ -27,7 +27,6 @@ _VERBS = {
 
 
 def computed(a: SideDescription, b: SideDescription) -> list[str]:
-    """Names the legacy variables whose values one side computes from the step instead."""
     return sorted({*a.get("computed", ()), *b.get("computed", ())})
 
 
@@ -51,7 +50,6 @@ def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Con
 
 
 def _with_rates_in_order(config: Config) -> Config:
-    """Numbers the computed rates in the order of their tables."""
     rates = sorted(
         name.removesuffix(".tag")
         for name in config
@@ -68,7 +66,6 @@ def _with_rates_in_order(config: Config) -> Config:
 
 
 def failures(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields the errors of calls after the training that failed on one side only."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     for side, other in (("A", "B"), ("B", "A")):
         for name, error in failed[side].items():
@@ -78,7 +75,6 @@ def failures(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def not_compared(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what is left out, with the reasons."""
     steps = max(len(a.numbers()) - 1, 0)
     yield f"Steps of training after the first {steps}."
     yield "Initial values: both sides begin with the same."

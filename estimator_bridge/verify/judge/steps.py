@@ -50,7 +50,6 @@ class StepComparison(abc.ABC):
 
     @property
     def num_updates(self) -> int:
-        """The number of steps made since the start."""
         return self.steps[-1] - self.steps[0] if self.steps else 0
 
     def run(self, progress: Progress) -> None:
@@ -82,7 +81,6 @@ class StepComparison(abc.ABC):
         """Judges all steps together."""
 
     def _state_of(self, pair: StepPair) -> StepPair:
-        """Returns the step from which each side continues."""
         return pair
 
     def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:

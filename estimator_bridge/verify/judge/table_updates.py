@@ -102,7 +102,6 @@ class TableUpdates:
 
 
 def _describes(shadow: ShadowRows, after: Values) -> bool:
-    """Whether a side follows its rule apart from rounding."""
     within, total = 0, 0
     for name, part in shadow.parts.items():
         off = np.abs(after[name][shadow.rows] - part.value)

@@ -58,7 +58,6 @@ class Tolerance:
     def of_step(
         self, group: str, number: int, num_updates: int, pairs: Mapping[PairedName, ArrayPair]
     ) -> dict[PairedName, float]:
-        """Returns the tolerance of each array of a group, `num_updates` steps after the start."""
         # If a sum cancels, its error still depends on its terms, so scales never shrink.
         for name, arrays in pairs.items():
             key = f"{group}:{_scale_of(name)}"
@@ -71,13 +70,11 @@ class Tolerance:
         return bounds
 
     def of_outcome(self, num_updates: int, *values: Array) -> float:
-        """Returns the tolerance for outputs of both sides after the training."""
         scale = magnitude(*values)
         relative = max(self._relative.values(), default=0.0)
         return allowed(self.num_terms, num_updates, scale) + PERTURBATION_FACTOR * scale * relative
 
     def _perturbation(self, group: str, number: int, name: PairedName, scale: float) -> float:
-        """Returns the most that the perturbed start moved an array up to a step."""
         key = group, name.name
         moved = self._sensitivity.get(key, {}).get(number, 0.0)
         self._moved[key] = moved = max(moved, self._moved.get(key, 0.0))

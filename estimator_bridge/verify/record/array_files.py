@@ -90,7 +90,6 @@ def listed(batches: Sequence[Values]) -> Values:
 
 
 def unlisted(values: Mapping[str, Array]) -> list[Values]:
-    """Splits what `listed` stacked into batches again."""
     count = max((len(array) for array in values.values()), default=0)
     return [
         {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
@@ -99,7 +98,6 @@ def unlisted(values: Mapping[str, Array]) -> list[Values]:
 
 
 def is_list(array: Array) -> bool:
-    """Whether an array is a list of arrays that do not stack."""
     is_object = array.dtype == object and array.ndim == 1 and array.size
     return bool(is_object) and isinstance(array[0], np.ndarray)
 
@@ -123,7 +121,6 @@ def _read(stored: Mapping[str, Array], key: str) -> Array:
 
 
 def _encoded(array: Array) -> tuple[dict[str, Object], bytes]:
-    """Returns a description for `_decoded`, and the bytes."""
     shape = list(array.shape)
     if is_list(array):
         parts = [_encoded(part) for part in array]
@@ -175,7 +172,6 @@ def _decoded_strings(data: bytes, count: int) -> list[bytes | str]:
 
 
 def digest(values: Mapping[str, Object]) -> str:
-    """Returns a hash of names, types, shapes and bytes."""
     result = hashlib.sha256()
     for name in sorted(values):
         description, data = _encoded(as_array(values[name]))

@@ -36,7 +36,6 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def intercepted(original: Function, replacement: Function) -> Function:
-    """Wraps a method so that it calls `replacement(original, self, arguments)`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -309,7 +308,6 @@ def captured_update(
 
 
 def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
-    """Sums gradients that were captured as slices, row by row."""
     gradients = dict(step.get(GRADIENTS, {}))
     for key in [key for key in gradients if key.endswith(ROWS_OF_SLICES)]:
         name = key.removesuffix(ROWS_OF_SLICES)

@@ -54,7 +54,6 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
 
 
 def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
-    """Maps side A's variables to the keys of the checkpoint."""
     keys = {name: key for key, name in contents.others.items() if name is not None}
     tables = {table.known.name: table.parts for table in contents.tables}
     for table in settings["tables"]:

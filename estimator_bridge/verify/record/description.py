@@ -206,7 +206,6 @@ def grouped_variables() -> dict[str, list[Variable]]:
 
 
 def variable_of(table: str, part: str = PARAMETERS) -> str:
-    """Names the parameters or a slot of an engine's table in recordings."""
     return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
 
 
@@ -231,7 +230,6 @@ def _host_driver(program: Program) -> str:
 def _tables(
     program: Program, legacy: LegacySpec, graph: Graph, steps: Sequence[int]
 ) -> list[TableDescription]:
-    """Describes the tables, with the side's variables of rows and slots."""
     if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
         return []
     with graph.as_default():
@@ -291,7 +289,6 @@ def _config_of_plan(plan: Plan) -> dict[str, str]:
 
 
 def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
-    """Fixes the batch size of a plan, as a device would need it."""
     if batch_size is None:
         return plan
     per_core = batch_size // plan.num_cores
@@ -303,7 +300,6 @@ def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
 
 
 def _as_legacy(plan: Plan) -> Plan:
-    """Removes the names of features on the device, which legacy specs do not send."""
     features = (dataclasses.replace(each, send_name=False) for each in plan.features)
     return dataclasses.replace(plan, features=tuple(features))
 

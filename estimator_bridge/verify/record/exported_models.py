@@ -109,7 +109,6 @@ def _feeds(
 
 
 def _tensors(key: str, info: Message) -> dict[str, str]:
-    """Maps names in a batch to the tensors of an input."""
     if not info.HasField("coo_sparse"):
         return {f"{_FEATURES}{key}": info.name}
     return {

@@ -43,7 +43,6 @@ def exported_variables(
 
 
 def _names(model: Object) -> Mapping[str, str]:
-    """Maps names of layer variables in the program to legacy names."""
     of_tables = {id(each) for each in model.with_tables.weights}
     layers = (each for each in model.weights if id(each) not in of_tables)
     names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}

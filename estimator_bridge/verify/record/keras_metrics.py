@@ -30,7 +30,6 @@ class KerasMetricValues(CapturedMetrics):
 
     @contextlib.contextmanager
     def attached(self, model: Object) -> Iterator[None]:
-        """Captures the arguments of metrics in evaluations traced meanwhile."""
         self._model, self._names = model, None
         with contextlib.ExitStack() as stack:
             if callable(getattr(model, _UPDATE, None)):

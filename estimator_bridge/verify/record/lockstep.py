@@ -35,7 +35,6 @@ class Leader:
         self._names: dict[str, str] = {}
 
     def describe_follower(self, side: SideDescription) -> None:
-        """Pairs tables and slots, whose variables have other names on other engines."""
         of_follower = parts_of_tables(side["tables"])
         names = {part: name for name, part in of_follower.items()}
         theirs = parts_of_tables(self._recording.settings["tables"])
@@ -88,7 +87,6 @@ class Perturbation:
         return {n: perturbed(n, value, self.ulps.get(n, 0)) for n, value in values.items()}
 
     def substitute(self, number: int, group: str, name: str, value: Array, is_open: bool) -> Array:
-        """See `capture.Substitute`."""
         if self._is_free:
             return value
         if group == ACTIVATIONS:

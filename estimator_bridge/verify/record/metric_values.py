@@ -42,7 +42,6 @@ class CapturedMetrics(abc.ABC):
         self._capture.flush()
 
     def batches(self) -> list[Values]:
-        """Returns the values captured since `begin`, batch by batch."""
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
@@ -67,7 +66,6 @@ class CapturedMetrics(abc.ABC):
         return self._capture.tensor(_METRICS, name, tensor)
 
     def _keep_arguments(self, arguments: Nest, keep: Function) -> Nest:
-        """Applies `keep(name, argument)` to all arguments of a metric function."""
         self._structure = tf.nest.map_structure(lambda _: None, arguments)
         self._names = names_of(_ARGUMENT, arguments)
         pairs = zip(self._names, tf.nest.flatten(arguments), strict=True)
@@ -179,7 +177,6 @@ def _concatenated(parts: Sequence[Array]) -> Array:
 
 
 def _placeholder(values: Sequence[Array]) -> Object:
-    """Makes a placeholder with the type of the values and the sizes that they share."""
     first = values[0]
     shape: list[int | None] | None = None
     if len({value.ndim for value in values}) == 1:

@@ -85,7 +85,6 @@ def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
 
 
 def _used_by(ops: Iterable[Object]) -> set[str]:
-    """Names the ops and everything from which they are computed."""
     names: set[str] = set()
     waiting: list[Op] = [getattr(each, "op", each) for each in ops]
     while waiting:

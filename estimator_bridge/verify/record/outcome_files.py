@@ -57,7 +57,6 @@ class OutcomeWriter:
         self._left_out: list[str] = []
 
     def begin(self, kind: str) -> str:
-        """Returns the name of the next outcome of a kind."""
         self._counts[kind] += 1
         return f"{kind}-{self._counts[kind] - 1}"
 
@@ -99,7 +98,6 @@ class Outcomes:
         return list(read_json(self._directory / "left-out.json", []))
 
     def names(self) -> list[str]:
-        """Returns the names of the outcomes by kind, then by number."""
         return [
             f"{kind}-{number}"
             for kind in KINDS
@@ -111,7 +109,6 @@ class Outcomes:
         ]
 
     def failed(self) -> dict[str, str]:
-        """Returns the errors of failed calls, by outcome."""
         paths = sorted(self._directory.glob("about-*.json"))
         named = {path.stem.removeprefix("about-"): read_json(path, {}) for path in paths}
         return {name: about["failed"] for name, about in named.items() if "failed" in about}
@@ -131,7 +128,6 @@ class Outcomes:
         return read_json(self._directory / f"about-{name}.json", {})
 
     def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:
-        """Returns the files of an outcome's batches, of one input or of all."""
         of_input = "" if input_number is None else f"{input_number:04d}-"
         return sorted(self._directory.glob(f"fed-{name}-{of_input}*.npz"))
 

@@ -139,7 +139,6 @@ class OutcomeRecorder:
         arguments: Arguments,
         variables: Variables | None = None,
     ) -> Iterator[Object]:
-        """Predicts, and writes the predictions that the program takes."""
         if not self._is_recorded(model, "predictions"):
             yield from original(model, **arguments)
             return
@@ -250,7 +249,6 @@ class _OutcomeInputs:
 
 
 def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
-    """Yields the variables of the checkpoint that an estimator's method reads."""
     path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
     yield from _checkpoint(path) if path else ()
 

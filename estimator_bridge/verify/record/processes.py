@@ -117,7 +117,6 @@ class ProcessRecorder:
     def _run(
         self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
     ) -> int:
-        """Runs a command until it ends or everything that was requested is recorded."""
         side, steps = Recording(request.directory), request.steps or self.steps
         end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
         self.progress(title, 0, steps)
@@ -269,7 +268,6 @@ def _described(error: Exception) -> str:
 
 
 def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
-    """Runs a program. A failure after its training is recorded, not raised."""
     try:
         run_program(program, arguments)
     except SystemExit as exited:  # programs may end with `sys.exit(0)`

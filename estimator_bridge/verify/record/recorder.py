@@ -97,7 +97,6 @@ class Recorder:
 
     @property
     def start(self) -> str:
-        """The checkpoint of the start, which the first side writes."""
         return self.begin_from or str(self.writer.directory / "start")
 
     @property
@@ -105,7 +104,6 @@ class Recorder:
         return self.max_steps - self.steps_done
 
     def every(self, pipelined: bool) -> int:
-        """Returns the steps between reads of the variables of a model."""
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
@@ -149,7 +147,6 @@ class Recorder:
         return program is not None and program.side.stock and program.use_tpu
 
     def prepare(self, arguments: Arguments, begin: int) -> None:
-        """Limits the steps of a call of `train`, and records its batches."""
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
@@ -190,7 +187,6 @@ class Recorder:
         return self.perturbation.state(state)
 
     def record_progress(self, steps: int) -> None:
-        """Writes how many training steps are done in total."""
         self.steps_done = steps
         self.writer.progress(steps)
 
@@ -265,7 +261,6 @@ class Recorder:
         self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
-        """Wraps a model_fn to capture what a training and an evaluation compute."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
         if self.side.stock:
             model_fn = capture.refusing_specs_of_bridge(model_fn)
@@ -341,7 +336,6 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
 
 
 def _plain_estimator(estimator_class: type) -> type | None:
-    """Returns the base class Estimator of the TPUEstimator class."""
     bases = estimator_class.__mro__[1:]
     return next((base for base in bases if base.__name__ == "Estimator"), None)
 
@@ -349,14 +343,12 @@ def _plain_estimator(estimator_class: type) -> type | None:
 def _unless_of_a_kind(
     kind: type, method: Function, original: Function, model: Object, arguments: Arguments
 ) -> Object:
-    """Calls the replacement of a method, or the original for models of `kind`."""
     if isinstance(model, kind):
         return original(model, **arguments)
     return method(original, model, arguments)
 
 
 def _check_legacy(checkpoint: str) -> None:
-    """Raises InvalidInput for a checkpoint of TensorFlow 2."""
     with Reader(checkpoint) as reader:
         if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(

@@ -193,7 +193,6 @@ class RecordingWriter:
         return len(self._input_starts) - 1
 
     def batch(self, values: Mapping[str, Object], input_number: int) -> None:
-        """Writes a batch of an input, which may have been read ahead and stay unused."""
         prefix = f"batch-{input_number:04d}"
         number = self._counts[prefix]
         self._counts[prefix] += 1
@@ -210,7 +209,6 @@ class RecordingWriter:
         write_json(self.directory / "skipped.json", self._counts["skipped"])
 
     def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
-        """Writes name, type and source line of the sketched ops."""
         write_json(self.directory / "model-ops.json", ops)
 
     def failed(self, reason: str) -> None:
@@ -281,17 +279,14 @@ class Recording:
 
     @property
     def follows(self) -> bool:
-        """Whether the side continues from another side's state after every recorded step."""
         return read_json(self.directory / "follows.json", False)
 
     @property
     def perturbed(self) -> dict[str, int]:
-        """By how many units in the last place each perturbed variable was changed."""
         return read_json(self.directory / "perturbed.json", {}).get("ulps", {})
 
     @property
     def substituted(self) -> list[str]:
-        """The gradients of the other side that were applied."""
         return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
     @property
@@ -299,7 +294,6 @@ class Recording:
         return read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
-        """Yields the steps in order, with complete variables."""
         reader = StepReader()
         yield from map(reader.read, self.step_files())
 
@@ -308,7 +302,6 @@ class Recording:
 
     @property
     def is_described(self) -> bool:
-        """Whether the settings are written, which happens when the training begins."""
         return (self.directory / "settings.json").exists()
 
     @property
@@ -317,7 +310,6 @@ class Recording:
         return read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
-        """Returns the files of the batches of one input, or of all inputs, in order."""
         prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
         return sorted(self.directory.glob(f"{prefix}*"))
 
@@ -353,7 +345,6 @@ class Recording:
 
     @property
     def model_ops(self) -> list[tuple[str, str, str]]:
-        """Name, type and source line of the sketched ops, in order."""
         return [tuple(op) for op in read_json(self.directory / "model-ops.json", [])]
 
     @property
@@ -361,7 +352,6 @@ class Recording:
         return list(read_json(self.directory / "unlike.json", []))
 
     def numbers(self) -> list[int]:
-        """Returns the numbers of the steps, including the start."""
         return sorted(map(_number, self.step_files()))
 
     @property

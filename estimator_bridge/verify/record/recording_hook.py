@@ -108,7 +108,6 @@ class RecordingHook(tf.train.SessionRunHook):
         self.record(run_context.session)
 
     def record(self, session: Session) -> None:
-        """Writes the steps since the last call, the last one with the variables."""
         recorder, number = self._recorder, int(session.run(self._step))
         if self._number is None:
             return
@@ -134,7 +133,6 @@ class RecordingHook(tf.train.SessionRunHook):
         }
 
     def _take_over(self, session: Session, state: Values, next_state: Values) -> None:
-        """Assigns `next_state` where it differs from the present `state`."""
         assignments: dict[Op, Array] = {}
         for name, target in next_state.items():
             present = state.get(name)
@@ -171,7 +169,6 @@ class BeforeSaving(tf.train.CheckpointSaverListener):
 
 
 def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
-    """Maps the initializer of each part of a variable to the rows that it assigns."""
     if len(parts) == 1:
         return {_op(parts[0].initializer): value}
     axis = _axis(parts)
@@ -181,7 +178,6 @@ def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
 
 
 def _axis(parts: list[Variable]) -> int:
-    """Returns the axis along which a variable is split."""
     axis, _ = tf_compat.part_of(parts[0]) or (0, 0)
     return axis
 

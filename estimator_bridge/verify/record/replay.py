@@ -93,7 +93,6 @@ def _spec_of(inputs: Nest) -> Nest:
 
 
 def _next_of(dataset: Dataset) -> Nest:
-    """Returns the tensors of the next batch, for a graph that initialises the iterator."""
     iterator = tf.data.make_initializable_iterator(dataset)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
     return iterator.get_next()
@@ -116,7 +115,6 @@ def _written(write: Function, batch: Nest) -> Nest:
 
 
 def _misfits(batch: Values, spec: Nest) -> list[str]:
-    """Lists how a dataset differs from a batch of side A in structure or types."""
     specs = dict(_specs(spec))
     reasons = [f"{name} is on side A alone" for name in sorted(batch.keys() - specs.keys())]
     for name, each in specs.items():
@@ -165,7 +163,6 @@ def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
 
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
-    """Returns a dataset of the batches in files, with elements like `spec`."""
     specs = _specs(spec)
 
     def read(number: Array) -> list[Array]:

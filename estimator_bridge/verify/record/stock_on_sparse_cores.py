@@ -37,7 +37,6 @@ class StockDriver(SparseCoreDriver):
         return f"<StockDriver {self._embedding!r}>"
 
     def configure(self, plan: Plan) -> Op:
-        """Creates stock's class, whose variables replace the driver's."""
         done = super().configure(plan)
         with tf.init_scope(), self._strategy.scope():
             kind = tf.tpu.experimental.embedding.TPUEmbeddingV2

@@ -176,7 +176,6 @@ class Tf2Recorder:
             callback.finish()
 
     def _start(self, begin_from: str, spec: Object) -> str:
-        """Returns a checkpoint in the form that the program reads."""
         path = find(begin_from)
         with Reader(path) as reader:
             if object_graph.KEY in reader.tensors:

@@ -42,7 +42,6 @@ class TrainingSteps:
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:
-        """Writes the start of the first training, and takes over the leader's."""
         recorder, trainer = self.recorder, self.trainer
         recorder.capture.flush(0)
         if not self.is_first:
@@ -60,7 +59,6 @@ class TrainingSteps:
         self._take_over(state, recorder.next_state(self.begin, state, is_start=True))
 
     def on_train_batch_end(self, step: int) -> None:
-        """Writes the previous step, and keeps this one."""
         self._write()
         (values,) = self.recorder.capture.flush(1)
         if (step - self.begin) % self._program.every == 0:
@@ -74,12 +72,10 @@ class TrainingSteps:
         self._write()
 
     def _look(self, number: int, values: dict[str, Values]) -> None:
-        """Adds the variables to the values of a step, then takes over the leader's."""
         values[VARIABLES] = state = values_of(self.trainer)
         self._take_over(state, self.recorder.next_state(number, state))
 
     def _take_over(self, state: Values, next_state: Values) -> None:
-        """Assigns `next_state` where it differs from the present `state`."""
         variables = by_name(self.trainer)
         differing = {
             name: value
@@ -113,12 +109,10 @@ def values_of(trainer: Object) -> Values:
 
 
 def variables_read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
-    """Returns what `outcome_recorder.Variables` does, for a trainer."""
     return values_of(trainer).items()
 
 
 def checkpoint_of(trainer: Object) -> tf.train.Checkpoint:
-    """Returns a checkpoint that the program and `estimator-bridge convert` can read."""
     variables = tf.Module()
     for name, variable in trainer.variables.items():
         setattr(variables, name, variable)

@@ -11,7 +11,6 @@ _MAX_STEPS = 20
 
 
 def steps(findings: Findings) -> str:
-    """Shows the differences of the tables at each step, or at a selection of many steps."""
     tables = [series for series in findings.series if series.role == TABLE and series.points]
     if not tables:
         return ""

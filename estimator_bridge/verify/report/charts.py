@@ -31,7 +31,6 @@ _STYLES = {
 
 
 def over_steps(findings: Findings) -> str:
-    """Draws, for each kind of array, the largest share of the tolerance at each step."""
     lines = _lines(findings)
     decades = [_decade(share) for points in lines.values() for _, share in points]
     low = min([*decades, 0]) - 0.5
@@ -72,7 +71,6 @@ def legend(findings: Findings) -> str:
 
 
 def histogram(findings: Findings) -> str:
-    """Draws how many arrays use which share of the tolerance, each at its worst step."""
     # The first bin is for exactly 0, the others for a decade each.
     counts = [0] * (_CEILING - _FLOOR + 2)
     for series in findings.series:
@@ -105,7 +103,6 @@ def histogram(findings: Findings) -> str:
 
 
 def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
-    """Returns, for each kind of array, the largest share of the tolerance at each step."""
     lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
     for series in findings.series:
         worst = lines[series.stage]
@@ -115,7 +112,6 @@ def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
 
 
 def _decade(share: float) -> float:
-    """Returns the decade of a share, within the limits of the chart."""
     if share == 0:
         return _FLOOR
     return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING

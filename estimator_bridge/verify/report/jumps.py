@@ -52,7 +52,6 @@ class _Worst(NamedTuple):
 
 
 def _worst(findings: Findings, stage: str) -> list[_Worst]:
-    """Returns the worst array of a stage at each step, in order."""
     worst: dict[int, _Worst] = {}
     for series in findings.series:
         for point in series.points if series.stage == stage else ():
@@ -70,7 +69,6 @@ def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
 
 
 def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
-    """Yields the factor of each jump, and a sentence about it."""
     for before, after in itertools.pairwise(worst):
         if before.share and after.share > _FACTOR * before.share:
             growth = after.share / before.share

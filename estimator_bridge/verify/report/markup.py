@@ -38,7 +38,6 @@ def bullets(items: Iterable[str]) -> str:
 
 
 def folded(summary: str, body: str, kind: str = "") -> str:
-    """Makes a part that readers can open, and that is left out on paper."""
     opening = f'<details class="{kind}">' if kind else "<details>"
     return f"{opening}<summary>{escaped(summary)}</summary>{body}</details>"
 

@@ -68,7 +68,6 @@ def _visible(series: Series) -> str:
 
 
 def _rows(series: Series) -> str:
-    """Says how many rows are decided, and names one that is not."""
     if not series.rows_moved:
         return ""
     if series.rows_decided == series.rows_moved:

@@ -38,7 +38,6 @@ def settings(findings: Findings) -> str:
 
 
 def configuration(findings: Findings) -> str:
-    """Shows the fields of the device configurations that differ."""
     if findings.config is None:
         body = (
             "<p>A side has none (use_tpu=False, or batches of any size), so there is nothing to "

@@ -63,7 +63,6 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 
 def verdict(findings: Findings) -> str:
-    """States the verdict on everything that was compared."""
     if findings.status == Status.DIFFERENT:
         return f"NOT EQUAL: {_first_difference(findings)}."
     if findings.status == Status.UNKNOWN:
@@ -78,7 +77,6 @@ def verdict(findings: Findings) -> str:
 
 
 def compared(findings: Findings) -> str:
-    """Describes the scope of the comparison."""
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
@@ -109,7 +107,6 @@ def role(series: Series) -> str:
 
 
 def reasons(findings: Findings) -> list[str]:
-    """Lists the reasons, besides the arrays of the steps, why the sides are not equal."""
     parts = list(findings.remarks)
     if not findings.series:
         parts.append("nothing was compared")
@@ -153,7 +150,6 @@ _FORMULA = (
 
 
 def tolerance_paragraph(findings: Findings) -> str:
-    """Describes the tolerance, with its formula."""
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
@@ -162,7 +158,6 @@ def tolerance_paragraph(findings: Findings) -> str:
 
 
 def tolerance_line(findings: Findings) -> str:
-    """Describes the tolerance in a sentence."""
     if findings.lockstep:
         of_model = (
             "8 times what side A moves when the last bits of its activations and weights are "

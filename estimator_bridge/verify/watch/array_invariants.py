@@ -16,7 +16,6 @@ _KINDS = {"variables": "variable", "activations": "activation of feature", "loss
 
 
 def check_finite(interval: Interval) -> Iterator[Violation]:
-    """Yields arrays that newly contain a NaN or an infinity."""
     for step in interval.steps:
         for group, values in step.values.items():
             for name, array in values.items():

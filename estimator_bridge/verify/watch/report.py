@@ -38,7 +38,6 @@ class WatchReport:
 
     @property
     def holds(self) -> bool:
-        """Whether all checked invariants hold, and the program finished."""
         return bool(self.steps) and not self.violations and self.failure is None
 
     def __str__(self) -> str:
@@ -60,7 +59,6 @@ class WatchReport:
         return plain_text.Lines(*lines)
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the report as docs/verify.md describes `--json` of `--watch`."""
         return {
             "holds": self.holds,
             "side": self.settings,

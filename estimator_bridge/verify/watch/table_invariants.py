@@ -42,7 +42,6 @@ class _Beyond(NamedTuple):
 
 
 def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields features with an id that is not a row, or that is outside the batch."""
     rows = len(interval.before[table["variable"]])
     for position, step in enumerate(interval.steps):
         for key, occurrences in interval.ids_of(table, position).items():
@@ -68,7 +67,6 @@ def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]
 
 
 def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields features whose activations are not a lookup in the rows before the step."""
     rule = table["rule"]
     if rule is None or rule["kind"] in _MEANS_OF_ROWS:
         return
@@ -96,7 +94,6 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
 def check_untouched(
     interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
-    """Yields parts of a table in which rows move that are in no batch."""
     rule = table["rule"]
     if rule is None or not rule["settings"].get("lazy_adam", True):
         return
@@ -114,7 +111,6 @@ def check_untouched(
 
 
 def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields slots of squares that shrink or are negative."""
     rule = table["rule"]
     if rule is None:
         return
@@ -136,7 +132,6 @@ def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violati
 
 
 def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violation]:
-    """Yields tables in which a row moved and is outside the limits of weights."""
     settings = table["rule"]["settings"] if table["rule"] else {}
     low, high = (settings.get(f"clip_weight_{end}") for end in ("min", "max"))
     if low is None and high is None:
@@ -156,7 +151,6 @@ def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violat
 def check_update(
     interval: Interval, table: TableDescription, inputs: list[ShadowInputs]
 ) -> Iterator[Violation]:
-    """Yields parts of a table that are not an update with the recorded gradients."""
     rule = table["rule"]
     last = inputs[-1].position
     rows = interval.before[table["variable"]]

@@ -29,7 +29,6 @@ class WatchedJob:
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def look(self) -> None:
-        """Checks the steps recorded since the last call."""
         self._keep(self._watcher.check())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:

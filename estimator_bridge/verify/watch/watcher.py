@@ -43,7 +43,6 @@ class Watcher:
         self.notes: list[str] = []
 
     def check(self) -> Iterator[Violation]:
-        """Yields the violations in steps recorded since the last call."""
         if not self._recording.is_described:
             return
         for path in self._recording.step_files()[self._files_read :]:
@@ -63,7 +62,6 @@ class Watcher:
                 self._before, self._since = step.values[VARIABLES], []
 
     def check_next_batch(self) -> Iterator[Violation]:
-        """Checks the ids of the step after the last one, which may have failed."""
         if self._before is None or self._since:
             return
         missing = [Step(self._number + 1, {})]

@@ -96,7 +96,6 @@ def _differences(a: Values, b: Values) -> dict[str, SampleDifferences]:
 
 
 def _arguments(values: Mapping[str, _OfValue]) -> dict[str, _OfValue]:
-    """Filters out the variables of metrics."""
     return {key: one for key, one in values.items() if not key.startswith(METRIC_VARIABLE)}
 
 

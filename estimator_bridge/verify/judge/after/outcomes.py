@@ -124,7 +124,6 @@ class _Pair:
         return base(sample, sample) + PERTURBATION_FACTOR * moved, why
 
     def equal_inputs(self) -> bool:
-        """Whether the variables and the data of both sides are equal to the bit."""
         return self.data().equal and _equal_variables(self.a, self.b, self.name)
 
 
@@ -204,7 +203,6 @@ def _exported(pair: _Pair) -> Iterator[Outcome]:
 
 
 def _kept(side: Recording, name: str) -> dict[str, bool]:
-    """Tells for each exported variable whether it equals the one in the checkpoint."""
     before = side.outcomes.about(name).get("variables", {})
     return {
         output: before[output] == digest({"": array})
@@ -215,7 +213,6 @@ def _kept(side: Recording, name: str) -> dict[str, bool]:
 
 
 def _differing_signatures(a: Recording, b: Recording, number: int) -> Iterator[Outcome]:
-    """Yields the signatures of exported models that differ in inputs or outputs."""
     kind = f"{SERVED}-{number}"
     (types_a, _), (types_b, _) = a.signatures(number), b.signatures(number)
     if not types_a or not types_b:

@@ -58,7 +58,6 @@ class SampleDifferences:
         return Outcome(kind, name, self.largest, allowed, self.note, where, why)
 
     def _add_one_by_one(self, a: Array, b: Array) -> None:
-        """Compares samples that have different shapes among themselves."""
         if len(a) != len(b):
             self.note = self.note or f"{len(a)} samples on A, {len(b)} on B"
             return

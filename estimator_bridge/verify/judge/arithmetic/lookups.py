@@ -156,7 +156,6 @@ def _distinct_terms(keys: Array, values: Array) -> Array:
 
 
 def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
-    """Keeps the first occurrence of each id in a sample."""
     pairs = np.stack([occurrences.cells, occurrences.ids], 1)
     _, first = np.unique(pairs, axis=0, return_index=True)
     return selected(occurrences, np.sort(first))

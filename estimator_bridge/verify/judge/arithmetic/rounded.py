@@ -68,7 +68,6 @@ class Rounded:
         return Rounded(self.value.reshape(shape), self.error.reshape(shape))
 
     def zero_where(self, condition: Array) -> Rounded:
-        """Replaces elements by exact zeros where a condition holds."""
         return Rounded(np.where(condition, 0.0, self.value), np.where(condition, 0.0, self.error))
 
     def among_zeros(self, positions: Array, rows: int) -> Rounded:

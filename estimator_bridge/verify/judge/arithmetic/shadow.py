@@ -98,7 +98,6 @@ class TableShadow:
         return not self._description["settings"].get("lazy_adam", True)
 
     def _update(self, parts: dict[str, Rounded], at: Array, g: Rounded, position: int) -> None:
-        """Updates the rows `at` of the parts in place."""
         slots = {slot: parts[name].at(at) for name, slot in self._table["slots"].items()}
         w = parts[self._table["variable"]].at(at)
         settings = self._description["settings"]
@@ -108,7 +107,6 @@ class TableShadow:
             parts[name].value[at], parts[name].error[at] = value.value, value.error
 
     def _row_gradients(self, step: ShadowInputs) -> tuple[Array, Rounded]:
-        """Returns the rows that occur, and their gradients summed over the batch."""
         multipliers = self._description["multipliers"]
         multiplier = multipliers[step.position] if multipliers else 1.0
         ids, terms = [], []

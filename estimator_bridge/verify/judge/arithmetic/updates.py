@@ -19,7 +19,6 @@ _SQUARES = ("accumulators", "velocities", "ms")
 
 
 def wrong_updates(evidence: Evidence) -> Iterator[Cause]:
-    """Yields causes for a step whose activations and loss agree."""
     a, b = evidence.values(GRADIENTS)
     names = [name for name in a if name in b and a[name].dtype.kind == "f"]
     scaled = {
@@ -185,7 +184,6 @@ def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
 
 
 def _of_rates(factors: Mapping[str, float]) -> Iterator[Cause]:
-    """Yields causes for tables that B moves by a multiple of A's movement."""
     swapped: set[str] = set()
     names = sorted(factors)
     for i, one in enumerate(names):

@@ -45,7 +45,6 @@ def _differing_lookups(evidence: Evidence) -> Iterator[_Lookup]:
 
 
 def wrong_lookups(evidence: Evidence) -> Iterator[Cause]:
-    """Tries known mistakes of lookups."""
     for lookup in _differing_lookups(evidence):
         rows = evidence.before_of(lookup.table["variable"])
         if rows is None:
@@ -112,7 +111,6 @@ _MAX_CELLS = 50
 
 
 def _over_root(occurrences: RecordedIds) -> RecordedIds:
-    """Divides weights by the square root of their sample's sum."""
     total = np.zeros(int(np.prod(occurrences.shape)))
     np.add.at(total, occurrences.cells, occurrences.weights)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -139,7 +137,6 @@ _LOOKUPS: tuple[tuple[str, str, Callable[[RecordedIds], RecordedIds]], ...] = (
 
 
 def stale_lookups(evidence: Evidence) -> Iterator[Cause]:
-    """Tests whether a side looked up in the tables of an earlier step."""
     step = evidence.after[0].number
     earlier = [side for side, _ in evidence.states if side.number != step - 1]
     differing = list(_differing_lookups(evidence))

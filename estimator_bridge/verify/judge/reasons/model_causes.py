@@ -15,7 +15,6 @@ _FEW = 5
 
 
 def model_causes(evidence: Evidence) -> Iterator[Cause]:
-    """Yields causes of gradients and variables of the model that differ first in a step."""
     gradients = _diverging(evidence, GRADIENTS)
     if gradients:
         yield from _of_gradients(evidence, gradients)
@@ -63,7 +62,6 @@ def _of_gradients(evidence: Evidence, names: list[str]) -> Iterator[Cause]:
 
 
 def _zero_cores(wrong: Array, right: Array, cores: int) -> list[int]:
-    """Returns the cores whose gradients of an activation are zero on one side only."""
     if len(wrong) % cores:
         return []
     parts = zip(np.split(wrong, cores), np.split(right, cores), strict=True)
@@ -79,7 +77,6 @@ def _diverging(evidence: Evidence, group: str) -> list[str]:
 
 
 def _owner(name: str, gradients: Mapping[str, Array]) -> str | None:
-    """Returns the variable with a gradient to which a variable or slot belongs."""
     return next((one for one in gradients if name == one or name.startswith(f"{one}/")), None)
 
 

@@ -79,7 +79,6 @@ def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diag
 
 
 def _has_rate_of(update: Update, rows: Array, other: Update) -> bool:
-    """Whether a table is updated at the rate of another one."""
     rates = [one.rule["rates"][one.steps[-1].position] for one in (update, other)]
     if not rates[0]:
         return False
@@ -203,7 +202,6 @@ def _late_decay(update: Update, rows: Array) -> Cause | None:
 
 
 def _short_slots(update: Update, rows: Array) -> Cause | None:
-    """Recognises slots or rows that are stored with fewer bits."""
     expected = update.expected()
     for name, part in {update.table["variable"]: "rows", **update.table["slots"]}.items():
         values = update.after[name][rows]
@@ -252,7 +250,6 @@ def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, S
 
 
 def _after(evidence: Evidence, table: TableDescription, side: int) -> Values | None:
-    """Returns a side's rows and slots after the step, by side A's names."""
     tables = (each for each in evidence.tables() if each[0]["name"] == table["name"])
     values = {one["variable"]: both[side] for one, *both in tables}
     values |= {variable: both[side] for _, variable, *both in evidence.slots(table)}

@@ -75,7 +75,6 @@ class Update:
         return [self.table["variable"], *self.table["slots"]]
 
     def expected(self, guess: Guess | None = None) -> ShadowRows:
-        """Returns the rows that a guess, or the rule itself, produces."""
         table, steps = (self.table, self.steps) if guess is None else (guess.table, guess.steps)
         with np.errstate(all="ignore"):
             return TableShadow(table).advance(self.before, steps)
@@ -87,7 +86,6 @@ class Update:
         return ~(off <= _MARGIN * part.error + SMALLEST_NORMAL)
 
     def wrong_rows(self) -> Array:
-        """Returns the rows of the batch that differ from the result of the rule."""
         expected = self.expected()
         wrong = np.zeros(len(expected.rows), bool)
         for name in self.names:
@@ -95,7 +93,6 @@ class Update:
         return expected.rows[wrong]
 
     def fits(self, guess: Guess, rows: Array) -> bool:
-        """Whether a guess reproduces some rows of all variables."""
         expected = self.expected(guess)
         places = np.flatnonzero(np.isin(expected.rows, rows))
         # A row that the guess does not update has to stay as it was.
@@ -108,7 +105,6 @@ class Update:
 
 
 def known_rule(table: TableDescription) -> RuleDescription:
-    """Returns the rule of a table that must have one."""
     assert table["rule"] is not None
     return table["rule"]
 
@@ -153,7 +149,6 @@ def fitted(update: Update, rows: Array, setting: str) -> float | None:
 def _fit(
     update: Update, rows: Array, setting: str, right: float, start: float, names: Sequence[str]
 ) -> float | None:
-    """Returns a number, other than the right one, that some variables show and all fit."""
     value = _solved(update, rows, setting, start, names)
     if value is None or abs(value - right) <= 1e-6 * abs(right):
         return None

@@ -30,7 +30,6 @@ Change = Callable[[RecordedIds], RecordedIds]
 
 
 def guesses(update: Update) -> Iterator[Guess]:
-    """Yields guesses in which no number has to be fitted."""
     if len(update.steps) != 1:  # each step may differ in its own way
         yield from _of_settings(update)
         return
@@ -137,7 +136,6 @@ def _of_precision(update: Update) -> Iterator[Guess]:
 
 
 def _core_by_core(update: Update, cores: int, order: Sequence[int]) -> Guess:
-    """Guesses that the sum of each core makes an update of its own."""
     (step,) = update.steps
     samples = max(occurrences.shape[0] for occurrences in step.ids.values())
     size = samples // cores
@@ -176,8 +174,6 @@ def _samples(first: int, last: int, *, outside: bool = False) -> Change:
 
 
 def _gains_of(table: TableDescription, power: int) -> Change:
-    """Returns a change that replaces weights by a power of the lookup's gains."""
-
     def change(occurrences: RecordedIds) -> RecordedIds:
         gains = lookups.gains_of(occurrences, table["combiner"])
         return occurrences._replace(weights=gains.value**power)

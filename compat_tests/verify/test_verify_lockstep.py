@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import recordings
-from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare, lockstep, noise, power
-from estimator_bridge.verify.judge.arithmetic import lookups, rounded, update_rules
-from estimator_bridge.verify.judge.joined_cores import joined_step
+from estimator_bridge.verify.compare import compare, lockstep, noise, power
+from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
+from estimator_bridge.verify.compare.joined_cores import joined_step
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,

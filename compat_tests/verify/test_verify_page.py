@@ -13,9 +13,10 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify import causes, provenance
+from estimator_bridge.verify import provenance
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.findings import TABLE
-from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recording import CHECKPOINT
 from estimator_bridge.verify.report import page, power
 from estimator_bridge.verify.result import Result

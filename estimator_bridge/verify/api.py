@@ -7,10 +7,10 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
+from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Object
 

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify import causes
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.explain.localisation import localise
+from estimator_bridge.verify.explain.search import SECONDS, Search
 from estimator_bridge.verify.findings import Series
-from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.localisation import localise
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
@@ -22,7 +23,6 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import SECONDS, Search
 
 _GROSS = 1e-3
 """A relative difference this large is attributed to a setting, if any setting differs.

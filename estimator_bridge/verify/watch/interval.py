@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.joined_cores import Ids
+from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verify.compare.joined_cores import Ids
 from estimator_bridge.verify.record import recording
 
 

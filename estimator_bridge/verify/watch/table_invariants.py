@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.judge.arithmetic.rounded import Rounded
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, TableShadow
-from estimator_bridge.verify.judge.elements import unequal_rows
+from estimator_bridge.verify.compare.arithmetic import lookups
+from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.compare.arithmetic.rounded import Rounded
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, TableShadow
+from estimator_bridge.verify.compare.elements import unequal_rows
 from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
 from estimator_bridge.verify.watch import violation
 from estimator_bridge.verify.watch.interval import Interval

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.joined_cores import (
+from estimator_bridge.verify.compare.arithmetic import lookups
+from estimator_bridge.verify.compare.joined_cores import (
     Ids,
     ids_of_step,
     joined_step,

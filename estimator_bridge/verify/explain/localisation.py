@@ -6,8 +6,9 @@ import dataclasses
 import pathlib
 
 from estimator_bridge import errors
+from estimator_bridge.verify.explain.model_ops import first_differing_op
+from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.findings import ACTIVATION, Cause
-from estimator_bridge.verify.judge.model_ops import first_differing_op
 from estimator_bridge.verify.record.recording import (
     CHECKPOINT,
     KERAS,
@@ -18,7 +19,6 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import Search
 
 _WITHOUT_OPS = (KERAS, CHECKPOINT)
 """Engines whose ops are not recorded: Keras makes other ops than a model_fn."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
+from estimator_bridge.verify.compare.elements import type_name
 from estimator_bridge.verify.findings import Batches
-from estimator_bridge.verify.judge.elements import type_name
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
 from estimator_bridge.verify.record.recording import Recording
 

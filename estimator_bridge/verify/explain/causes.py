@@ -12,18 +12,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from estimator_bridge.settings import render
+from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.evidence import Evidence, close
+from estimator_bridge.verify.explain.lookup_causes import stale_lookups, wrong_lookups
+from estimator_bridge.verify.explain.model_causes import model_causes
+from estimator_bridge.verify.explain.movements import wrong_updates
+from estimator_bridge.verify.explain.outcome_causes import of_outcomes, of_sequences
+from estimator_bridge.verify.explain.search import Search
+from estimator_bridge.verify.explain.update_causes import diagnoses
 from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings, some
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.updates import wrong_updates
-from estimator_bridge.verify.judge.reasons.lookup_causes import stale_lookups, wrong_lookups
-from estimator_bridge.verify.judge.reasons.model_causes import model_causes
-from estimator_bridge.verify.judge.reasons.update_causes import diagnoses
-from estimator_bridge.verify.outcome_causes import of_outcomes, of_sequences
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import SideDescription
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import Search
 from tf2_engine.types import Object
 
 QUIRKS = "quirks"

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.after.sample_differences import SampleDifferences
 from estimator_bridge.verify.findings import Outcome
-from estimator_bridge.verify.judge import elements
-from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
 from estimator_bridge.verify.record.array_files import Values, is_list
 from estimator_bridge.verify.record.outcome_files import (
     METRIC_VARIABLE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from estimator_bridge.verify.compare.after.outcomes import failures_of
 from estimator_bridge.verify.findings import listed
-from estimator_bridge.verify.judge.after.outcomes import failures_of
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, PREDICTION
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, Recording, SideDescription
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.verify.compare.after import input_data
+from estimator_bridge.verify.compare.after.evaluation_metrics import compare_metrics
+from estimator_bridge.verify.compare.after.sample_differences import SampleDifferences
+from estimator_bridge.verify.compare.arithmetic.lookups import features_of
+from estimator_bridge.verify.compare.elements import magnitude
+from estimator_bridge.verify.compare.tolerance import PERTURBATION_FACTOR, allowed, ids_of_sample
 from estimator_bridge.verify.findings import Batches, Outcome, differing
-from estimator_bridge.verify.judge.after import input_data
-from estimator_bridge.verify.judge.after.evaluation_metrics import compare_metrics
-from estimator_bridge.verify.judge.after.sample_differences import SampleDifferences
-from estimator_bridge.verify.judge.arithmetic.lookups import features_of
-from estimator_bridge.verify.judge.elements import magnitude
-from estimator_bridge.verify.judge.tolerance import PERTURBATION_FACTOR, allowed, ids_of_sample
 from estimator_bridge.verify.record.array_files import Values, digest, read_arrays
 from estimator_bridge.verify.record.outcome_files import EVALUATION, EXPORT, SERVED
 from estimator_bridge.verify.record.recording import Recording, SideDescription, parts_of_tables

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.findings import Outcome
-from estimator_bridge.verify.judge import elements
 from estimator_bridge.verify.record.array_files import is_list
 from tf2_engine.types import Array
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from estimator_bridge.verify.judge.arithmetic.rounded import UNIT_ROUNDOFF
+from estimator_bridge.verify.compare.arithmetic.rounded import UNIT_ROUNDOFF
 from tf2_engine.types import Array
 
 _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows
+from estimator_bridge.verify.compare.elements import unequal_rows
 from estimator_bridge.verify.evidence import Evidence
-from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows
-from estimator_bridge.verify.judge.elements import unequal_rows
-from estimator_bridge.verify.judge.reasons.update_fits import (
+from estimator_bridge.verify.explain.search import Search
+from estimator_bridge.verify.explain.update_fits import (
     GRADIENT,
     RATE,
     Guess,
@@ -23,9 +23,9 @@ from estimator_bridge.verify.judge.reasons.update_fits import (
     with_rates,
     with_settings,
 )
-from estimator_bridge.verify.judge.reasons.update_guesses import guesses
+from estimator_bridge.verify.explain.update_guesses import guesses
+from estimator_bridge.verify.findings import Cause
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
-from estimator_bridge.verify.search import Search
 from tf2_engine.types import Array
 
 _FITTED_NAMES = {

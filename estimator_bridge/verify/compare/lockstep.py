@@ -10,21 +10,21 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements, scope
+from estimator_bridge.verify.compare.arithmetic import bias_correction, lookups
+from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verify.compare.joined_cores import Ids, ids_of_step, joined_step
+from estimator_bridge.verify.compare.network_rounding import Network
+from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName
+from estimator_bridge.verify.compare.power import Power
+from estimator_bridge.verify.compare.residual import apart, point_of, spacing
+from estimator_bridge.verify.compare.steps import StepComparison
+from estimator_bridge.verify.compare.table_updates import TableUpdates, same_arrays
+from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import Residual, StepPair
 from estimator_bridge.verify.findings import TABLE, Divergence
-from estimator_bridge.verify.judge import elements, scope
-from estimator_bridge.verify.judge.arithmetic import bias_correction, lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.joined_cores import Ids, ids_of_step, joined_step
-from estimator_bridge.verify.judge.network_rounding import Network
-from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
-from estimator_bridge.verify.judge.power import Power
-from estimator_bridge.verify.judge.residual import apart, point_of, spacing
-from estimator_bridge.verify.judge.steps import StepComparison
-from estimator_bridge.verify.judge.table_updates import TableUpdates, same_arrays
-from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,

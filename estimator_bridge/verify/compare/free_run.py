@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.pairing import PairedName
+from estimator_bridge.verify.compare.residual import apart
+from estimator_bridge.verify.compare.steps import StepComparison, measure
+from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import StepPair
 from estimator_bridge.verify.findings import Divergence, Point
-from estimator_bridge.verify.judge import elements
-from estimator_bridge.verify.judge.pairing import PairedName
-from estimator_bridge.verify.judge.residual import apart
-from estimator_bridge.verify.judge.steps import StepComparison, measure
-from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record.recording import CHECKPOINT, VARIABLES, Recording, Step
 from tf2_engine.types import Array
 

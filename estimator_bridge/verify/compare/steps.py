@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from estimator_bridge.progress_line import Progress
+from estimator_bridge.verify.compare import elements, scope
+from estimator_bridge.verify.compare.arithmetic import lookups
+from estimator_bridge.verify.compare.joined_cores import ids_of_step, joined_step
+from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName, Pairing
+from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
-from estimator_bridge.verify.judge import elements, scope
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.joined_cores import ids_of_step, joined_step
-from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName, Pairing
-from estimator_bridge.verify.judge.tolerance import Tolerance
 from estimator_bridge.verify.record.recording import VARIABLES, Recording
 from tf2_engine.types import Array
 

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from estimator_bridge.settings import render
+from estimator_bridge.verify.compare.arithmetic import lookups
+from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.findings import Cause
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds
 from estimator_bridge.verify.record import recording
 from tf2_engine.types import Array
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.findings import Divergence, Point
-from estimator_bridge.verify.judge import elements
 from tf2_engine.types import Array
 
 

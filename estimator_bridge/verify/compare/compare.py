@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
 from estimator_bridge.verify import findings
-from estimator_bridge.verify.judge import scope
-from estimator_bridge.verify.judge.after import input_data, outcomes
-from estimator_bridge.verify.judge.arithmetic.lookups import features_of, occurrences
-from estimator_bridge.verify.judge.free_run import FreeComparison
-from estimator_bridge.verify.judge.lockstep import LockstepComparison
-from estimator_bridge.verify.judge.steps import StepComparison
-from estimator_bridge.verify.judge.tolerance import Sensitivity, Tolerance, terms
+from estimator_bridge.verify.compare import scope
+from estimator_bridge.verify.compare.after import input_data, outcomes
+from estimator_bridge.verify.compare.arithmetic.lookups import features_of, occurrences
+from estimator_bridge.verify.compare.free_run import FreeComparison
+from estimator_bridge.verify.compare.lockstep import LockstepComparison
+from estimator_bridge.verify.compare.steps import StepComparison
+from estimator_bridge.verify.compare.tolerance import Sensitivity, Tolerance, terms
 from estimator_bridge.verify.record import recording
 from estimator_bridge.verify.record.recording import Recording, SideDescription
 from estimator_bridge.verify.result import Result

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic.lookups import Feature, RecordedIds, occurrences
+from estimator_bridge.verify.compare.arithmetic.lookups import Feature, RecordedIds, occurrences
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
     GRADIENTS,

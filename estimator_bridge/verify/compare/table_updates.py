@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF, known
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
+from estimator_bridge.verify.compare.residual import apart
 from estimator_bridge.verify.evidence import Residual
-from estimator_bridge.verify.judge import elements
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF, known
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
-from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array
 

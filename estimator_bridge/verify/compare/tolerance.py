@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.compare.elements import magnitude
+from estimator_bridge.verify.compare.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.findings import DENSE, GRADIENT
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
-from estimator_bridge.verify.judge.elements import magnitude
-from estimator_bridge.verify.judge.pairing import ArrayPair, PairedName
 from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, Values
 from tf2_engine.types import Array
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.compare.joined_cores import joined_step
+from estimator_bridge.verify.compare.noise import FACTOR, Noise
+from estimator_bridge.verify.compare.residual import apart
 from estimator_bridge.verify.evidence import Residual
-from estimator_bridge.verify.judge import elements
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.joined_cores import joined_step
-from estimator_bridge.verify.judge.noise import FACTOR, Noise
-from estimator_bridge.verify.judge.residual import apart
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,

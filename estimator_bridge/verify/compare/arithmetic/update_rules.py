@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic.rounded import (
+from estimator_bridge.verify.compare.arithmetic.rounded import (
     Rounded,
     choose,
     clip,

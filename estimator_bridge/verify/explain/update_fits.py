@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic.rounded import SMALLEST_NORMAL
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
 from estimator_bridge.verify.record.recording import RuleDescription, TableDescription, Values
 from tf2_engine.types import Array
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic import lookups
-from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.reasons.update_fits import (
+from estimator_bridge.verify.compare.arithmetic import lookups
+from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verify.explain.update_fits import (
     Guess,
     Update,
     with_gradients,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimator_bridge.verify.judge.arithmetic.rounded import (
+from estimator_bridge.verify.compare.arithmetic.rounded import (
     UNIT_ROUNDOFF,
     Rounded,
     root,

@@ -29,6 +29,8 @@ class Residual(NamedTuple):
             directions
             say nothing.
         rows: which rows of a table the arrays hold; None means all.
+        jumps: how many samples of side B, and of the perturbed run, differ by more than rounding
+            moves most of them; None where that is not counted.
     """
 
     a: Array
@@ -38,6 +40,7 @@ class Residual(NamedTuple):
     moved: Array
     bias: Array | None = None
     rows: Array | None = None
+    jumps: tuple[int, int] | None = None
 
     @property
     def beyond(self) -> Array:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from estimator_bridge.verify.compare import elements
+from estimator_bridge.verify.compare.elements import apart
 from estimator_bridge.verify.compare.pairing import PairedName
-from estimator_bridge.verify.compare.residual import apart
-from estimator_bridge.verify.compare.steps import StepComparison, measure
+from estimator_bridge.verify.compare.steps import Judged, StepComparison, measure
 from estimator_bridge.verify.compare.tolerance import Tolerance
 from estimator_bridge.verify.evidence import StepPair
 from estimator_bridge.verify.findings import Divergence, Point
@@ -24,17 +24,17 @@ class FreeComparison(StepComparison):
         super().__init__(a, b, tolerance)
         self._start = next((step.values.get(VARIABLES, {}) for step in a.steps()), {})
 
-    def compare_pair(self, pair: StepPair) -> None:
+    def compare_pair(self, pair: StepPair) -> Judged:
         a, b = pair
         if self._settings[1]["engine"] == CHECKPOINT:
             # A checkpoint only has the variables of the last step.
             a = Step(a.number, {group: a.values[group] for group in b.values})
-        self.steps.append(a.number)
         for group in sorted({*a.values, *b.values}):
-            pairs = self._paired(group, (a, b))
+            pairs = self._alike(group, (a, b))
             bounds = self.tolerance.of_step(group, a.number, self.num_updates, pairs)
-            for name, one, other in self._alike(group, pairs):
+            for name, (one, other) in pairs.items():
                 self._add(group, name, one, other, bounds[name])
+        return Judged({}, {})
 
     def finish(self) -> None:
         self.remarks.extend(self.tolerance.remarks)
@@ -46,7 +46,6 @@ class FreeComparison(StepComparison):
         self._see(group, name, a, point.allowed)
         if not point.equal:
             series.first = series.first or _divergence(a, b, point, index)
-            self._diverged = True
 
     def _see(self, group: str, name: PairedName, a: Array, allowed: float) -> None:
         """Updates how small an error of an array would have been seen so far."""

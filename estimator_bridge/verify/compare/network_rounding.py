@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
 from estimator_bridge.verify.compare import elements
-from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL
+from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF
+from estimator_bridge.verify.compare.elements import apart
 from estimator_bridge.verify.compare.joined_cores import joined_step
 from estimator_bridge.verify.compare.noise import FACTOR, Noise
-from estimator_bridge.verify.compare.residual import apart
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
@@ -33,6 +33,12 @@ _ROUNDINGS_OF_UPDATE = 16
 _CANCELLED = 1024.0
 """The terms of a movement may be at most this many times larger than the movement."""
 
+_EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
+"""For each power's variable: the absolute exponent of 1 - power in the rate."""
+_ROUNDINGS_OF_POWER = 4
+"""Roundings of a power that is computed directly, and of the difference."""
+_SLOT = "/Adam"
+
 
 class Network:
     """Tolerances for the arrays of a model: the effect of rounding, as measured by a perturbed run.
@@ -47,7 +53,6 @@ class Network:
     def __init__(
         self, a: Recording, perturbed_run: Recording | None, samples: int, features: set[str]
     ) -> None:
-        self.jumps: dict[str, tuple[int, int]] = {}
         self._samples, self._features = samples, features
         self._noise: dict[tuple[str, str], Noise] = {}
         self._ulps = {} if perturbed_run is None else perturbed_run.perturbed
@@ -78,19 +83,17 @@ class Network:
             + SMALLEST_NORMAL
         )
         noise = self._noise.get((group, name))
-        allowed = floor
+        allowed, jumps = floor, None
         if noise is not None and name in self._features:
             allowed = floor + FACTOR * noise.level(a)
             beyond = np.abs(difference) > allowed
-            ours, theirs = self.jumps.get(name, (0, 0))
-            if p is not None and p.shape == a.shape:
-                theirs += _rows(np.abs(apart(a, p)) > allowed)
-            self.jumps[name] = ours + _rows(beyond), theirs
+            has_p = p is not None and p.shape == a.shape
+            jumps = _rows(beyond), _rows(np.abs(apart(a, p)) > allowed) if has_p else 0
             # A threshold in the model may move single samples further.
             allowed = np.where(beyond, floor + FACTOR * noise.level(a, top=True), allowed)
         elif noise is not None:
             allowed = floor + self._factor_of_sums * noise.level(a)
-        return Residual(a, b, difference, allowed, _moved(a))
+        return Residual(a, b, difference, allowed, _moved(a), jumps=jumps)
 
     def updated(
         self,
@@ -203,3 +206,30 @@ def _rows(beyond: Array) -> int:
 def _finite(values: Array) -> Array:
     magnitude = np.abs(elements.wide(values))
     return np.where(np.isfinite(magnitude), magnitude, 0.0)
+
+
+def relative_error(
+    name: str, before: Mapping[str, Array], computed: Collection[str], step: int
+) -> float:
+    """Bounds the relative error of an update by Adam if one side computes the powers of betas anew.
+
+    The legacy Adam multiplies a variable by beta in each step, so it rounds t times in t steps;
+    Keras computes the power from the step. The rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t),
+    and 1 - power keeps the absolute error of the power, which dominates while the difference is
+    small. Without bias correction the error is 0.
+
+    Args:
+        before: the variables before the step, with the powers.
+        computed: the variables that only one side has.
+        step: the number of the step, from 1.
+    """
+    if not any(each.startswith(f"{name}/") and each.endswith(_SLOT) for each in before):
+        return 0.0
+    error = 0.0
+    for power in computed:
+        exponent = _EXPONENTS.get(power.rpartition("/")[2])  # canned estimators have a scope
+        if exponent is not None and power in before and float(before[power]) < 1.0:
+            value = float(before[power])
+            roundings = (step + _ROUNDINGS_OF_POWER) * UNIT_ROUNDOFF
+            error += exponent * roundings * value / (1.0 - value)
+    return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import itertools
-from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from estimator_bridge.verify.evidence import Evidence, Residual, StepPair
 from estimator_bridge.verify.findings import Divergence, Point, Series
 from estimator_bridge.verify.record.recording import VARIABLES, Recording
 from tf2_engine.types import Array
+
+
+class Judged(NamedTuple):
+    """What the arrays of one step showed, by group and side A's name; see `Evidence`."""
+
+    residuals: dict[tuple[str, str], Residual]
+    systematic: dict[tuple[str, str], float]
 
 
 class StepComparison(abc.ABC):
@@ -39,10 +46,6 @@ class StepComparison(abc.ABC):
         self.evidence: Evidence | None = None
         self._sides = a, b
         self._settings = a.settings, b.settings
-        # Of the current step; see `Evidence`.
-        self._residuals: dict[tuple[str, str], Residual] = {}
-        self._systematic: dict[tuple[str, str], float] = {}
-        self._diverged = False
         self.tolerance = tolerance
         of_a, of_b = self._settings
         self._pairing = Pairing(of_a["tables"], of_b["tables"], scope.computed(of_a, of_b))
@@ -61,20 +64,22 @@ class StepComparison(abc.ABC):
             if step_a is None or step_b is None:
                 self.remarks.append(f"side {'B' if step_a is None else 'A'} made more steps")
                 break
-            pair, self._diverged = (step_a, step_b), False
-            self.compare_pair(pair)
-            if self.evidence is None and self._diverged:
-                self.evidence = self._evidence(states, pair)
-            elif self.evidence is not None and self.evidence.following is None:
-                self.evidence = self.evidence._replace(following=pair)
+            pair = step_a, step_b
+            self.steps.append(step_a.number)
+            judged = self.compare_pair(pair)
+            if self.evidence is not None:
+                following = self.evidence.following or pair
+                self.evidence = self.evidence._replace(following=following)
+            elif any(series.first is not None for series in self.series.values()):
+                self.evidence = self._evidence(states, pair, judged)
             if VARIABLES in step_a.values:
                 states = (self._state_of(pair), *states)[:2]
         self.finish()
         progress("comparing", total, total)
 
     @abc.abstractmethod
-    def compare_pair(self, pair: StepPair) -> None:
-        """Adds a step to the series."""
+    def compare_pair(self, pair: StepPair) -> Judged:
+        """Adds the last one of `steps` to the series."""
 
     @abc.abstractmethod
     def finish(self) -> None:
@@ -83,12 +88,8 @@ class StepComparison(abc.ABC):
     def _state_of(self, pair: StepPair) -> StepPair:
         return pair
 
-    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair) -> Evidence:
-        evidence = Evidence(
-            *(self._settings, states, pair, None),
-            residuals=self._residuals,
-            systematic=self._systematic,
-        )
+    def _evidence(self, states: tuple[StepPair, ...], pair: StepPair, judged: Judged) -> Evidence:
+        evidence = Evidence(self._settings, states, pair, None, **judged._asdict())
         if not self.num_updates:
             return evidence
         side, settings = self._sides[0], self._settings[0]
@@ -102,23 +103,19 @@ class StepComparison(abc.ABC):
             (group, name.name), Series(group, name.name, name.table, name.role)
         )
 
-    def _paired(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
-        a, b = (step.values.get(group, {}) for step in pair)
-        return self._pairing.paired(group, a, b)
-
-    def _alike(
-        self, group: str, pairs: Mapping[PairedName, ArrayPair]
-    ) -> Iterator[tuple[PairedName, Array, Array]]:
-        """Yields arrays of equal type and shape; records the others as diverged."""
-        for name, (a, b) in pairs.items():
+    def _alike(self, group: str, pair: StepPair) -> dict[PairedName, ArrayPair]:
+        """Returns arrays of equal type and shape; records others that both have as diverged."""
+        alike: dict[PairedName, ArrayPair] = {}
+        of_a, of_b = (step.values.get(group, {}) for step in pair)
+        for name, (a, b) in self._pairing.paired(group, of_a, of_b).items():
             if (a.shape, a.dtype) == (b.shape, b.dtype):
-                yield name, a, b
+                alike[name] = a, b
                 continue
             series = self._series_of(group, name)
             kinds = [f"{elements.type_name(one)} {list(one.shape)}" for one in (a, b)]
             divergence = Divergence(self.steps[-1], None, None, kinds[0], kinds[1], 0)
             series.first = series.first or divergence
-            self._diverged = True
+        return alike
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:

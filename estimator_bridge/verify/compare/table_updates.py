@@ -9,7 +9,7 @@ import numpy as np
 from estimator_bridge.verify.compare import elements
 from estimator_bridge.verify.compare.arithmetic.rounded import SMALLEST_NORMAL, UNIT_ROUNDOFF, known
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, ShadowRows, TableShadow
-from estimator_bridge.verify.compare.residual import apart
+from estimator_bridge.verify.compare.elements import apart
 from estimator_bridge.verify.evidence import Residual
 from estimator_bridge.verify.record.recording import TableDescription, Values
 from tf2_engine.types import Array

@@ -17,12 +17,24 @@ from estimator_bridge.verify.evidence import Evidence, close
 from estimator_bridge.verify.explain.lookup_causes import stale_lookups, wrong_lookups
 from estimator_bridge.verify.explain.model_causes import model_causes
 from estimator_bridge.verify.explain.movements import wrong_updates
-from estimator_bridge.verify.explain.outcome_causes import of_outcomes, of_sequences
 from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.explain.update_causes import diagnoses
-from estimator_bridge.verify.findings import ACTIVATION, Cause, Status, differing_settings, some
+from estimator_bridge.verify.findings import (
+    ACTIVATION,
+    Cause,
+    Findings,
+    Status,
+    differing_settings,
+    some,
+)
 from estimator_bridge.verify.record import recording
-from estimator_bridge.verify.record.recording import SideDescription
+from estimator_bridge.verify.record.recording import (
+    EVALUATION,
+    EXPORT,
+    PREDICTION,
+    SERVED,
+    SideDescription,
+)
 from estimator_bridge.verify.result import Result
 from tf2_engine.types import Object
 
@@ -223,3 +235,65 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
                     f"Table {table['name']}: A's slot {one} is B's slot {other}, and the other way "
                     "round.",
                 )
+
+
+# If the training agrees: the cause and the observation for each kind of outcome.
+_OF_KINDS = {
+    EVALUATION: (
+        "evaluated model",
+        "The model computes something else when it evaluates, or reads other variables.",
+    ),
+    PREDICTION: (
+        "predictions",
+        "The model computes something else when it predicts, or reads other variables.",
+    ),
+    EXPORT: ("export", "The sides export other values than they have trained."),
+    SERVED: (
+        "served model",
+        "The exported graphs compute something else, although their variables agree.",
+    ),
+}
+
+
+def of_outcomes(findings: Findings) -> Iterator[Cause]:
+    """Yields the causes of outcomes that differ; first those that an outcome shows by itself.
+
+    If the data or the training differed already, the outcomes have no cause of their own.
+    """
+    unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
+    for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):
+        notes = (f"{one.title}: {one.note}" for one in unequal if one.cause == cause)
+        yield Cause(cause, f"{'; '.join(notes)}.")
+    if findings.first is not None or not findings.batches.equal:
+        return
+    explained = {outcome.kind for outcome in unequal if outcome.cause}
+    # A served model has the variables of its export.
+    explained |= {kind.replace(EXPORT, SERVED) for kind in explained}
+    for kind, (cause, seen) in _OF_KINDS.items():
+        of_kind = [one for one in unequal if one.kind.partition("-")[0] == kind]
+        rest = [one for one in of_kind if one.kind not in explained]
+        if rest:
+            names = some([one.title for one in rest], _MAX_NAMES)
+            text = f"The training agrees, but what follows does not: {names}. {seen}"
+            yield from (kind == SERVED and _of_cut_exports(findings)) or [Cause(cause, text)]
+        if of_kind and kind == EXPORT:
+            return
+
+
+def _of_cut_exports(findings: Findings) -> list[Cause]:
+    a, b = (bool(side.get("cuts_exports")) for side in findings.settings)
+    who = f"The export of side {'AB'[b]}"
+    return of_sequences(findings.settings[0], who, "serving_input_receiver_fn") if a != b else []
+
+
+def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
+    """Returns the cause that only `who` cuts sequences; empty if no table has sequences.
+
+    Args:
+        function: the function of the program that could cut them.
+    """
+    features = (feature for table in side["tables"] for feature in table["features"].items())
+    lengths = ", ".join(f"{key} to {length}" for key, (length, _) in sorted(features) if length)
+    if not lengths:
+        return []
+    return [Cause(*render.cause("sequence", who=who, lengths=lengths, function=function))]

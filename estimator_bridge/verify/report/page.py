@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from estimator_bridge.verify.findings import Findings
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
-from estimator_bridge.verify.report import appendix, charts, jumps, settings_section, text
+from estimator_bridge.verify.report import charts, sections, text
 from estimator_bridge.verify.report.markup import (
     STYLE,
     TableRow,
@@ -17,9 +17,7 @@ from estimator_bridge.verify.report.markup import (
     paragraph,
     table,
 )
-from estimator_bridge.verify.report.outcome_section import outcome_section
 from estimator_bridge.verify.report.power import other_lines, table_lines
-from estimator_bridge.verify.report.table_section import table_section
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
@@ -40,17 +38,17 @@ def page(findings: Findings, title: str = "the program") -> str:
             _not_compared(findings),
             _causes(findings),
             _sides(findings),
-            table_section(findings),
-            outcome_section(findings),
+            sections.table_section(findings),
+            sections.outcome_section(findings),
             _charts(findings),
-            settings_section.settings(findings),
-            settings_section.configuration(findings),
+            sections.settings(findings),
+            sections.configuration(findings),
             _method(findings),
             '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
             '<p class="paper">The appendices, with every array, step and setting, are in the '
             "file.</p>",
-            appendix.steps(findings),
-            appendix.arrays(findings),
+            sections.steps(findings),
+            sections.arrays(findings),
         ]
     )
     return (
@@ -151,7 +149,7 @@ def _cause(texts: Sequence[str]) -> str:
 def _charts(findings: Findings) -> str:
     if not findings.series:
         return ""
-    explained = "".join(map(paragraph, jumps.explained(findings)))
+    explained = "".join(map(paragraph, charts.explained(findings)))
     return (
         f"<h2>How far apart, step by step</h2>{charts.legend(findings)}<div class='charts'>"
         f"<figure>{charts.over_steps(findings)}<figcaption>The largest difference of each kind of "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from estimator_bridge.verify.record.recording import SideDescription
-from estimator_bridge.verify.watch.violation import INVARIANTS, Violation
+from estimator_bridge.verify.watch.invariants import INVARIANTS, Violation
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
 
+from estimator_bridge import errors
 from estimator_bridge.verify.compare.arithmetic import lookups
 from estimator_bridge.verify.compare.joined_cores import (
     Ids,
@@ -13,15 +15,18 @@ from estimator_bridge.verify.compare.joined_cores import (
 )
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
+    B,
+    Record,
     Recording,
+    RecordingRequest,
     Step,
     StepReader,
     TableDescription,
     Values,
 )
-from estimator_bridge.verify.watch import array_invariants, table_invariants
-from estimator_bridge.verify.watch.interval import Interval
-from estimator_bridge.verify.watch.violation import UPDATE, Violation
+from estimator_bridge.verify.watch import invariants
+from estimator_bridge.verify.watch.invariants import UPDATE, Interval, Violation
+from estimator_bridge.verify.watch.report import Kept, WatchReport
 
 
 class Watcher:
@@ -67,7 +72,7 @@ class Watcher:
         missing = [Step(self._number + 1, {})]
         interval = Interval(self.steps, self._before, missing, self._ids(1))
         for table in self._recording.settings["tables"]:
-            yield from table_invariants.check_ids(interval, table)
+            yield from invariants.check_ids(interval, table)
 
     def _ids(self, steps: int) -> list[Ids]:
         settings = self._recording.settings
@@ -79,26 +84,78 @@ class Watcher:
         settings = self._recording.settings
         interval = Interval(self.steps, before, self._since, self._ids(len(self._since)))
         self.steps += len(self._since)
-        yield from array_invariants.check_finite(interval)
-        yield from array_invariants.check_global_step(interval)
+        yield from invariants.check_finite(interval)
+        yield from invariants.check_global_step(interval)
         for table in settings["tables"]:
             yield from self._checked_table(interval, table)
 
     def _checked_table(self, interval: Interval, table: TableDescription) -> Iterator[Violation]:
-        yield from table_invariants.check_ids(interval, table)
-        yield from table_invariants.check_slots(interval, table)
-        yield from table_invariants.check_limits(interval, table)
+        yield from invariants.check_ids(interval, table)
+        yield from invariants.check_slots(interval, table)
+        yield from invariants.check_limits(interval, table)
         inputs = interval.inputs(table)
         if table["rule"] is None:
             self._note(table, "the model's own optimizer trains it")
         elif inputs is None:
             self._note(table, "its ids are of a form that is not known")
         else:
-            yield from table_invariants.check_lookups(interval, table)
-            yield from table_invariants.check_untouched(interval, table, inputs)
-            yield from table_invariants.check_update(interval, table, inputs)
+            yield from invariants.check_lookups(interval, table)
+            yield from invariants.check_untouched(interval, table, inputs)
+            yield from invariants.check_update(interval, table, inputs)
 
     def _note(self, table: TableDescription, reason: str) -> None:
         text = f"Table {table['name']}: {reason}, so that lookups and updates are not checked."
         if text not in self.notes:
             self.notes.append(text)
+
+
+class WatchedJob:
+    """A job, recorded in a directory that is created for it.
+
+    Args:
+        tell: called with every new violation.
+    """
+
+    def __init__(
+        self, directory: pathlib.Path, tell: Callable[[Violation], None] = lambda violation: None
+    ) -> None:
+        self._directory = directory
+        self._recording = Recording(directory)
+        self._watcher = Watcher(self._recording)
+        self._tell = tell
+        self._kept: dict[tuple[str, str], Kept] = {}
+
+    def look(self) -> None:
+        self._keep(self._watcher.check())
+
+    def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
+        """Runs the job until it ends or fails; returns the report.
+
+        Args:
+            record: runs a side; it may call `look` meanwhile.
+        """
+        failure = None
+        try:
+            record(RecordingRequest(B, str(self._directory), begin_from))
+        except errors.EngineError as error:
+            failure = str(error)
+        self.look()
+        self._keep(self._watcher.check_next_batch())
+        recording = self._recording
+        settings = recording.settings if recording.is_described else None
+        return WatchReport(
+            settings,
+            self._watcher.steps,
+            list(self._kept.values()),
+            self._watcher.notes,
+            failure or recording.failure,
+        )
+
+    def _keep(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            key = violation.invariant, violation.where
+            if key in self._kept:
+                self._kept[key].steps += 1
+            else:
+                self._kept[key] = Kept(violation, 1)
+                self._tell(violation)

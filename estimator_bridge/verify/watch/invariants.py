@@ -1,7 +1,8 @@
-"""Invariants of tables: their ids, their lookups, which rows move, and by which rule."""
+"""The invariants of a watched job, and their violations."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,11 +13,127 @@ from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
 from estimator_bridge.verify.compare.arithmetic.rounded import Rounded
 from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs, TableShadow
 from estimator_bridge.verify.compare.elements import unequal_rows
-from estimator_bridge.verify.record.recording import ACTIVATIONS, TableDescription
-from estimator_bridge.verify.watch import violation
-from estimator_bridge.verify.watch.interval import Interval
-from estimator_bridge.verify.watch.violation import Violation
+from estimator_bridge.verify.compare.joined_cores import Ids
+from estimator_bridge.verify.record import recording
+from estimator_bridge.verify.record.recording import ACTIVATIONS, LOSS, VARIABLES, TableDescription
 from tf2_engine.types import Array
+
+FINITE, STEP, IDS, LOOKUP = "finite", "global step", "ids", "lookup"
+ROWS, MONOTONE, SIGN, LIMITS = "rows of the batch", "monotone slot", "sign of slot", "limits"
+UPDATE, RATE = "update", "learning rate"
+INVARIANTS = {
+    FINITE: "no variable, activation, gradient or loss is NaN or infinite",
+    STEP: "the global step counts every step once",
+    IDS: "ids are rows of their table, one weight each, inside of the batch's shape",
+    LOOKUP: "activations are what the table's rows before the step make of the ids and weights",
+    ROWS: "only rows of the batch move, unless the rule says otherwise",
+    MONOTONE: "slots that add up squares never become smaller",
+    SIGN: "slots of squares are never negative",
+    LIMITS: "rows that move stay inside of the limits of weights",
+    UPDATE: "rows and slots are what the rule makes of the recorded gradients",
+    RATE: "rows move as far as the rate of the step has them",
+}
+"""The invariants by name, in words."""
+
+
+class Violation(NamedTuple):
+    """One invariant that does not hold.
+
+    Attributes:
+        step: the global step after which it was seen.
+        invariant: one of `INVARIANTS`.
+        where: the table, slot, feature or variable.
+        text: what was seen, with row, element and values.
+    """
+
+    step: int
+    invariant: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.where}: {self.text} ({self.invariant})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The steps between two reads, usually one.
+
+    Attributes:
+        position: of the first step, from 0.
+        before: the variables before it.
+        steps: only the last one has variables.
+        ids: of every feature in the global batch of each step.
+    """
+
+    position: int
+    before: recording.Values
+    steps: list[recording.Step]
+    ids: list[Ids]
+
+    @property
+    def after(self) -> recording.Values:
+        return self.steps[-1].values[recording.VARIABLES]
+
+    @property
+    def number(self) -> int:
+        return self.steps[-1].number
+
+    def inputs(self, table: recording.TableDescription) -> list[ShadowInputs] | None:
+        """Returns the inputs of a table's update in each step; None if unknown."""
+        inputs = []
+        for offset, step in enumerate(self.steps):
+            ids = self.ids_of(table, offset)
+            if len(ids) < len(table["features"]):
+                return None
+            gradients = step.values.get(recording.GRADIENTS, {})
+            inputs.append(ShadowInputs(self.position + offset, ids, gradients))
+        return inputs
+
+    def ids_of(self, table: recording.TableDescription, step: int) -> dict[str, RecordedIds]:
+        """Returns the known ids of a table's features in a step, from 0."""
+        ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
+        return {key: ids for key, ids in ids_of_features.items() if ids is not None}
+
+
+_GLOBAL_STEP = "global_step"
+_KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
+
+
+def check_finite(interval: Interval) -> Iterator[Violation]:
+    for step in interval.steps:
+        for group, values in step.values.items():
+            for name, array in values.items():
+                was_finite = group != VARIABLES or name not in interval.before
+                was_finite = was_finite or _is_finite(interval.before[name])
+                if was_finite and not _is_finite(array):
+                    where = f"{_KINDS.get(group, 'gradient of')} {name}"
+                    yield Violation(step.number, FINITE, where, _first_not_finite(array))
+
+
+def check_global_step(interval: Interval) -> Iterator[Violation]:
+    """Yields a violation if the global step does not count the steps."""
+    before, after = interval.before.get(_GLOBAL_STEP), interval.after.get(_GLOBAL_STEP)
+    if before is None or after is None:
+        return
+    counted = int(after) - int(before)
+    computed = sum(LOSS in step.values for step in interval.steps)
+    if counted != (computed or len(interval.steps)):
+        text = f"it grew by {counted} in {computed or len(interval.steps)} step(s)"
+        yield Violation(interval.number, STEP, f"variable {_GLOBAL_STEP}", text)
+
+
+def _is_finite(array: Array) -> bool:
+    return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
+
+
+def _first_not_finite(array: Array) -> str:
+    bad = ~np.isfinite(array)
+    where = np.argwhere(bad)[0].tolist()
+    count = int(np.count_nonzero(bad))
+    place = f"element {where} " if where else ""
+    return f"{place}is {array[tuple(where)]}; {count} of {array.size} are not finite"
+
 
 # Slots that sum squares without forgetting, by the engine's class names.
 _MONOTONE = dict.fromkeys(
@@ -46,7 +163,7 @@ def check_ids(interval: Interval, table: TableDescription) -> Iterator[Violation
     for position, step in enumerate(interval.steps):
         for key, occurrences in interval.ids_of(table, position).items():
             for text in _wrong_ids(occurrences, rows, table["name"]):
-                yield Violation(step.number, violation.IDS, f"feature {key}", text)
+                yield Violation(step.number, IDS, f"feature {key}", text)
 
 
 def _wrong_ids(occurrences: RecordedIds, rows: int, table: str) -> Iterator[str]:
@@ -79,7 +196,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
         expected = lookups.look_up_rounded(rows, occurrences, combiner)
         if activation.shape != expected.value.shape:
             text = f"its shape is {activation.shape}, not {expected.value.shape}"
-            yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
+            yield Violation(first.number, LOOKUP, f"feature {key}", text)
             continue
         flat = -1, activation.shape[-1]
         beyond = _beyond(activation.reshape(flat), expected.reshaped(*flat))
@@ -88,7 +205,7 @@ def check_lookups(interval: Interval, table: TableDescription) -> Iterator[Viola
                 f"activation {beyond.row}, element {beyond.element} is {beyond.text}, which the "
                 f"rows of table {table['name']} make of its ids; {beyond.rows} activations are not"
             )
-            yield Violation(first.number, violation.LOOKUP, f"feature {key}", text)
+            yield Violation(first.number, LOOKUP, f"feature {key}", text)
 
 
 def check_untouched(
@@ -107,7 +224,7 @@ def check_untouched(
         if len(rows):
             row = int(rows[0])
             text = f"row {row} moves and is in no batch of the step; {len(rows)} such rows do"
-            yield Violation(interval.number, violation.ROWS, where, text)
+            yield Violation(interval.number, ROWS, where, text)
 
 
 def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violation]:
@@ -124,11 +241,11 @@ def check_slots(interval: Interval, table: TableDescription) -> Iterator[Violati
                 f"row {row}, element {element} falls from {before[row, element]:.9g} to "
                 f"{after[row, element]:.9g}"
             )
-            yield Violation(interval.number, violation.MONOTONE, where, text)
+            yield Violation(interval.number, MONOTONE, where, text)
         if slot in monotone or slot in _NOT_NEGATIVE.get(rule["kind"], ()):
             for row, element in np.argwhere((after < 0) & (before >= 0))[:1]:
                 text = f"row {row}, element {element} is {after[row, element]:.9g}"
-                yield Violation(interval.number, violation.SIGN, where, text)
+                yield Violation(interval.number, SIGN, where, text)
 
 
 def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violation]:
@@ -145,7 +262,7 @@ def check_limits(interval: Interval, table: TableDescription) -> Iterator[Violat
         outside |= after > np.float32(high)
     for row, element in np.argwhere(outside & moved[:, np.newaxis])[:1]:
         text = f"row {row}, element {element} is {after[row, element]:.9g}, not in [{low}, {high}]"
-        yield Violation(interval.number, violation.LIMITS, f"table {table['name']}", text)
+        yield Violation(interval.number, LIMITS, f"table {table['name']}", text)
 
 
 def check_update(
@@ -168,11 +285,11 @@ def check_update(
             f"row {row}, element {beyond.element} is {beyond.text}, which {rule['kind']} makes of "
             f"the recorded gradients; {beyond.rows} of {len(actual)} rows are not"
         )
-        invariant = violation.UPDATE
+        invariant = UPDATE
         before = interval.before[name][shadow.rows].astype(np.float64)
         factor = _factor(actual - before, expected.value - before, expected.error)
         if factor is not None and name == table["variable"]:
-            invariant = violation.RATE
+            invariant = RATE
             rate = rule["rates"][last]
             text += f". It moves {factor:.6g} times as far as at the rate of the step, {rate:.6g}"
         yield Violation(interval.number, invariant, where, text)

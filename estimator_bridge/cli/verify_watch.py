@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
-    from estimator_bridge.verify.watch.report import WatchReport
+    from estimator_bridge.verify.watch.watcher import WatchReport
 
 _OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 

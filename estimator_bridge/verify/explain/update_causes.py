@@ -20,10 +20,10 @@ from estimator_bridge.verify.explain.update_fits import (
     Guess,
     Update,
     fitted,
+    guesses,
     with_rates,
     with_settings,
 )
-from estimator_bridge.verify.explain.update_guesses import guesses
 from estimator_bridge.verify.findings import Cause
 from estimator_bridge.verify.record.recording import GRADIENTS, VARIABLES, TableDescription, Values
 from tf2_engine.types import Array

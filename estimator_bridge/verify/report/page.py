@@ -17,7 +17,7 @@ from estimator_bridge.verify.report.markup import (
     paragraph,
     table,
 )
-from estimator_bridge.verify.report.power import other_lines, table_lines
+from estimator_bridge.verify.report.text import other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4

@@ -55,19 +55,17 @@ def verify(
         batch_size: the size of the global batch, in every mode.
         a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
         steps: how many steps to train.
-        use_tpu: used by sides that do not fix it themselves.
+        use_tpu: for sides that leave it open.
         config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
-        spec_b, model_fn_b: side B's, if they differ from side A's, for instance after a migration.
+        spec_b, model_fn_b: side B's, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and compare the results. A process of its own loads the exported
-                model.
+            after the training, and compare the results.
         every: steps between reads of the variables; None means 1, or 5 with pipelining.
         begin_from: a checkpoint to start from; None starts from side A's initial values.
         own_input: side B reads its own input instead of side A's batches.
-        free_run: side B continues from its own state. By default it continues from side A's state
-            after every compared step, so that each step is judged by itself.
-        measure: if numbers differ by more than the rounding of tables explains, trains side A once
-            more from a perturbed start and allows what the perturbation moves.
+        free_run: side B continues from its own state, not from side A's after every compared step.
+        measure: if numbers differ by more than the rounding of tables explains, trains side A again
+            from a perturbed start and allows what the perturbation moves.
         search: how many seconds to search for causes; `notes` lists what was not tried.
         examples: a TFRecord file of serialised Examples for exported signatures that take them;
             None makes them from the batches.

@@ -20,17 +20,12 @@ class Residual(NamedTuple):
     """How far one array of side B is off at one step.
 
     Attributes:
-        a, b: the array on both sides.
-        apart: how far each element of side B is from where it should be, float64; infinite where
-            only one side is NaN.
+        apart: of each element, from where it should be, float64; infinite if only one side is NaN.
         allowed: the tolerance of each element.
-        moved: how far each element moved on side A; for arrays that are computed anew, its value.
-        bias: the tolerance for an error that all elements share in one direction; None if
-            directions
-            say nothing.
+        moved: how far each element moved on side A, or its value if it is computed anew.
+        bias: the tolerance for an error in one direction; None if directions say nothing.
         rows: which rows of a table the arrays hold; None means all.
-        jumps: how many samples of side B, and of the perturbed run, differ by more than rounding
-            moves most of them; None where that is not counted.
+        jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
     """
 
     a: Array
@@ -51,16 +46,15 @@ class Evidence(NamedTuple):
     """The step at which the sides first differ, and the steps around it. Reports do not contain it.
 
     Attributes:
-        settings: of both sides.
         states: both sides at the last two reads of the variables before the step, the latest first.
         after: both sides after the step.
         batch: what the step was trained on; None if unknown.
         position: the number of the step, from 0.
         ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
-        following: both sides after the next step; None if there is none.
-        residuals: by group and side A's name, for each array of the step; empty in a free run.
-        systematic: arrays in which only all elements together show the difference, with the factor
-            by which side B moves further than side A.
+        following: both sides after the next step, if any.
+        residuals: by group and side A's name; empty in a free run.
+        systematic: the factor by which side B moves further, where only all elements together show
+            it.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -84,7 +78,6 @@ class Evidence(NamedTuple):
         return a.values.get(group, {}), b.values.get(group, {})
 
     def before_of(self, variable: str) -> Array | None:
-        """Returns a variable of side A just before the step, or None if unknown."""
         before = self.before
         return None if before is None else before[0].values[recording.VARIABLES].get(variable)
 
@@ -114,7 +107,6 @@ class Evidence(NamedTuple):
                 yield slot, variable, *pair
 
     def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
-        """Returns a variable of both sides after the step; None if the shapes differ."""
         values_a, values_b = self.values(recording.VARIABLES)
         a, b = values_a.get(variable_a), values_b.get(variable_b)
         return None if a is None or b is None or a.shape != b.shape else (a, b)

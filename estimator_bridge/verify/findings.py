@@ -39,13 +39,11 @@ class Status(enum.IntEnum):
 
 
 class Point(NamedTuple):
-    """One array at one step, described by the element that is worst.
+    """One array at one step, described by its worst element.
 
     Attributes:
-        difference: absolute.
         relative: the difference divided by the largest magnitude of the array.
         ulps: how many floats of its type lie between the two values.
-        allowed: the tolerance of the element.
         systematic: whether elements within their tolerance all differ in one direction.
     """
 
@@ -74,7 +72,7 @@ class Divergence(NamedTuple):
         element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
-        ids: the id of the table's row, or the ids of the activation's sample; empty if unknown.
+        ids: of the table's row, or of the activation's sample; empty if unknown.
         note: describes a difference that no single element shows, else "".
     """
 
@@ -110,9 +108,7 @@ class Series:
     Attributes:
         group: "variables", "activations", "gradients" or "loss".
         name: side A's.
-        table: the table that it belongs to, or None.
         role: one of `STAGES`, or "slot <name>".
-        first: the first divergence, or None.
         points: one for each step at which the array was compared.
         visible: the smallest error that would have been seen, as a factor on how far the array
             moves
@@ -121,8 +117,7 @@ class Series:
         rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
             of
             a tenth would have been seen.
-        undecided_row: a row that moved and in which such an error would not have been seen, or
-            None.
+        undecided_row: a row that moved but is not decided, or None.
         is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
@@ -205,7 +200,6 @@ class Batches(NamedTuple):
     """How many batches were compared, or replayed on side B, and how they differ.
 
     Attributes:
-        first_different: the number of the first batch that differs, or None.
         reordered: whether both sides had the same batches in another order.
         unlike: differences of names, types or shapes, in words.
     """
@@ -241,21 +235,19 @@ class Findings:
     """Everything that a comparison found.
 
     Attributes:
-        settings: of both sides.
         num_terms: the most terms in one sum, from which a free run computes its tolerance.
         measured: whether a perturbed run measured what the model makes of rounding errors.
+        lockstep: whether side B continued from side A's state after every compared step.
         steps: the global steps that were compared, starting with the initial state.
         series: every array; the one that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
         only: names of arrays that only one side has.
         remarks: other reasons why the sides are not equal.
-        evidence: the arrays around the first divergence, or None.
-        lockstep: whether side B continued from side A's state after every compared step.
         notes: what a reader has to know about the comparison.
         not_compared: what was left out, and why.
         failures: what failed on one side only.
-        about: who compared what, with which versions, where and when; see `provenance`.
         undecided: the arrays in which faults cannot be told from rounding, and why.
+        about: who compared what, with which versions, where and when; see `provenance`.
         diagnoses: of wrong updates, if the verdict already needed them, else None.
     """
 
@@ -281,7 +273,6 @@ class Findings:
 
     @property
     def first(self) -> Series | None:
-        """The array that diverged first, or None."""
         return self.series[0] if self.series and self.series[0].first else None
 
     @property
@@ -333,7 +324,7 @@ def differing_settings(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields each setting that differs: its spec, table or feature, its name, and both values.
 
-    Programs without a legacy spec have no settings, so nothing differs from theirs.
+    Nothing differs from a program without a legacy spec.
     """
     if not a["settings"] or not b["settings"]:
         return

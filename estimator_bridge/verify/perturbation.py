@@ -21,11 +21,8 @@ VARIABLE_ULPS = 1
 def perturbed(name: str, array: Array, ulps: int) -> Array:
     """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros and non-finite values stay. Arrays of one name are always changed alike, so a row that
-    does not move between two steps does not move here either.
-
-    Args:
-        name: the name of the array, which seeds the random choice.
+    Zeros and non-finite values stay. The name seeds the choice, so that a row which does not move
+    between two steps does not move here either.
     """
     if array.dtype != np.float32 or not ulps:
         return array

@@ -33,12 +33,11 @@ It is ten thousand times a float32 rounding.
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison; see `api.verify` for those that are not described here.
+    """The options of a comparison; see also `api.verify`.
 
     Attributes:
         checkpoint: a checkpoint that is side B; None means that side B is recorded.
-        pythons: by the role of a side, the interpreter that queries exported models; None is this
-            one.
+        pythons: by the role of a side, the interpreter that queries exported models.
     """
 
     begin_from: str | None = None

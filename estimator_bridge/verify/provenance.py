@@ -15,11 +15,6 @@ _SECONDS = 10
 
 
 def provenance(*programs: str) -> dict[str, str]:
-    """Describes the circumstances of a comparison, by name.
-
-    Args:
-        programs: the files of the compared programs.
-    """
     cores = os.cpu_count() or 1
     circumstances = {
         "estimator bridge": estimator_bridge.__version__,
@@ -44,7 +39,6 @@ def revision_of(path: str) -> str:
 
 
 def _git(folder: str, *arguments: str) -> str:
-    """Runs git in a folder; returns "" if it fails or is not installed."""
     # The configuration of a repository could start a program here.
     command: Sequence[str] = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}

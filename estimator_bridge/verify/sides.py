@@ -18,16 +18,15 @@ class Side:
     """One side.
 
     Attributes:
-        name: its name in reports.
         stock: whether stock's TPUEstimator runs the program, instead of the bridge's.
         use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
-        native: whether the host driver uses C++ ops (True), TensorFlow's (False) or decides (None).
+        native: whether the host driver uses C++ ops; None lets it decide.
         software_tpu: whether the bridge runs its tables on the software TPU, not on the host
             driver.
         arithmetic: of the bridge's host driver. "tpu" leaves the choice to the program.
         stock_v2: whether stock's TPUEmbeddingV2, on software SparseCores, holds the tables of a
             TensorFlow 2 program.
-        quirks: "stock" or "documented", for the bridge; None leaves the choice to the program.
+        quirks: of the bridge; None leaves the choice to the program.
         context: a context manager that is entered around everything the side does.
     """
 
@@ -62,7 +61,6 @@ SIDES = {
 
 
 def side_of(name: str | Side) -> Side:
-    """Returns the side of a name; raises InvalidInput for an unknown name."""
     if isinstance(name, Side):
         return name
     if name not in SIDES:

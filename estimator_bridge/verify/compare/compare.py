@@ -26,11 +26,7 @@ def compare(
     perturbed: Recording | None = None,
     progress: Progress = no_progress,
 ) -> Result:
-    """Compares two recordings; the result has no causes yet.
-
-    Args:
-        perturbed: side A with its last bits changed; what the change moves adds to the tolerance.
-    """
+    """Compares two recordings, without causes; what a perturbed run moves adds to the tolerance."""
     settings = a.settings, b.settings
     features = features_of(settings[0]["tables"])
     batches = map(recording.read_arrays, a.batches())

@@ -37,7 +37,7 @@ def unit_roundoff(dtype: np.dtype[Object]) -> float:
 def differences(a: Array, b: Array) -> Array:
     """Returns the distances between the elements of two arrays of one shape, as float64.
 
-    Only equal elements have distance 0. Distances of integers are exact up to 2^53. The distance is
+    Distances of integers are exact up to 2^53 and never 0 for different ones. The distance is
     infinite between NaN and a number, and between different strings.
     """
     if not (_is_number(a.dtype) and _is_number(b.dtype)):
@@ -64,7 +64,6 @@ def ulps(one: Object, other: Object) -> int:
 
 
 def magnitude(*arrays: Array) -> float:
-    """Returns the largest finite magnitude in the arrays; 0 for exact types."""
     sizes = (np.abs(wide(array)) for array in arrays if is_float(array.dtype))
     return max(
         (float(np.max(one, initial=0.0, where=np.isfinite(one))) for one in sizes), default=0
@@ -88,7 +87,6 @@ def unequal_rows(a: Array, b: Array) -> Array:
 
 
 def count_rows(of_elements: Array) -> int:
-    """Counts the rows with at least one true element; a scalar is one row."""
     rows = np.atleast_1d(of_elements)
     return int(np.count_nonzero(rows.reshape(len(rows), -1).any(1)))
 
@@ -133,7 +131,6 @@ def point_of(step: int, residual: Residual) -> tuple[Point, Divergence | None]:
 
 
 def spacing(values: Array) -> Array:
-    """Returns the distance to the next float of the type, as float64."""
     with np.errstate(invalid="ignore"):
         return np.abs(np.spacing(values)).astype(np.float64)
 
@@ -150,7 +147,6 @@ def _is_number(dtype: np.dtype[Object]) -> bool:
 
 
 def wide(array: Array) -> Array:
-    """Widens floats to at least float64, and complex numbers to at least complex128."""
     if array.dtype.kind in "fc" and array.dtype.itemsize >= 8 + 8 * (array.dtype.kind == "c"):
         return array
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)

@@ -58,12 +58,10 @@ class LockstepStep(NamedTuple):
     """Everything from which one step is judged.
 
     Attributes:
-        number: the global step.
         after: both sides after the step.
         pairs: by group, the arrays of equal type and shape on both sides.
         perturbed: the arrays of the perturbed run by group; {} without one.
-        ids: of each feature in the global batch.
-        before: the variables at the last read, where both sides had them from side A.
+        before: side A's variables at the last read, from which both sides continued.
         inputs: of the steps since the last read, including this one; None if unknown.
         is_first: whether the step is the first one since the last read.
     """
@@ -79,12 +77,10 @@ class LockstepStep(NamedTuple):
 
     @property
     def next_before(self) -> Values | None:
-        """The variables from which the next step starts, as far as they were read."""
         return self.after[0].values.get(VARIABLES) if self._is_read else self.before
 
     @property
     def next_inputs(self) -> Inputs | None:
-        """The inputs of the steps since the read that precedes the next step."""
         return ([], []) if self._is_read else self.inputs
 
     @property
@@ -93,11 +89,7 @@ class LockstepStep(NamedTuple):
 
 
 class LockstepComparison(StepComparison):
-    """The series of all arrays of two sides in lockstep.
-
-    Args:
-        perturbed_run: side A with its last bits changed; None if nothing was measured.
-    """
+    """The series of all arrays in lockstep; without a perturbed run nothing is measured."""
 
     def __init__(self, a: Recording, b: Recording, perturbed_run: Recording | None) -> None:
         super().__init__(a, b, Tolerance(1, {}))
@@ -210,12 +202,7 @@ class LockstepComparison(StepComparison):
 
 @dataclasses.dataclass(frozen=True)
 class _StepJudge:
-    """Judges one step by nothing but the values of that step.
-
-    Attributes:
-        features: with a table, by key.
-        network: the tolerances of what the model computes.
-    """
+    """Judges one step by nothing but the values of that step."""
 
     settings: tuple[SideDescription, SideDescription]
     features: Mapping[str, lookups.Feature]

@@ -41,11 +41,9 @@ _SLOT = "/Adam"
 
 
 class Network:
-    """Tolerances for the arrays of a model: the effect of rounding, as measured by a perturbed run.
+    """Tolerances for the arrays of a model: the effect of rounding, as a perturbed run measures it.
 
     Args:
-        a: side A.
-        perturbed_run: side A perturbed; None if nothing was measured.
         samples: the size of a batch, which bounds the terms of sums.
         features: whose activations and gradients have a row for each sample.
     """
@@ -67,10 +65,9 @@ class Network:
     def computed(
         self, group: str, name: str, a: Array, b: Array, p: Array | None, rounding: Array | float
     ) -> Residual:
-        """Judges an activation, gradient or loss.
+        """Judges an activation, gradient or loss; `p` is the array of the perturbed run.
 
         Args:
-            p: the array of the perturbed run, or None.
             rounding: an additional tolerance for elements that are known to be sums.
         """
         difference = apart(a, b)
@@ -106,11 +103,9 @@ class Network:
         same: bool,
         relative: float = 0.0,
     ) -> Residual:
-        """Judges a variable that the model or its optimizer moves.
+        """Judges a variable that the model or its optimizer moves; `p` is the perturbed run's.
 
         Args:
-            before: on both sides before the step.
-            p: in the perturbed run after the step, or None.
             same: whether both sides apply the same gradients, bit by bit.
             relative: an additional tolerance, relative to the movement.
         """
@@ -187,7 +182,6 @@ def _pairs(a: Mapping[str, Array], p: Mapping[str, Array]) -> Iterator[tuple[str
 
 
 def _of_update(before: Array, a: Array, moved: Array) -> Array:
-    """Bounds the rounding of an update: of its result, and of movements that cancel."""
     distance = np.abs(moved)
     usual = float(np.sqrt(np.mean(np.square(_finite(distance))))) if distance.size else 0.0
     terms = np.maximum(distance, np.minimum(usual, _CANCELLED * distance))
@@ -260,7 +254,6 @@ class _Scale:
     Attributes:
         level: the most that usual elements move in any step.
         top: the most that any element moves.
-        count: the number of measured elements.
     """
 
     level: float = 0.0
@@ -275,12 +268,10 @@ class _Scale:
 
 
 class Noise:
-    """The effect of changed bits on one array.
+    """How far changed bits move one array, separately for each scale of magnitudes.
 
-    Args:
-        has_jumps: whether rows are samples. A threshold in the model may move single samples
-            further
-            than rounding moves the others.
+    Large elements thus do not hide an error in one that is a thousand times smaller. If rows are
+    samples (`has_jumps`), a threshold in the model may move single samples further than the others.
     """
 
     def __init__(self, *, has_jumps: bool) -> None:
@@ -289,12 +280,6 @@ class Noise:
         self._most_moved: Array | None = None
 
     def add(self, values: Array, moved: Array) -> None:
-        """Measures one step.
-
-        Args:
-            values: the array on side A.
-            moved: how far its elements moved.
-        """
         scales = scales_of(values).ravel()
         moved = np.where(np.isfinite(moved), moved, 0.0)
         if self._most_moved is None or self._most_moved.shape != moved.shape:

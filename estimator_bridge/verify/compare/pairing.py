@@ -18,14 +18,7 @@ ArrayPair = tuple[Array, Array]
 
 
 class PairedName(NamedTuple):
-    """The name and role of an array that both sides have.
-
-    Attributes:
-        name: side A's.
-        table: the table that it belongs to, or None.
-        role: one of `findings.STAGES`, or "slot <name>".
-        name_b: side B's.
-    """
+    """The name of an array on side A and on side B, its role, and its table if it has one."""
 
     name: str
     table: str | None
@@ -34,11 +27,7 @@ class PairedName(NamedTuple):
 
 
 class Pairing:
-    """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks.
-
-    Args:
-        outside: names of variables to leave out.
-    """
+    """Pairs arrays by the tables of both sides; `only` collects arrays that one side lacks."""
 
     def __init__(
         self,

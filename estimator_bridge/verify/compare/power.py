@@ -1,8 +1,8 @@
 """Computes the smallest error that a comparison would have seen, array by array.
 
-The error is a factor on how far an array moves: a learning rate that is two per cent off is an
-error of 0.02. It is seen if it takes one element beyond its tolerance. A smaller one is seen by the
-direction in which elements differ, because rounding goes both ways equally often.
+The error is a factor on how far an array moves: a learning rate that is two per cent off is 0.02.
+It is seen if it takes one element beyond its tolerance, or by the direction in which elements
+differ, because rounding goes both ways equally often.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ class Power:
 
     Attributes:
         elementwise: the smallest factor that takes an element beyond its tolerance.
-        moved: whether any element moved.
-        largest: the largest movement of an element.
         along, against: how many elements differ in the direction of their movement, and against it.
     """
 
@@ -43,12 +41,7 @@ class Power:
         self._row_factors: Array | None = None
 
     def add(self, allowed: Array, moved: Array) -> Array:
-        """Adds a step; returns the smallest visible factor of each element.
-
-        Args:
-            allowed: the tolerance of each element.
-            moved: how far each element moved on side A.
-        """
+        """Adds a step; returns the smallest visible factor of each element."""
         distance = np.abs(moved)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             factors = np.where(distance > 0, allowed / distance, np.inf)
@@ -69,7 +62,6 @@ class Power:
 
         Args:
             residual: by how much side B moved too far.
-            spacing: the distance to the next float at each element.
             bias: the tolerance for an error that all elements share in one direction.
         """
         usable = (moved != 0) & np.isfinite(residual) & np.isfinite(bias)
@@ -99,7 +91,6 @@ class Power:
 
     @property
     def visible(self) -> float:
-        """The smallest factor that would have been seen; infinite if none would."""
         if not self._bits:
             return self.elementwise
         honest = self.along + self.against
@@ -118,7 +109,6 @@ class Power:
 
     @property
     def undecided_row(self) -> int | None:
-        """The first row that moved and is not decided, or None."""
         if self._row_factors is None:
             return None
         (rows,) = np.nonzero(np.isfinite(self._row_factors) & (self._row_factors > LIMIT))

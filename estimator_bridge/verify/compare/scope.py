@@ -33,9 +33,8 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Returns the fields of both device configurations that are compared.
 
-    A Keras model always keeps its rows in the order "div", which does not change any number. The
-    order in which computed rates are numbered does not matter either: stock's depends on the
-    addresses of functions.
+    A Keras model always keeps its rows in the order "div", which changes no number. The order of
+    computed rates does not matter either: stock's depends on the addresses of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (
@@ -98,7 +97,6 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _of_both(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what the recordings left out; what both left out comes once."""
     left_out = [*a.outcomes.left_out], [*b.outcomes.left_out]
     for letter, of_side, others in (("A", *left_out), ("B", *left_out[::-1])):
         for what in of_side:
@@ -115,7 +113,6 @@ def _of_both(a: Recording, b: Recording) -> Iterator[str]:
 
 
 def _outcomes(a: Recording, b: Recording) -> Iterator[str]:
-    """Yields what is missing because of failures, and what the program does not do."""
     failed = {"A": failures_of(a), "B": failures_of(b)}
     errors = {**failed["B"], **failed["A"]}
     for name, error in errors.items():

@@ -34,7 +34,6 @@ class StepComparison(abc.ABC):
         series: by group and name.
         steps: the global steps that were compared, starting with the initial state.
         remarks: reasons besides the arrays why the sides are not equal.
-        tolerance: of the arrays, after the last step.
         evidence: of the first divergence, or None.
         only: the arrays that only one side has, by group and name.
     """
@@ -119,11 +118,7 @@ class StepComparison(abc.ABC):
 
 
 def measure(step: int, a: Array, b: Array, bound: float) -> tuple[Point, tuple[int, ...]]:
-    """Returns the largest difference of two arrays of one shape, and its index.
-
-    Args:
-        bound: the tolerance of floats; other types must be equal.
-    """
+    """Returns the largest difference, judged by the bound if it is of floats, and its index."""
     if not a.size:
         return Point(step, 0.0, 0.0, 0, bound), ()
     differences = elements.differences(a, b)

@@ -21,16 +21,7 @@ _DESCRIBED = 0.99
 
 
 class TableUpdates:
-    """The updates of one table on both sides, from one state.
-
-    Args:
-        table: side A's, with a rule.
-        names_b: side B's name of each of its variables.
-
-    Attributes:
-        variable: side A's variable of the rows.
-        features: of the table.
-    """
+    """The updates of one table on both sides, from one state; `names_b` are side B's variables."""
 
     def __init__(self, table: TableDescription, names_b: Mapping[str, str]) -> None:
         self._names = [table["variable"], *table["slots"]]
@@ -49,9 +40,7 @@ class TableUpdates:
         """Yields the residual of each variable, after removing the effect of different gradients.
 
         Args:
-            before: the variables on both sides before the steps, by side A's names.
-            after: the variables of each side after the steps.
-            steps: the inputs of each side.
+            before: the variables on both sides, by side A's names.
         """
         with np.errstate(all="ignore"):
             ours = self._shadow.advance(before, steps[0])

@@ -1,9 +1,8 @@
 """Computes the tolerance between sides that run freely, by the model of docs/numerics.md.
 
 Every operation rounds once, by at most 2**-24 of its result, and errors add up (Higham, Accuracy
-and Stability of Numerical Algorithms, 2002, chapters 2 to 4). The model covers tables, their sums
-and updates. What a network makes of rounding errors is measured where needed, by training once more
-from a start with changed last bits.
+and Stability of Numerical Algorithms, 2002, chapters 2 to 4). What a network makes of them is
+measured where needed, by training once more from a start with changed last bits.
 """
 
 from __future__ import annotations
@@ -37,10 +36,6 @@ Sensitivity = Mapping[tuple[str, str], Mapping[int, float]]
 
 class Tolerance:
     """The tolerance of every array of a comparison, which passes its steps in order.
-
-    Args:
-        num_terms: the most terms in one sum; see `terms`.
-        sensitivity: adds to what the rounding model allows.
 
     Attributes:
         remarks: why faults cannot be told from rounding.
@@ -108,7 +103,6 @@ def allowed(num_terms: int, num_updates: int, scale: float) -> float:
 
     Args:
         num_terms: the most terms in one sum: ids of a sample, or occurrences of a row in a batch.
-        num_updates: how many updates the element has had.
         scale: the magnitude to which errors are relative.
     """
     per_sum = ROUNDINGS_PER_TERM * num_terms + ROUNDINGS_PER_SUM

@@ -1,8 +1,7 @@
 """Recognises known causes of a divergence, from the settings of both sides or from their numbers.
 
 Numbers are judged at the first step that diverged, because later steps inherit every difference. A
-cause is an observation, not a proof. Causes that are about a setting take their words from the
-catalogue of settings.
+cause is an observation, not a proof.
 """
 
 from __future__ import annotations
@@ -43,11 +42,7 @@ _MAX_NAMES = 5
 
 
 def explain(result: Result, search: Search | None = None) -> list[Cause]:
-    """Lists the recognised causes, the likeliest first.
-
-    Args:
-        search: limits the time; None means no limit.
-    """
+    """Lists the recognised causes, the likeliest first; without a search there is no time limit."""
     if result.status != Status.DIFFERENT:
         return []
     search = search or Search(math.inf)
@@ -287,7 +282,7 @@ def _of_cut_exports(findings: Findings) -> list[Cause]:
 
 
 def of_sequences(side: SideDescription, who: str, function: str) -> list[Cause]:
-    """Returns the cause that only `who` cuts sequences; empty if no table has sequences.
+    """Returns the cause that `who` alone cuts sequences; empty if no table has sequences.
 
     Args:
         function: the function of the program that could cut them.

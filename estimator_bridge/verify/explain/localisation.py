@@ -34,7 +34,6 @@ _TO_LOCALISE = ("model", "unknown")
 
 
 def _is_of_model(result: Result) -> bool:
-    """Whether the model may be at fault: no better cause is known, and its inputs agree."""
     names = {cause.name for cause in result.causes}
     agree = result.first is not None and result.first.role != ACTIVATION
     return agree and bool(names & {*_TO_LOCALISE})
@@ -45,10 +44,7 @@ def localise(
 ) -> list[Cause]:
     """Returns the causes of a result, preceded by the first op of the model that differs, if found.
 
-    Both sides run up to the first step that differs, if the time allows it.
-
-    Args:
-        request_b: the request by which side B was recorded; both runs start and read like it.
+    Both sides run again up to the first step that differs, starting and reading like `request_b`.
     """
     first = result.first.first if result.first else None
     engine = result.settings[1]["engine"]
@@ -128,7 +124,6 @@ def _sketch(side: Recording, step: int) -> Array | None:
 
 
 def _relative(a: Array, b: Array) -> float:
-    """Returns the relative distance of two sketches; infinite between NaN and a number."""
     if np.array_equal(a, b, equal_nan=True):
         return 0.0
     if not np.isfinite([*a, *b]).all():

@@ -85,7 +85,6 @@ def _wrong_lookups(
 
 
 def _other_row(lookup: _Lookup, rows: Array, right: Array, wrong: Array) -> tuple[int, int] | None:
-    """Returns an id and the other row that was looked up for it, or None."""
     occurrences, combiner = lookup.occurrences, lookup.feature.combiner
     flat = (-1, right.shape[-1])
     right, wrong = right.reshape(flat), wrong.reshape(flat)

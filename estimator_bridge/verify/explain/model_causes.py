@@ -81,7 +81,6 @@ def _owner(name: str, gradients: Mapping[str, Array]) -> str | None:
 
 
 def _moves(evidence: Evidence, name: str) -> str:
-    """Says by which factor side B moves a variable further, if it is one factor."""
     residual = evidence.residuals[VARIABLES, name]
     moved, further = np.ravel(residual.moved), np.ravel(residual.apart)
     large = np.abs(moved) > 1e-3 * np.max(np.abs(moved), initial=0.0)

@@ -112,7 +112,6 @@ def _factor(a: Array, b: Array) -> float | None:
 
 
 def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array) -> Cause | None:
-    """Returns the cause if only one side keeps the weights within their limits."""
     if np.array_equal(a, b):
         return None
     # Only updates clip, so a row that was never updated may be outside.
@@ -132,7 +131,6 @@ def _of_limits(evidence: Evidence, table: str, before: Array, a: Array, b: Array
 
 
 def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) -> Cause:
-    """Returns the cause of rows that differ although their gradients agree."""
     name = table["name"]
     repeated = _repeated_ids(evidence, table)
     if repeated and _differing_rows(evidence, table, a, b) <= repeated:
@@ -168,7 +166,6 @@ def _differing_rows(evidence: Evidence, table: TableDescription, a: Array, b: Ar
 
 
 def _repeated_ids(evidence: Evidence, table: TableDescription) -> set[int]:
-    """Returns the ids that occur more than once in the batch; empty if ids are unknown."""
     if evidence.batch is None:
         return set()
     ids = []

@@ -12,10 +12,6 @@ SECONDS = 60.0
 class Search:
     """A search that ends after some seconds; the clock starts at its creation.
 
-    Args:
-        seconds: 0 tries nothing that takes time.
-        clock: returns the time in seconds.
-
     Attributes:
         not_tried: what there was no time for, in words.
     """
@@ -33,7 +29,6 @@ class Search:
         return max(0.0, self._end - self._clock())
 
     def allows(self, what: str) -> bool:
-        """Whether there is time left to try something; if not, notes that it was not tried."""
         if self.left > 0:
             return True
         self.skip(what)

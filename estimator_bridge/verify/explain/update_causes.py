@@ -51,11 +51,7 @@ class Diagnosis(NamedTuple):
 
 
 def diagnoses(evidence: Evidence, search: Search | None = None) -> Iterator[Diagnosis]:
-    """Yields a diagnosis for each table where exactly one side follows the rule.
-
-    Args:
-        search: limits the time to find the rule that a side follows; None means no limit.
-    """
+    """Yields a diagnosis for each table where exactly one side follows the rule."""
     wrong = [_wrong_side(evidence, table) for table in evidence.settings[0]["tables"]]
     breaches = [one for one in wrong if one is not None]
     if breaches and all(_is_late(evidence, *one) for one in breaches):
@@ -125,7 +121,6 @@ def _wrong_side(evidence: Evidence, table: TableDescription) -> tuple[str, Updat
 
 
 def _wrongly_moved(update: Update) -> Array:
-    """Returns rows that moved although the rule leaves them alone."""
     touched = update.expected().rows
     moved = np.zeros(len(update.before[update.names[0]]), bool)
     for name in update.names:
@@ -237,7 +232,6 @@ def _fits_number(update: Update, rows: Array) -> Cause | None:
 
 
 def _steps(evidence: Evidence, table: TableDescription) -> tuple[ShadowInputs, ShadowInputs] | None:
-    """Returns the inputs of a table's update on each side; None if they are unknown."""
     ids = {key: evidence.ids.get(key) for key in table["features"]}
     known = {key: occurrences for key, occurrences in ids.items() if occurrences is not None}
     if len(known) < len(ids):

@@ -1,7 +1,6 @@
 """Finds the update rule that a side follows: the table's rule with one thing changed.
 
-One side follows the rule of the table, the other does not. Each guess changes one setting or the
-gradients. The guess that reproduces the other side's rows and slots, within the bounds of their
+The guess that reproduces the rows and slots of the deviating side, within the bounds of their
 rounding, describes what that side does.
 """
 
@@ -38,10 +37,9 @@ class Guess(NamedTuple):
     """One thing that a side may do differently.
 
     Attributes:
-        name: the name of the cause.
+        name: of the cause.
         text: what the side does, as a continuation of "side B".
-        table: with the changed rule.
-        steps: the changed inputs.
+        table, steps: the changed rule and inputs.
     """
 
     name: str
@@ -52,12 +50,10 @@ class Guess(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """An update of one table on a side that does not follow the table's rule.
+    """An update of one table, which has a rule, on a side that does not follow it.
 
     Attributes:
-        table: has a rule.
-        before: the variables before the update, by the table's names.
-        after: the side's variables after it.
+        before, after: the variables around the update, by the table's names.
         steps: the inputs of the update.
         goes_on: whether there is time for another guess.
     """
@@ -132,12 +128,7 @@ def with_gradients(
 
 
 def fitted(update: Update, rows: Array, setting: str) -> float | None:
-    """Finds the value of one number of a rule that explains the rows, or None.
-
-    Args:
-        rows: the rows to explain.
-        setting: a float setting of the rule, `RATE` or `GRADIENT`.
-    """
+    """Finds the value of a float setting, `RATE` or `GRADIENT`, that explains the rows, or None."""
     if setting not in (RATE, GRADIENT):
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)
@@ -161,7 +152,6 @@ def _fit(
 def _solved(
     update: Update, rows: Array, setting: str, value: float, names: Sequence[str]
 ) -> float | None:
-    """Runs Newton's method; None if the variables do not reveal the number."""
     for _ in range(_ITERATIONS):
         change = _newton_step(update, rows, setting, value, names) if update.goes_on() else None
         if change is None:

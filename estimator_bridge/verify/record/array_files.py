@@ -25,7 +25,6 @@ _STRINGS, _LIST = "strings", "list"
 
 
 def read_arrays(path: pathlib.Path) -> Values:
-    """Reads arrays by name; strings become objects, `bytes` or `str`."""
     with np.load(path) as stored:
         return {
             key.removeprefix(_KEY): _read(stored, key)
@@ -35,7 +34,6 @@ def read_arrays(path: pathlib.Path) -> Values:
 
 
 def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
-    """Writes arrays of any type by name; see `as_array`."""
     stored: dict[str, Array] = {}
     for name, value in arrays.items():
         array = as_array(value)
@@ -72,7 +70,6 @@ def as_array(value: Object) -> Array:
 
 
 def stacked(arrays: Sequence[Array]) -> Array:
-    """Stacks arrays; makes a list of them if types or shapes differ."""
     if not arrays:
         return np.zeros([0])
     if len({(array.dtype, array.shape) for array in arrays}) == 1:

@@ -55,7 +55,6 @@ def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
 
 @contextlib.contextmanager
 def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
-    """Intercepts methods of a class while the context is open; see `intercept`."""
     with contextlib.ExitStack() as stack:
         for name, method in methods.items():
             replacement = intercepted(getattr(model_class, name), method)
@@ -107,11 +106,7 @@ differ.
 
 
 class Capture:
-    """Collects the values that a training computes, until they are flushed.
-
-    Args:
-        substitute: replaces captured values in the training; None keeps them.
-    """
+    """Collects the values that a training computes, and may substitute them."""
 
     def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
@@ -132,8 +127,7 @@ class Capture:
 
         Args:
             is_open: whether a substitute may have more or fewer rows.
-            part: which part of the array `name` this is; None means the whole. Parts are not
-                substituted.
+            part: which part of the array this is; None means the whole. Parts are not substituted.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -166,11 +160,7 @@ class Capture:
             return self._steps_flushed + len(values) - 1
 
     def flush(self, num_steps: int | None = None) -> list[dict[str, Values]]:
-        """Returns the values of each step since the last call, in order, by group and name.
-
-        Args:
-            num_steps: how many steps were made; None means as many as were captured.
-        """
+        """Returns the values of each step since the last call, by group and name."""
         with self._lock:
             captured, self._values = self._values, {}
             num_captured = max(map(len, captured.values()), default=0)
@@ -189,11 +179,7 @@ class Capture:
 def capturing_model_fn(
     model_fn: Function, keys: Collection[str], capture: Capture, is_training: Callable[[], bool]
 ) -> Function:
-    """Wraps a model_fn to capture activations, gradients and the loss while it trains.
-
-    Args:
-        keys: the features that are activations.
-    """
+    """Wraps a model_fn to capture activations (`keys`), gradients and the loss."""
     signature = _remaining_signature(model_fn)
     cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
@@ -225,8 +211,6 @@ def capturing_model_fn(
 
 
 def refusing_specs_of_bridge(model_fn: Function) -> Function:
-    """Wraps a model_fn to raise InvalidInput if stock could not take its spec."""
-
     def call(*args: Object, **kwargs: Object) -> Object:
         spec = model_fn(*args, **kwargs)
         if isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
@@ -289,11 +273,7 @@ def _place(variable: Object) -> tuple[str, Part | None]:
 def captured_update(
     capture: Capture, gradient: Object, name: str, part: Part | None = None
 ) -> Object:
-    """Captures a gradient when it is applied to the variable `name`.
-
-    Args:
-        part: which part of the variable this is; None means the whole.
-    """
+    """Captures a gradient when it is applied to a part of the variable, or all of it."""
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

@@ -18,11 +18,7 @@ from tf2_engine.tables import PARAMETERS
 
 
 def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
-    """Writes a recording that contains only the last step.
-
-    Args:
-        checkpoint: in either form, or a directory, whose latest checkpoint is taken.
-        a: the side to compare with, whose names the recording gets.
+    """Writes a recording that contains only the last step, by side A's names.
 
     Raises:
         InvalidInput: its step differs from side A's last one, or it contains no table.

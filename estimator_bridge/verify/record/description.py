@@ -58,13 +58,9 @@ class Program(NamedTuple):
 
     Attributes:
         name: the program's name in reports.
-        spec, legacy: the EmbeddingConfigSpec as given and as read, or None.
-        use_tpu: as it runs.
         every: steps between reads of the variables, which are one loop of the device.
-        driver: of the bridge's estimator.
         batch_size: of the global batch of a TF2 program; None if unknown.
         is_tf1: whether the program sees TensorFlow 1.
-        arithmetic: of tables on a host.
     """
 
     name: str
@@ -82,12 +78,7 @@ class Program(NamedTuple):
 def describe(
     program: Program, estimator: Object, graph: Graph, begin: int, steps: int
 ) -> SideDescription:
-    """Describes a side, once the graph of the training is built.
-
-    Args:
-        begin: the global step at which it begins.
-        steps: how many steps it makes.
-    """
+    """Describes a side that makes `steps` steps, once the graph of the training is built."""
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
     version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
     return {
@@ -109,7 +100,6 @@ def describe(
 
 
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
-    """Describes a TF2 program like `describe`, once its trainer has an engine."""
     legacy, side, engine = program.legacy, program.side, trainer.engine
     assert legacy is not None
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
@@ -142,7 +132,6 @@ def _cuts_exports(legacy: LegacySpec | None) -> bool:
 
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
-    """Describes a Keras model like `describe`, once all of its variables exist."""
     engine, columns = training.engine, training.model.with_tables.columns
     plan = engine.plan if engine.tables else None
     return {

@@ -34,7 +34,6 @@ class CannotFeed(Exception):
 
 
 def main(path: str) -> int:
-    """Queries a model as a JSON file describes; returns the exit status."""
     request = json.loads(pathlib.Path(path).read_text())
     batches = [read_arrays(pathlib.Path(batch)) for batch in request["batches"]]
     stored = None
@@ -148,8 +147,6 @@ def _small_values(size: int, dtype: Object) -> Array:
 
 def examples(batch: Values) -> Array:
     """Converts a batch to serialised Examples, [samples] of bytes.
-
-    A sparse feature contains the values of the sample, a dense one all of its numbers.
 
     Raises:
         CannotFeed: some features do not have one row per sample.

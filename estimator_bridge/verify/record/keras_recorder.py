@@ -202,7 +202,6 @@ def _arithmetic(model: Object) -> str:
 
 
 def _batch_size(spec: Object) -> int | None:
-    """Returns the batch size of a dataset's elements, or None if it is open."""
     shapes = [each.shape for each in tf.nest.flatten(spec)]
     sizes = {shape[0] for shape in shapes if shape.rank}
     return next((size for size in sizes if size is not None), None)

@@ -23,13 +23,7 @@ from tf2_engine.types import Array, Object, Variable
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A model, as a recorder sees it.
-
-    Attributes:
-        model: a `TableModel`.
-        model_dir: where the recorder puts its checkpoints.
-        validation: the raw dataset of a training that evaluates, or None.
-    """
+    """A `TableModel`, as a recorder sees it, and the raw dataset on which `fit` evaluates."""
 
     model: Object
     model_dir: str
@@ -70,9 +64,6 @@ class KerasTraining:
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
         """Restores all variables, which must exist, from a checkpoint of either form.
-
-        Args:
-            a: the side whose program wrote the checkpoint; None if unknown.
 
         Raises:
             InvalidInput: a legacy program wrote it, and no recording of that program is known.
@@ -122,11 +113,7 @@ _ENGINE = "_tpu_embedding"
 def exported_variables(
     training: KerasTraining, directory: str, a: Recording | None
 ) -> Iterator[tuple[str, Array]]:
-    """Yields the variables of tables and layers in the directory of an export.
-
-    Args:
-        a: side A, whose names tables get; None keeps this side's names.
-    """
+    """Yields the variables in the directory of an export, by side A's names if known."""
     prefix = os.path.join(directory, "variables", "variables")
     with Reader(prefix) as stored:
         objects = object_graph.read_from(stored)

@@ -1,8 +1,4 @@
-"""Gives a side that runs in lockstep the variables of another recording.
-
-The side takes over the variables after every recorded step, so that the next step of both sides
-begins from the same state and can be judged by itself.
-"""
+"""Gives a side in lockstep the variables of another recording after every recorded step."""
 
 from __future__ import annotations
 
@@ -41,7 +37,6 @@ class Leader:
         self._names = {name: names[part] for name, part in theirs.items() if part in names}
 
     def state_after(self, number: int) -> Values:
-        """Returns the variables after a step; {} if they were not recorded."""
         for step in self._steps:
             if step.number == number and VARIABLES in step.values:
                 variables = step.values[VARIABLES]
@@ -57,9 +52,6 @@ class Perturbation:
     The change shows how far rounding may move the loss and the gradients. Applying side B's
     gradients shows what the model's own optimizer should make of them. A run that goes freely is
     only changed at its start, and applies its own gradients.
-
-    Args:
-        gradients_of: side B; None for a run that goes freely.
     """
 
     def __init__(self, gradients_of: Recording | None) -> None:
@@ -72,12 +64,7 @@ class Perturbation:
         self.ulps: dict[str, int] = {}
 
     def choose(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Chooses the variables to perturb.
-
-        Args:
-            side: if it has no activations to perturb, its variables are perturbed as much instead.
-            trained: the variables that the model's own optimizer trains.
-        """
+        """Chooses the variables to perturb: more of them if there are no activations."""
         rows = [table["variable"] for table in side["tables"]]
         has_activations = bool(rows) and side["use_tpu"]
         ulps = VARIABLE_ULPS if has_activations or self._is_free else ACTIVATION_ULPS
@@ -100,7 +87,6 @@ class Perturbation:
         return theirs
 
     def _gradient(self, number: int, name: str, is_open: bool) -> Array | None:
-        """Returns a gradient of side B; None if there is none of this form."""
         with self._lock:
             gradients = self._of_step(number)
         if name.endswith(ROWS_OF_SLICES):

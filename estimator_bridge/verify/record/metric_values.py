@@ -45,10 +45,7 @@ class CapturedMetrics(abc.ABC):
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Applies this model's metric function to recorded batches.
-
-        Returns nothing without such a function, or if the batches lack some of its arguments.
-        """
+        """Applies this model's metric function to recorded batches, if that is possible."""
         names = self._names
         if (
             names is None
@@ -140,11 +137,7 @@ class MetricValues(CapturedMetrics):
 
 
 class MetricVariablesHook(tf.train.SessionRunHook):
-    """Reads the variables in which an evaluation sums its metrics, at its end.
-
-    Attributes:
-        values: by name; {} until then.
-    """
+    """Reads the variables in which an evaluation sums its metrics, at its end."""
 
     def __init__(self) -> None:
         self.values: Values = {}

@@ -1,8 +1,8 @@
 """Records a sketch of the value of every op of a model, to find the first op that differs.
 
 Whole outputs would need as much memory as the model. The sketch of a flattened output x is Σ cos(i
-+ 1) x[i], together with √(Σ x[i]²) as its scale. It shows a factor on x and a single changed
-element equally well, while rounding errors stay as small as they are.
++ 1) x[i], together with √(Σ x[i]²) as its scale. It shows a factor on x as well as a single changed
+element.
 """
 
 from __future__ import annotations
@@ -43,11 +43,7 @@ def sketching_model_fn(
     is_training: Callable[[], bool],
     describe: Callable[[Sequence[ModelOp]], None],
 ) -> Function:
-    """Wraps a model_fn to capture sketches of its ops before the loss, while it trains.
-
-    Args:
-        describe: called with the ops, once they are made.
-    """
+    """Wraps a model_fn to capture sketches of its ops while it trains, and describe them."""
 
     @functools.wraps(model_fn)
     def call(*args: Object, **kwargs: Object) -> Object:
@@ -68,8 +64,7 @@ def sketching_model_fn(
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
     """Returns the floats from which a step computes the loss and updates such as moving averages.
 
-    They belong to ops made since `before`, up to the loss, except ops inside branches and ops that
-    depend on a write.
+    Ops inside branches and ops that depend on a write are left out.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()
@@ -111,7 +106,6 @@ def _described(tensor: Object) -> ModelOp:
 
 
 def _source(op: Op) -> str:
-    """Returns the line of the program that made an op, or ""."""
     for frame in reversed(list(op.traceback or ())):
         filename, number = frame[0], frame[1]
         if program_lines.is_of_program(filename):

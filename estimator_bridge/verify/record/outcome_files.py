@@ -34,8 +34,6 @@ class About(TypedDict, total=False):
         variables: digests of the model's variables, by name.
         replayed: whether all of its batches came from another recording.
         unlike: why they could not, in words.
-        batches: how many batches were evaluated.
-        samples: how many predictions there were.
         failed: the error that ended the call.
     """
 
@@ -76,12 +74,10 @@ class OutcomeWriter:
         write_arrays(self._directory / f"{prefix}-{number:08d}.npz", values)
 
     def drop_batch(self, name: str) -> None:
-        """Removes the last batch of an outcome, if there is one."""
         for path in sorted(self._directory.glob(f"fed-{name}-*.npz"))[-1:]:
             path.unlink()
 
     def left_out(self, what: str) -> None:
-        """Notes, once, that something is not recorded, and why."""
         if what not in self._left_out:
             self._left_out.append(what)
             write_json(self._directory / "left-out.json", self._left_out)

@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
@@ -39,29 +39,14 @@ from estimator_bridge.verify.record.outcome_files import (
     About,
     OutcomeWriter,
 )
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
 from estimator_bridge.verify.record.replay import recorded_input_fn
 from tf2_engine.types import Array, Object
 
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
+
 _MAX_ERROR = 300
-
-
-class TrainingRecorder(Protocol):
-    """The part of `recorder.Recorder` that this module uses."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    training: bool
-
-    @property
-    def max_steps(self) -> int:
-        """The most training steps, and batches of an evaluation."""
-
-    def is_recorded(self, model: Object) -> bool:
-        """Whether a model is the recorded one."""
-
-    def predicts_first_batch_twice(self, model: Object) -> bool:
-        """See `recorder.Recorder`."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
@@ -75,7 +60,7 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model`."""
 
-    def __init__(self, recorder: TrainingRecorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()
@@ -92,12 +77,7 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         metrics_of: CapturedMetrics | None = None,
     ) -> Object:
-        """Evaluates, and writes the metrics and the values behind them.
-
-        Args:
-            variables: None reads those of a checkpoint, and lets `evaluate` take hooks.
-            metrics_of: None means the metrics of the model_fn; see `capturing`.
-        """
+        """Evaluates, and writes the metrics and the values behind them."""
         most = self._recorder.max_steps
         asked = arguments.get("steps")
         arguments["steps"] = min(asked or most, most)
@@ -125,7 +105,6 @@ class OutcomeRecorder:
         return metrics
 
     def _recomputed(self, metrics: CapturedMetrics, name: str, batches: Sequence[Values]) -> Values:
-        """Recomputes metrics from this side's values, and side A's if replayed."""
         values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
         if self._recorder.replayed is not None:
             seen = self._recorder.replayed.outcomes.part(name, SEEN)
@@ -173,11 +152,7 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         read: Exported | None = None,
     ) -> Object:
-        """Exports, writes the variables, and keeps a copy, because a program may remove its own.
-
-        Args:
-            read: None reads variables by their names in the SavedModel.
-        """
+        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
         if not self._is_recorded(model, "exports"):
             return original(model, **arguments)
         with self._recorded(EXPORT, model, arguments, variables) as (name, _):
@@ -276,11 +251,7 @@ _NAME = "prediction"
 
 
 class PredictionWriter:
-    """Writes the predictions of a call, sample by sample.
-
-    Attributes:
-        count: the number of samples so far.
-    """
+    """Writes the predictions of a call, sample by sample."""
 
     def __init__(self, writer: OutcomeWriter, name: str) -> None:
         self._writer, self._name = writer, name
@@ -289,7 +260,6 @@ class PredictionWriter:
         self.count = 0
 
     def add(self, prediction: Object) -> None:
-        """Adds a prediction: any nest of arrays, strings and composite values."""
         self._samples.append(dict(flat(prediction)))
         self.count += 1
         if len(self._samples) == SAMPLES_OF_CHUNK:

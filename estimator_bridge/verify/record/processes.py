@@ -1,7 +1,6 @@
 """Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` with this module and a JSON file runs a side. Sides may have different interpreters, and
-so different versions of TensorFlow.
+`python -m` with this module and a JSON file runs a side, in the interpreter of that side.
 """
 
 from __future__ import annotations
@@ -44,12 +43,7 @@ _NUM_QUERIED_BATCHES = 3
 
 @dataclasses.dataclass(frozen=True)
 class SideProgram:
-    """A side, the program that it runs, and the interpreter.
-
-    Attributes:
-        tf1: whether the program sees TensorFlow 1; None finds out from its source.
-        is_module: whether `script` is the name of a module, as for `python -m`.
-    """
+    """A side, the program (a file or a module) that it runs, and the interpreter."""
 
     side: str
     script: str
@@ -60,14 +54,7 @@ class SideProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecorder:
-    """Records a side in a process; a `Record` for `procedure.side_by_side`.
-
-    Attributes:
-        programs: of sides "a" and "b".
-        arguments: of both programs.
-        every: steps between reads of the variables; None leaves it to the side.
-        progress: called with what runs and how many steps are done.
-    """
+    """Records a side in a process; a `Record` for `procedure.side_by_side`."""
 
     programs: Mapping[str, SideProgram]
     arguments: Sequence[str]
@@ -86,10 +73,7 @@ class ProcessRecorder:
         file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
         job = {
             "request": dataclasses.asdict(request),
-            "side": program.side,
-            "script": program.script,
-            "tf1": program.tf1,
-            "is_module": program.is_module,
+            **dataclasses.asdict(program),
             "arguments": list(self.arguments),
             "steps": self.steps,
             "every": self.every,
@@ -143,12 +127,7 @@ class ProcessRecorder:
 
 
 def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
-    """Describes why a side failed: the message, then the path and the end of its log.
-
-    Args:
-        status: the exit status; negative for a signal.
-        failure: the file in which the process may have said why.
-    """
+    """Describes why a side failed: the message, then the path and the end of its log."""
     messages, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
         messages, ended = [json.loads(failure.read_text())], f"{title} failed."
@@ -162,11 +141,9 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
 def query_exported_models(
     side: Recording, inputs: Recording, python: str, examples: str | None
 ) -> None:
-    """Writes the answers of every exported model into the recording of its side.
+    """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
     Args:
-        inputs: the recording whose first batches are fed to the models.
-        python: the interpreter of the side.
         examples: a TFRecord file of serialised Examples for signatures that take them; None makes
             them from the batches.
 
@@ -198,10 +175,7 @@ def query_exported_models(
 
 
 def main(path: str) -> int:
-    """Runs a program as a JSON file describes; returns the exit status.
-
-    If it fails, a file beside the JSON file says why.
-    """
+    """Runs a program as a JSON file describes. If it fails, a file beside that one says why."""
     job = pathlib.Path(path)
     try:
         return _run_job(json.loads(job.read_text()))

@@ -40,22 +40,11 @@ _EVERY_WHEN_PIPELINED = 5
 class Recorder:
     """Records the first model that a program trains.
 
-    Args:
-        request: what to record, and where.
-        side: which engine runs the program.
-        steps: of training, over all calls of `train` together.
-        every: steps between reads of the variables, which are one loop of the device. None means 1,
-            or
-            5 if lookups overlap with updates, which only happens inside a loop.
-        program: the program's name in reports.
-        is_tf1: whether the program sees TensorFlow 1.
-
     Attributes:
         programs: the recorded models that the program made, with their objects, by id.
         side_a: the recording of side A, if known.
         leader: whose variables the side takes over after each recorded step, or None.
-        perturbation: of the run, or None.
-        max_steps: the most training steps, and batches of an evaluation.
+        max_steps: the most training steps over all calls, and batches of an evaluation.
         steps_done: of training, so far.
         training: whether a training is running.
     """
@@ -155,11 +144,7 @@ class Recorder:
         arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, once its model is built.
-
-        Args:
-            trained: the variables that the model's own optimizer trains.
-        """
+        """Writes the description of the side, once its model is built."""
         self.writer.settings(side)
         if self.leader is not None:
             self.leader.describe_follower(side)
@@ -168,13 +153,7 @@ class Recorder:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side continues, if not with its own.
-
-        Args:
-            number: the step.
-            of_side: the variables of the side.
-            is_start: whether this is the state before training.
-        """
+        """Returns the variables with which the side continues after a step, if not its own."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
@@ -192,11 +171,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
-        """Records the estimators of a class while the context is open.
-
-        Args:
-            estimator_class: TPUEstimator; plain Estimators, such as canned ones, are recorded too.
-        """
+        """Records TPUEstimators, and the plain Estimators of the same library, e.g. canned ones."""
         methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,

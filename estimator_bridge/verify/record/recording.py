@@ -1,7 +1,6 @@
 """The files of a side's recording: its settings, its start, every step, every batch.
 
-The file of a step contains what changed since the previous one, because steps change few rows of
-large tables. Reading and writing need numpy only.
+The file of a step only contains the rows that changed. Reading and writing need numpy only.
 """
 
 from __future__ import annotations
@@ -50,15 +49,10 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        directory: created for the recording and the side's model directories.
         begin_from: a checkpoint, or None.
-        replayed: the directory of the recording whose batches are trained on; None uses the
-            program's own input.
-        followed: the directory of the recording from whose variables the side continues after every
-            recorded step; None runs freely.
-        gradients_of: the directory of the recording whose gradients replace the side's own; only
-            for
-            `PERTURBED`.
+        replayed: the recording whose batches are trained on; None uses the program's own input.
+        followed: the recording whose variables the side takes over after every recorded step.
+        gradients_of: the recording whose gradients replace those of the `PERTURBED` side.
         sketches: whether to record a sketch of what each op of the model computes.
         steps: after how many steps the run may end; None means after all that are compared.
         seconds: after how many seconds the run fails; None means never.
@@ -84,11 +78,10 @@ Record = Callable[[RecordingRequest], None]
 
 
 class RuleDescription(TypedDict):
-    """The update rule of a table.
+    """The update rule of a table, with its numbers by the engine's names.
 
     Attributes:
         kind: the name of the engine's class.
-        settings: its numbers and flags by the engine's names, without the learning rate.
         rates: the learning rate of each step.
         multipliers: of the activations' gradients in each step; empty means 1.
     """
@@ -105,9 +98,8 @@ class TableDescription(TypedDict):
     Attributes:
         variable: the name of the variable with the rows.
         slots: the names of slots by their variables.
-        optimizer: the legacy name of its optimization parameters.
         features: by key, the maximum sequence length (or 0) and the key of the weights (or None).
-        rule: how rows are updated; None if the model's own optimizer trains them.
+        rule: None if the model's own optimizer trains the table.
     """
 
     name: str
@@ -130,7 +122,6 @@ class SideDescription(_OfSome):
 
     Attributes:
         computed: legacy variables that a Keras model computes from the step instead.
-        arithmetic: "sparsecore" if the tables have the arithmetic of SparseCores.
         cuts_exports: whether an exported model cuts sequences to their maximum length.
     """
 
@@ -176,7 +167,6 @@ class RecordingWriter:
         write_json(self.directory / "settings.json", settings)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
-        """Writes a step; the first is the state before training."""
         arrays: dict[str, Object] = {}
         for group, named in values.items():
             for name, value in named.items():
@@ -225,7 +215,6 @@ class RecordingWriter:
         write_json(self.directory / "progress.json", steps_done)
 
     def _changed_rows(self, key: str, array: Array) -> Values:
-        """Returns the changed rows of a large variable and their numbers, or {}."""
         before = self._variables.get(key)
         self._variables[key] = array
         if before is None or before.shape != array.shape or array.size < _MIN_SPARSE_SIZE:
@@ -333,7 +322,6 @@ class Recording:
         return stored.get("signatures", {}), stored.get("failed", {})
 
     def gradients(self, position: int) -> Values:
-        """Returns the gradients of a step, from 0; {} if there is no such step."""
         paths = self.step_files()[position + 1 :][:1]
         prefix = f"{GRADIENTS}:"
         return {

@@ -4,61 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.capture import Capture
-from estimator_bridge.verify.record.description import LOADS, Program, describe, grouped_variables
+from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
-    RecordingWriter,
-    SideDescription,
     Values,
 )
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
-
-class StepRecorder(Protocol):
-    """The part of `recorder.Recorder` that the hook uses; see there."""
-
-    begin_from: str | None
-    capture: Capture
-    programs: dict[int, tuple[Object, Program]]
-    steps_done: int
-    writer: RecordingWriter
-
-    @property
-    def start(self) -> str:
-        """The checkpoint of the start."""
-
-    @property
-    def steps_left(self) -> int:
-        """Steps of training to come."""
-
-    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, and which variables are trained."""
-
-    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which a side goes on after a step."""
-
-    def record_progress(self, steps: int) -> None:
-        """Notes how many steps are done."""
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
 
 
 class RecordingHook(tf.train.SessionRunHook):
     """Writes every variable at the start and after each call, and begins from a given start.
 
-    Variables that the start lacks keep their initial values. With a leader, the session continues
-    with the leader's variables after each call.
+    With a leader, the session continues with the leader's variables after each call.
     """
 
-    def __init__(
-        self, recorder: StepRecorder, model: Object, begin: int, *, is_first: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first

@@ -37,8 +37,7 @@ class InputRecord(Protocol):
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
     """Wraps an input_fn to write each batch, or to replay the batches of another recording.
 
-    For a replay only the structure of the own batches is used. If the structures differ, the own
-    batches are used and written, and the record is told the differences.
+    If the structures differ, the own batches are used and written, and the record is told why.
     """
 
     def call(*args: Object, **kwargs: Object) -> Object:

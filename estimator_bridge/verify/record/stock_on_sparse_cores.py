@@ -47,7 +47,6 @@ class StockDriver(SparseCoreDriver):
         return done
 
     def enqueue(self, inputs_: StepInputs, training: Tensor | bool, name: str | None = None) -> Op:
-        """Keeps the ids of a core, because stock's class enqueues when it looks up."""
         (part,) = inputs_.parts.values()
         enqueued, _ = self._of_computation()
         enqueued.setdefault(name, collections.deque()).append(part)
@@ -66,7 +65,6 @@ class StockDriver(SparseCoreDriver):
         return [[activations[_key(position)] for position in range(len(part))]]
 
     def send_gradients(self, gradients: PerCore, rates: Rates, name: str | None = None) -> Op:
-        """Updates stock's tables; its optimizers know their rates already."""
         _, looked_up = self._of_computation()
         (of_core,) = gradients
         sent = {_key(position): gradient for position, gradient in enumerate(of_core)}
@@ -81,7 +79,6 @@ class StockDriver(SparseCoreDriver):
 
 
 def _by_row(feature: FeaturePlan, values: FeatureInput) -> FeatureInput:
-    """Converts ids of sequences to stock's form: one row per position."""
     if not isinstance(values.ids, tf.SparseTensor) or len(feature.output_shape) == 1:
         return values
     raw = by_cell(feature, read_ids(feature, values.ids, values.weights))

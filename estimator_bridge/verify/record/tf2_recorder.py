@@ -44,8 +44,8 @@ class Tf2Recorder:
     def attached(self) -> Iterator[None]:
         """Records declared classes and their engines while the context is open.
 
-        A program that builds an engine by itself, before any TPUEstimator, ends with InvalidInput:
-        verify cannot know what it trains, and in which order.
+        A program that builds an engine by itself ends with InvalidInput: verify cannot know what it
+        trains.
         """
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
@@ -130,7 +130,6 @@ class Tf2Recorder:
         original(trainer, **arguments)
 
     def _check(self, name: str, arguments: Arguments) -> None:
-        """Raises InvalidInput if the side cannot run the class `name`."""
         side = self._recorder.side
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(

@@ -21,12 +21,7 @@ Describe = Callable[[Program, Object, int, int], SideDescription]
 
 @dataclasses.dataclass(eq=False)
 class TrainingSteps:
-    """A callback that writes every variable at the start and after each step of a training.
-
-    Attributes:
-        begin: the global step at which it begins.
-        is_first: whether it is the model's first training.
-    """
+    """A callback that writes every variable at the start and after each step of a training."""
 
     recorder: Recorder
     trainer: Object

@@ -24,12 +24,7 @@ _Function = Callable[[], TensorLike]
 def rules_of(
     legacy: LegacySpec, steps: Sequence[int], arithmetic: str = "tpu"
 ) -> dict[str, RuleDescription]:
-    """Returns the update rules by table, except rules with an unknown number.
-
-    Args:
-        steps: the global steps before those that are made.
-        arithmetic: "sparsecore" leaves out what SparseCores ignore.
-    """
+    """Returns the update rules by table, except rules with a number that is unknown here."""
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.placeholder(tf.int64, [])
 
@@ -59,7 +54,6 @@ def rules_of(
 
 
 def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
-    """Returns the update rule of an engine's optimizer; None if its rates are unknown."""
     rate = optimizer.learning_rate
     if isinstance(rate, ByStep):
         rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]

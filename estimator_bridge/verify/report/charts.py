@@ -144,7 +144,6 @@ _PLURALS = {
 
 
 def explained(findings: Findings) -> list[str]:
-    """Returns the caption of the curves: where they leave 0, and where they jump."""
     left: list[str] = []
     jumps: list[tuple[float, str]] = []
     for stage in STAGES:
@@ -182,7 +181,6 @@ def _worst(findings: Findings, stage: str) -> list[_Worst]:
 
 
 def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
-    """Says at which step a curve leaves 0, and because of which array."""
     first = next((number for number, one in enumerate(worst) if one.share), 0)
     if first:
         one = worst[first]

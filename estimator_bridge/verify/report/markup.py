@@ -43,7 +43,6 @@ def folded(summary: str, body: str, kind: str = "") -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[TableRow], numeric: Sequence[int] = ()) -> str:
-    """Makes a table; `numeric` are the columns, from 0, that hold numbers."""
     body = "".join(
         f'<tr class="{row.marks}">{_cells("td", row.cells, numeric)}</tr>' for row in rows
     )

@@ -13,7 +13,6 @@ _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 
 
 def settings(findings: Findings) -> str:
-    """Shows settings that differ or are ignored; the equal ones are folded."""
     both = [
         {(where, name): (value, why) for where, name, value, why in side["settings"]}
         for side in findings.settings
@@ -59,7 +58,6 @@ _MAX_SHOWN = 10
 
 
 def table_section(findings: Findings) -> str:
-    """Shows the rows and slots of every table: first those that differ."""
     series = [one for one in findings.series if one.group == VARIABLES and one.table]
     if not series:
         return ""
@@ -118,7 +116,6 @@ def outcome_section(findings: Findings) -> str:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> Iterator[TableRow]:
-    """Yields a row for each outcome; the variables of an export share one row."""
     for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
         of_kind = [outcome for outcome in outcomes if outcome.kind == kind]
         if kind.startswith(EXPORT) and len(of_kind) > 1:
@@ -179,7 +176,6 @@ def _numbers(point: Point) -> str:
 
 
 def arrays(findings: Findings) -> str:
-    """Shows every array, and the names of those that only one side has."""
     rows = []
     for one in findings.series:
         what = text.role(one) + (f", {one.table}" if one.table else "")

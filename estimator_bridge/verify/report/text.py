@@ -39,7 +39,6 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Returns the verdict, its causes, and the arrays; the first divergence comes first."""
     return map(plain_text.plain, _lines(findings))
 
 
@@ -235,16 +234,12 @@ _VISIBLE = operator.attrgetter("visible")
 
 
 def power_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest error that would have been seen: in tables, then in the rest."""
     yield from table_lines(findings)
     yield from other_lines(findings)
 
 
 def table_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest error that would have been seen in tables, the least certain first.
-
-    Tables of which the same can be said share a line.
-    """
+    """Yields the smallest error that would have been seen in tables, the least certain first."""
     moved = [each for each in findings.series if each.role == TABLE and each.moved]
     alike: dict[str, list[str]] = {}
     for series in sorted(moved, key=_VISIBLE, reverse=True):
@@ -254,10 +249,7 @@ def table_lines(findings: Findings) -> Iterator[str]:
 
 
 def other_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest error that would have been seen in all other arrays.
-
-    The least certain array of each kind counts. Undecided arrays follow.
-    """
+    """Yields the smallest error that would have been seen elsewhere, then undecided arrays."""
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
         if known:
@@ -277,7 +269,6 @@ def other_lines(findings: Findings) -> Iterator[str]:
 
 
 def factor(visible: float) -> str:
-    """Formats a factor, such as "2e-05" or "3 %"."""
     if not math.isfinite(visible):
         return "any factor"
     return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"

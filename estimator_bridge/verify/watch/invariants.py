@@ -37,14 +37,7 @@ INVARIANTS = {
 
 
 class Violation(NamedTuple):
-    """One invariant that does not hold.
-
-    Attributes:
-        step: the global step after which it was seen.
-        invariant: one of `INVARIANTS`.
-        where: the table, slot, feature or variable.
-        text: what was seen, with row, element and values.
-    """
+    """One invariant, named as in `INVARIANTS`, that does not hold after a step."""
 
     step: int
     invariant: str
@@ -57,11 +50,10 @@ class Violation(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The steps between two reads, usually one.
+    """The steps between two reads of the variables, usually one.
 
     Attributes:
         position: of the first step, from 0.
-        before: the variables before it.
         steps: only the last one has variables.
         ids: of every feature in the global batch of each step.
     """
@@ -80,7 +72,6 @@ class Interval:
         return self.steps[-1].number
 
     def inputs(self, table: recording.TableDescription) -> list[ShadowInputs] | None:
-        """Returns the inputs of a table's update in each step; None if unknown."""
         inputs = []
         for offset, step in enumerate(self.steps):
             ids = self.ids_of(table, offset)
@@ -91,7 +82,6 @@ class Interval:
         return inputs
 
     def ids_of(self, table: recording.TableDescription, step: int) -> dict[str, RecordedIds]:
-        """Returns the known ids of a table's features in a step, from 0."""
         ids_of_features = {key: self.ids[step].get(key) for key in table["features"]}
         return {key: ids for key, ids in ids_of_features.items() if ids is not None}
 
@@ -112,7 +102,6 @@ def check_finite(interval: Interval) -> Iterator[Violation]:
 
 
 def check_global_step(interval: Interval) -> Iterator[Violation]:
-    """Yields a violation if the global step does not count the steps."""
     before, after = interval.before.get(_GLOBAL_STEP), interval.after.get(_GLOBAL_STEP)
     if before is None or after is None:
         return
@@ -301,7 +290,6 @@ def _parts(table: TableDescription) -> dict[str, str]:
 
 
 def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
-    """Finds the element that exceeds its bound by the largest factor, if any."""
     with np.errstate(invalid="ignore", divide="ignore"):
         distance = np.abs(actual.astype(np.float64) - expected.value)
         # Values that are not finite are a violation of their own.
@@ -315,7 +303,6 @@ def _beyond(actual: Array, expected: Rounded) -> _Beyond | None:
 
 
 def _factor(actual: Array, expected: Array, error: Array) -> float | None:
-    """Returns the factor between actual and expected movements; None if unclear or 1."""
     clear = np.abs(expected) > 100 * error
     if np.count_nonzero(clear) < 2:
         return None

@@ -36,7 +36,6 @@ class Watcher:
     """Checks a recording as far as it is written.
 
     Attributes:
-        steps: how many were checked.
         notes: what could not be checked, and why.
     """
 
@@ -113,11 +112,7 @@ class Watcher:
 
 
 class WatchedJob:
-    """A job, recorded in a directory that is created for it.
-
-    Args:
-        tell: called with every new violation.
-    """
+    """A job, recorded in a directory that is created for it; `tell` gets every new violation."""
 
     def __init__(
         self, directory: pathlib.Path, tell: Callable[[Violation], None] = lambda violation: None
@@ -132,11 +127,7 @@ class WatchedJob:
         self._keep(self._watcher.check())
 
     def run(self, record: Record, begin_from: str | None = None) -> WatchReport:
-        """Runs the job until it ends or fails; returns the report.
-
-        Args:
-            record: runs a side; it may call `look` meanwhile.
-        """
+        """Runs the job until it ends or fails; `record` may call `look` meanwhile."""
         failure = None
         try:
             record(RecordingRequest(B, str(self._directory), begin_from))
@@ -181,7 +172,6 @@ class WatchReport:
         steps: how many were checked.
         violations: each invariant of each array once, in order.
         notes: what could not be checked, and why.
-        failure: why the program failed, or None.
     """
 
     settings: SideDescription | None

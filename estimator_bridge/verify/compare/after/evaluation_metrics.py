@@ -1,8 +1,7 @@
 """Compares the metrics of an evaluation, and tells why they differ.
 
-Both sides record the values from which metrics are computed, and side B's metric functions also run
-on side A's values. So three reasons can be told apart: the values differ (their tolerance carries
-over to the metric), the metric functions differ, or the sides evaluate differently.
+Side B's metric functions also run on side A's values. So three reasons can be told apart: the
+values differ (their tolerance carries over), the functions differ, or the sides evaluate otherwise.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class _Metric(NamedTuple):
 
 
 def compare_metrics(a: Recording, b: Recording, name: str, allowed: Allowed) -> Iterator[Outcome]:
-    """Yields every metric, and the values behind metrics if they differ."""
     seen = a.outcomes.part(name, SEEN), b.outcomes.part(name, SEEN)
     number = tuple(side.outcomes.about(name).get("batches", 0) for side in (a, b))
     if all(number) and number[0] != number[1]:
@@ -186,7 +184,6 @@ class _Judge:
     Attributes:
         is_same: whether everything they are computed from is equal to the bit.
         values_agree: whether it is equal within its tolerance.
-        roundings: how many roundings a metric takes.
     """
 
     name: str

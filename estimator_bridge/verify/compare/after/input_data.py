@@ -12,7 +12,6 @@ from estimator_bridge.verify.record.recording import Recording
 
 
 def compare_training(a: Recording, b: Recording) -> Batches:
-    """Compares the training inputs; a side may have read further ahead."""
     unlike = tuple(b.unlike)
     if not b.batches():
         return Batches(len(a.batches()), True, None, False, unlike)
@@ -22,7 +21,6 @@ def compare_training(a: Recording, b: Recording) -> Batches:
 
 
 def compare_of_outcome(a: Recording, b: Recording, name: str) -> Batches:
-    """Compares the inputs of an outcome; without recordings there are no batches."""
     files_a, files_b = a.outcomes.batches(name), b.outcomes.batches(name)
     about = b.outcomes.about(name)
     unlike = tuple(about.get("unlike", ()))

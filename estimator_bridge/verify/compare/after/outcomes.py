@@ -1,8 +1,7 @@
 """Compares the outcomes of two trainings: metrics, predictions, exports and served answers.
 
 What the same ops compute from equal variables and data must be equal to the bit. Other ops may
-round differently. If the training left differences within its tolerance, the outcomes may differ as
-far as those differences carry; see `Carried`.
+round differently, and differences that the training left may carry on; see `Carried`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ class Carried:
     """The tolerances that a training leaves to the evaluations and predictions after it.
 
     Attributes:
-        of_outputs: maps arrays to the tolerance for outputs of their magnitude, where the training
-            left differences.
-        own_rounding: the same where the training left none, but other ops may round differently.
-        of_variables: the tolerances of variables after the last step, by name.
+        of_outputs: maps arrays to the tolerance of outputs, where the training left differences.
+        own_rounding: the same where it left none, but other ops may round differently.
+        of_variables: of variables after the last step, by name.
         moved: how far a perturbed start moved each outcome, by kind and name.
     """
 
@@ -64,10 +62,7 @@ def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[O
 
 
 def own_rounding(a: Recording) -> Callable[..., float]:
-    """Returns the tolerance for outputs that different ops compute from equal numbers.
-
-    It covers the lookups of a sample on both sides; what a network makes of them is measured.
-    """
+    """Returns the tolerance of outputs that different ops compute from equal numbers."""
     features = features_of(a.settings["tables"])
     files = (path for name in a.outcomes.names() for path in a.outcomes.batches(name))
     most = max((ids_of_sample(read_arrays(path), features) for path in files), default=1)
@@ -75,7 +70,6 @@ def own_rounding(a: Recording) -> Callable[..., float]:
 
 
 def movements(a: Recording, perturbed: Recording) -> dict[tuple[str, str], float]:
-    """Returns how far a perturbed start moved each outcome, by kind and name."""
     largest: dict[tuple[str, str], float] = {}
     for name in {*a.outcomes.names()} & {*perturbed.outcomes.names()}:
         for output, differences in _differences(a, perturbed, name).items():
@@ -175,7 +169,6 @@ def _equal_variables(a: Recording, b: Recording, name: str) -> bool:
 def _by_tables(
     digests: Mapping[str, str], settings: SideDescription
 ) -> dict[tuple[str, str | None], str]:
-    """Keys digests by what both sides share: a table and its slot, or a name."""
     keys = parts_of_tables(settings["tables"])
     return {keys.get(name, (name, "")): digest for name, digest in digests.items()}
 

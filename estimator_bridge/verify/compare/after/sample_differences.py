@@ -15,9 +15,6 @@ from tf2_engine.types import Array
 class SampleDifferences:
     """The differences of one output, of any type and shape.
 
-    Args:
-        is_new: whether earlier chunks had no samples at all.
-
     Attributes:
         largest: the largest difference of an element.
         scale: the largest magnitude of an element.

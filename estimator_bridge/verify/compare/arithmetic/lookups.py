@@ -95,7 +95,6 @@ def look_up_rounded(table: Array, occurrences: RecordedIds, combiner: str | None
 
 
 def gains_of(occurrences: RecordedIds, combiner: str | None) -> Rounded:
-    """Computes the factor by which the lookup multiplies each occurrence, [n]."""
     weights = rounded(occurrences.weights)
     if combiner not in ("mean", "sqrtn"):
         return weights
@@ -139,11 +138,7 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
 
 
 def _distinct_terms(keys: Array, values: Array) -> Array:
-    """Counts the different values of each key, [distinct keys, dim].
-
-    Args:
-        keys: in ascending order.
-    """
+    """Counts the different values of each key, [distinct keys, dim]; keys ascend."""
     counts = []
     for column in values.T:
         order = np.lexsort((column, keys))
@@ -177,7 +172,6 @@ def without_last(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_id_0(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the id 0, as if it were padding."""
     return selected(occurrences, np.flatnonzero(occurrences.ids))
 
 

@@ -1,8 +1,7 @@
 """Numbers with bounds of their float32 rounding errors: running error analysis in float64.
 
-Every operation computes its result in float64, and bounds how far a float32 implementation may be
-off: by the errors of the operands plus one more rounding. See Higham, Accuracy and Stability of
-Numerical Algorithms, 2002, section 3.3.
+Every operation bounds how far a float32 implementation may be off, by the errors of the operands
+plus one rounding. See Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.3.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class Rounded:
 
 
 def rounded(value: Array | Rounded | float) -> Rounded:
-    """Wraps an exact number with an error of 0; leaves a `Rounded` as it is."""
     if isinstance(value, Rounded):
         return value
     exact = np.asarray(value, np.float64)
@@ -91,7 +89,6 @@ def square(x: Rounded) -> Rounded:
 
 
 def root(x: Rounded) -> Rounded:
-    """Takes the square root; only errors can make the number negative."""
     value = np.sqrt(np.maximum(x.value, 0.0))
     above = np.sqrt(np.maximum(x.value + x.error, 0.0)) - value
     below = value - np.sqrt(np.maximum(x.value - x.error, 0.0))
@@ -99,7 +96,6 @@ def root(x: Rounded) -> Rounded:
 
 
 def power(x: Rounded, exponent: float) -> Rounded:
-    """Computes x ** exponent for x >= 0."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         low, value, high = (
             np.maximum(x.value + sign * x.error, 0.0) ** exponent for sign in (-1, 0, 1)
@@ -134,7 +130,6 @@ def sign_times(sign: Rounded, x: Rounded) -> Rounded:
 
 
 def choose(condition: Rounded, one: Rounded, other: Rounded) -> Rounded:
-    """Chooses `one` where the condition is at least 0, else `other`."""
     value = np.where(condition.value >= 0, one.value, other.value)
     error = np.where(condition.value >= 0, one.error, other.error)
     unsure = abs(condition.value) <= condition.error

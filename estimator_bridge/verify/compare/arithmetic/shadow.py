@@ -1,6 +1,5 @@
 """Updates a table in float64 by its rule, with a bound of the rounding of each element.
 
-From recorded ids and gradients, a shadow takes rows and slots from one recorded state to the next.
 It knows nothing about sides, so it serves to compare two sides, or one side with its rule.
 """
 
@@ -26,7 +25,6 @@ class ShadowInputs(NamedTuple):
 
     Attributes:
         position: the number of the step, from 0.
-        ids: of each feature of the table.
         gradients: of the activations, by feature; a missing one counts as zeros.
     """
 
@@ -35,7 +33,6 @@ class ShadowInputs(NamedTuple):
     gradients: Values
 
     def fits(self, rows: Array) -> bool:
-        """Whether ids and gradients fit a table [rows, dim]."""
         return all(
             ids.are_rows_of(rows)
             and (
@@ -47,24 +44,14 @@ class ShadowInputs(NamedTuple):
 
 
 class ShadowRows(NamedTuple):
-    """Rows of a table and of its slots after some steps.
-
-    Attributes:
-        rows: [n], the numbers of the rows that the steps update.
-        parts: by the name of the variable, [n, dim].
-    """
+    """The numbers of updated rows, [n], and by variable, their values, [n, dim]."""
 
     rows: Array
     parts: dict[str, Rounded]
 
 
 class TableShadow:
-    """The shadow of one table.
-
-    Args:
-        table: must have a rule.
-        exact_sums: whether to treat the sums of a row's gradients as exact.
-    """
+    """The shadow of a table with a rule; `exact_sums` ignores the rounding of summed gradients."""
 
     def __init__(self, table: TableDescription, *, exact_sums: bool = False) -> None:
         self._exact_sums = exact_sums
@@ -75,11 +62,7 @@ class TableShadow:
         self.features: dict[str, lookups.Feature] = lookups.features_of([table])
 
     def advance(self, state: Values, steps: Sequence[ShadowInputs]) -> ShadowRows:
-        """Returns the updated rows as they are after the steps.
-
-        Args:
-            state: the variables before the steps.
-        """
+        """Returns the updated rows as they are after the steps, which begin at `state`."""
         sums = [self._row_gradients(step) for step in steps]
         if self._updates_all_rows:
             rows = np.arange(len(state[self._table["variable"]]))

@@ -1,8 +1,7 @@
 """The update rules of tables on numbers with error bounds, as docs/numerics.md defines them.
 
-A rule is `rule(w, slots, g, rate, settings) -> (w, slots)`. Rows, slots and gradient are [rows,
-dim]; the gradient is already summed and clipped, and the weight decayed. Constants are float32, as
-in the protos.
+A rule is `rule(w, slots, g, rate, settings) -> (w, slots)` on [rows, dim]; the gradient is summed
+and clipped, and the weight decayed. Constants are float32, as in the protos.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ Rule = Callable[[Rounded, Slots, Rounded, Rounded, Constants], Updated]
 def updated(
     rule: Rule, w: Rounded, slots: Slots, g: Rounded, rate: Rounded, settings: Settings
 ) -> Updated:
-    """Applies one step to rows and slots: clip, decay, rule, clip."""
     constants = {
         name: _float32(value) for name, value in settings.items() if isinstance(value, (int, float))
     }
@@ -179,7 +177,6 @@ RULES: dict[str, Rule] = {
 
 
 def _shrunk(w: Rounded, eta: Rounded, settings: Constants) -> Rounded:
-    """Applies the proximal step of the L1 and L2 terms."""
     left = magnitude(w) - eta * settings["l1_regularization_strength"]
     divisor = 1.0 + eta * settings["l2_regularization_strength"]
     return sign_times(w, clip(left, 0.0, None)) / divisor

@@ -265,8 +265,8 @@ class Training:
         }
         table = {**recordings.SETTINGS["tables"][0], "combiner": None, "rule": rule}
         writer = RecordingWriter(place)
-        writer.settings({**recordings.SETTINGS, "tables": [table]})
-        writer.follows()
+        writer.note("settings", {**recordings.SETTINGS, "tables": [table]})
+        writer.note("follows", True)
         w, a = self._start, np.full_like(self._start, 0.1)
         writer.step(0, {VARIABLES: self._variables(w, a)})
         number = writer.input(0)

@@ -25,7 +25,7 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
     values = {**step(rows()), MODEL_OPS: {"sketch": np.array(sketch, np.float64)}}
     recordings.record(directory, steps=(values,))
     writer = RecordingWriter(directory / "beside")
-    writer.model_ops(ops)
+    writer.note("model-ops", ops)
     (directory / "beside" / "model-ops.json").rename(directory / "model-ops.json")
     return Recording(directory)
 

@@ -41,7 +41,7 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
     writer = RecordingWriter(directory)
     name, kind = os.path.basename(prefix), recording.CHECKPOINT
     side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
-    writer.settings({**side, "where": prefix, "config": {}})
+    writer.note("settings", {**side, "where": prefix, "config": {}})
     for number in numbers[:-1]:
         writer.step(number, {})
     values = tf.train.load_checkpoint(prefix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import pathlib
@@ -40,7 +39,7 @@ from estimator_bridge.verify.record.outcome_files import (
     OutcomeWriter,
 )
 from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
-from estimator_bridge.verify.record.replay import recorded_input_fn
+from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from tf2_engine.types import Array, Object
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class OutcomeRecorder:
         name = self._writer.begin(kind)
         about: About = {}
         if "input_fn" in arguments:
-            inputs = _OutcomeInputs(self._writer, name, self._recorder.replayed, about)
+            inputs = _inputs(self._writer, name, self._recorder.replayed, about)
             arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
         try:
             yield name, about
@@ -201,32 +200,26 @@ class OutcomeRecorder:
             yield
 
 
-@dataclasses.dataclass(frozen=True)
-class _OutcomeInputs:
-    """The inputs of an outcome, replayed from another recording if possible."""
+def _inputs(
+    writer: OutcomeWriter, name: str, replayed: Recording | None, about: About
+) -> InputRecord:
+    """Replays the inputs of the same outcome of another recording, if possible."""
 
-    writer: OutcomeWriter
-    name: str
-    replayed: Recording | None
-    about: About
-    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-
-    def begin(self) -> int:
-        return next(self.numbers)
-
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        if self.replayed is None:
+    def files(number: int) -> Sequence[pathlib.Path]:
+        if replayed is None:
             return []
-        files = self.replayed.outcomes.batches(self.name, number)
-        self.about["replayed"] = bool(files) and self.about.get("replayed", True)
-        return files
+        recorded = replayed.outcomes.batches(name, number)
+        about["replayed"] = bool(recorded) and about.get("replayed", True)
+        return recorded
 
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        self.about["replayed"] = False
-        self.writer.batch(self.name, number, values)
+    def write(number: int, values: Mapping[str, Object]) -> None:
+        about["replayed"] = False
+        writer.batch(name, number, values)
 
-    def unlike(self, reasons: Sequence[str]) -> None:
-        self.about.setdefault("unlike", []).extend(reasons)
+    def unlike(reasons: Sequence[str]) -> None:
+        about.setdefault("unlike", []).extend(reasons)
+
+    return InputRecord(itertools.count().__next__, files, write, unlike)
 
 
 def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:

@@ -248,13 +248,13 @@ def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[st
         if exited.code and recorder.steps_left:
             raise
         if exited.code:
-            recorder.writer.failed(f"exit status {exited.code}")
+            recorder.writer.note("failed", f"exit status {exited.code}")
     except Exception as error:
         # Its model_dir is redirected, so it may miss files there.
         if recorder.steps_left:
             raise
         traceback.print_exc()
-        recorder.writer.failed(_described(error))
+        recorder.writer.note("failed", _described(error))
 
 
 if __name__ == "__main__":

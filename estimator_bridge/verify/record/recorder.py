@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -29,7 +27,7 @@ from estimator_bridge.verify.record.recording import (
     Values,
 )
 from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
-from estimator_bridge.verify.record.replay import recorded_input_fn
+from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from estimator_bridge.verify.sides import Side
 from tf2_engine.backends.host.driver import Arithmetic
 from tf2_engine.types import Object
@@ -140,15 +138,20 @@ class Recorder:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
             arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
-        inputs = _TrainingInputs(self.writer, self.replayed, self.steps_done)
+        inputs = InputRecord(
+            begin=functools.partial(self.writer.input, self.steps_done),
+            files=lambda number: [] if self.replayed is None else self.replayed.batches(number),
+            write=lambda number, values: self.writer.batch(values, number),
+            unlike=functools.partial(self.writer.note, "unlike"),
+        )
         arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
         """Writes the description of the side, once its model is built."""
-        self.writer.settings(side)
+        self.writer.note("settings", side)
         if self.leader is not None:
             self.leader.describe_follower(side)
-            self.writer.follows()
+            self.writer.note("follows", True)
         if self.perturbation is not None:
             self.perturbation.choose(side, trained)
 
@@ -167,7 +170,7 @@ class Recorder:
 
     def record_progress(self, steps: int) -> None:
         self.steps_done = steps
-        self.writer.progress(steps)
+        self.writer.note("progress", steps)
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
@@ -242,7 +245,10 @@ class Recorder:
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
             model_fn = model_ops.sketching_model_fn(
-                model_fn, self.capture, lambda: self.training, self.writer.model_ops
+                model_fn,
+                self.capture,
+                lambda: self.training,
+                functools.partial(self.writer.note, "model_ops"),
             )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
@@ -277,27 +283,6 @@ class Recorder:
             arguments["saving_listeners"] = listeners
         with capture.replaced(self, "training", True):
             return original(estimator, **arguments)
-
-
-@dataclasses.dataclass(frozen=True)
-class _TrainingInputs:
-    """The inputs of a training that begins after `step` steps."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    step: int
-
-    def begin(self) -> int:
-        return self.writer.input(self.step)
-
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        return [] if self.replayed is None else self.replayed.batches(number)
-
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        self.writer.batch(values, number)
-
-    def unlike(self, reasons: Sequence[str]) -> None:
-        self.writer.unlike(reasons)
 
 
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:

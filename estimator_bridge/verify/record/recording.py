@@ -163,8 +163,9 @@ class RecordingWriter:
         # Numbers of files written, by kind.
         self._counts: collections.Counter[str] = collections.Counter()
 
-    def settings(self, settings: SideDescription) -> None:
-        write_json(self.directory / "settings.json", settings)
+    def note(self, name: str, value: object) -> None:
+        """Writes a fact about the run as JSON, which a property of `Recording` reads."""
+        write_json(self.directory / f"{name}.json", value)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
         arrays: dict[str, Object] = {}
@@ -179,7 +180,7 @@ class RecordingWriter:
     def input(self, step: int) -> int:
         """Returns the number, from 0, of a training input that begins after `step` steps."""
         self._input_starts.append(step)
-        write_json(self.directory / "inputs.json", self._input_starts)
+        self.note("inputs", self._input_starts)
         return len(self._input_starts) - 1
 
     def batch(self, values: Mapping[str, Object], input_number: int) -> None:
@@ -191,28 +192,13 @@ class RecordingWriter:
     def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
         self.outcomes.write(self.outcomes.begin(kind), values)
 
-    def unlike(self, reasons: Sequence[str]) -> None:
-        write_json(self.directory / "unlike.json", [*reasons])
-
     def skipped_training(self) -> None:
         self._counts["skipped"] += 1
-        write_json(self.directory / "skipped.json", self._counts["skipped"])
-
-    def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
-        write_json(self.directory / "model-ops.json", ops)
-
-    def failed(self, reason: str) -> None:
-        write_json(self.directory / "failed.json", reason)
-
-    def follows(self) -> None:
-        write_json(self.directory / "follows.json", True)
+        self.note("skipped", self._counts["skipped"])
 
     def perturbed(self, ulps: Mapping[str, int], substituted: Sequence[str]) -> None:
         values = {"ulps": dict(ulps), "substituted": list(substituted)}
-        write_json(self.directory / "perturbed.json", values)
-
-    def progress(self, steps_done: int) -> None:
-        write_json(self.directory / "progress.json", steps_done)
+        self.note("perturbed", values)
 
     def _changed_rows(self, key: str, array: Array) -> Values:
         before = self._variables.get(key)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,20 +18,20 @@ _PARTS_OF_BATCH = ("features", "labels")
 _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
-class InputRecord(Protocol):
-    """Where the batches of input_fns are written, or come from."""
+class InputRecord(NamedTuple):
+    """Where the batches of input_fns are written, or come from.
 
-    def begin(self) -> int:
-        """Returns the number, from 0, of the input that begins."""
+    Attributes:
+        begin: returns the number, from 0, of the input that begins.
+        files: returns the batches to replay for an input; empty to use its own.
+        write: writes a batch of an input.
+        unlike: records why an input could not replay `files`.
+    """
 
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        """Returns the batches to replay for an input; empty to use its own."""
-
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        """Writes a batch of an input."""
-
-    def unlike(self, reasons: Sequence[str]) -> None:
-        """Records why an input could not replay `files`."""
+    begin: Callable[[], int]
+    files: Callable[[int], Sequence[pathlib.Path]]
+    write: Callable[[int, Mapping[str, Object]], None]
+    unlike: Callable[[Sequence[str]], None]
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:

@@ -1,4 +1,4 @@
-"""Judges the outputs of the model, and the updates of its variables by its own optimizer."""
+"""Judges what the model computes, by how far rounding was measured to move it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,24 @@ _EXPONENTS = {"beta1_power": 1.0, "beta2_power": 0.5}
 _ROUNDINGS_OF_POWER = 4
 """Roundings of a power that is computed directly, and of the difference."""
 _SLOT = "/Adam"
+
+
+FACTOR = 8.0
+"""This multiple of the measured movement is allowed, as the measurement is one sample of rounding.
+
+Between two versions of TensorFlow and between two graphs of one model, the roundings of a model
+of some layers move gradients by half of what the changed bits do, single elements by three times
+it.
+"""
+_BITS_PER_SCALE = 3
+"""Elements are of one scale if their magnitudes are within a factor of eight."""
+_ZERO = -(1 << 20)
+_FEW = 32
+"""A scale with fewer measured elements also uses its neighbours' measures."""
+_USUAL = 0.98
+"""The share of elements of a scale that thresholds in the model do not affect."""
+_MIN_FOR_JUMPS = 256
+"""Smaller arrays are too small to tell jumps from usual movements."""
 
 
 class Network:
@@ -227,24 +245,6 @@ def relative_error(
             roundings = (step + _ROUNDINGS_OF_POWER) * UNIT_ROUNDOFF
             error += exponent * roundings * value / (1.0 - value)
     return error
-
-
-FACTOR = 8.0
-"""This multiple of the measured movement is allowed, as the measurement is one sample of rounding.
-
-Between two versions of TensorFlow and between two graphs of one model, the roundings of a model
-of some layers move gradients by half of what the changed bits do, single elements by three times
-it.
-"""
-_BITS_PER_SCALE = 3
-"""Elements are of one scale if their magnitudes are within a factor of eight."""
-_ZERO = -(1 << 20)
-_FEW = 32
-"""A scale with fewer measured elements also uses its neighbours' measures."""
-_USUAL = 0.98
-"""The share of elements of a scale that thresholds in the model do not affect."""
-_MIN_FOR_JUMPS = 256
-"""Smaller arrays are too small to tell jumps from usual movements."""
 
 
 @dataclasses.dataclass

@@ -41,6 +41,24 @@ QUIRKS = "quirks"
 _MAX_NAMES = 5
 
 
+# If the training agrees: the cause and the observation for each kind of outcome.
+_OF_KINDS = {
+    EVALUATION: (
+        "evaluated model",
+        "The model computes something else when it evaluates, or reads other variables.",
+    ),
+    PREDICTION: (
+        "predictions",
+        "The model computes something else when it predicts, or reads other variables.",
+    ),
+    EXPORT: ("export", "The sides export other values than they have trained."),
+    SERVED: (
+        "served model",
+        "The exported graphs compute something else, although their variables agree.",
+    ),
+}
+
+
 def explain(result: Result, search: Search | None = None) -> list[Cause]:
     """Lists the recognised causes, the likeliest first; without a search there is no time limit."""
     if result.status != Status.DIFFERENT:
@@ -230,24 +248,6 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
                     f"Table {table['name']}: A's slot {one} is B's slot {other}, and the other way "
                     "round.",
                 )
-
-
-# If the training agrees: the cause and the observation for each kind of outcome.
-_OF_KINDS = {
-    EVALUATION: (
-        "evaluated model",
-        "The model computes something else when it evaluates, or reads other variables.",
-    ),
-    PREDICTION: (
-        "predictions",
-        "The model computes something else when it predicts, or reads other variables.",
-    ),
-    EXPORT: ("export", "The sides export other values than they have trained."),
-    SERVED: (
-        "served model",
-        "The exported graphs compute something else, although their variables agree.",
-    ),
-}
 
 
 def of_outcomes(findings: Findings) -> Iterator[Cause]:

@@ -1,4 +1,4 @@
-"""Runs both sides once more to find the op of the model that makes them differ."""
+"""Runs both sides once more to find the first op of the model whose output differs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ _WHICH_OP = "which op of the model differs first"
 
 _TO_LOCALISE = ("model", "unknown")
 """Causes that only say that the model computes something else."""
+
+
+NAME = "model op"
+_DIFFERS = 2.0**-16
+"""Outputs differ if their sketches do by more than this, which is 256 float32 roundings."""
+_MAX_ALONE = 3
 
 
 def _is_of_model(result: Result) -> bool:
@@ -78,12 +84,6 @@ def localise(
     if cause is None:
         return result.causes
     return [cause, *(one for one in result.causes if one.name not in _TO_LOCALISE)]
-
-
-NAME = "model op"
-_DIFFERS = 2.0**-16
-"""Outputs differ if their sketches do by more than this, which is 256 float32 roundings."""
-_MAX_ALONE = 3
 
 
 def first_differing_op(a: Recording, b: Recording, step: int) -> Cause | None:

@@ -33,6 +33,15 @@ RATE, GRADIENT = "rate", "gradient"
 """Factors that can be fitted besides the settings of a rule."""
 
 
+_CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
+_CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
+_NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
+"""Settings that have guesses of their own, or do not belong to the rule."""
+_COMBINERS = ("sum", "mean", "sqrtn")
+Change = Callable[[RecordedIds], RecordedIds]
+"""Maps the occurrences of a batch to those that the side uses instead."""
+
+
 class Guess(NamedTuple):
     """One thing that a side may do differently.
 
@@ -195,16 +204,6 @@ def _guess_of(update: Update, setting: str, value: float) -> Guess:
     if setting == GRADIENT:
         return Guess("", "", update.table, with_gradients(update.steps, lambda g: g * value))
     return Guess("", "", with_settings(update.table, **{setting: value}), update.steps)
-
-
-_CLIPPED = {"clip_weight_min": None, "clip_weight_max": None}
-_CLIPPED_GRADIENTS = {"clip_gradient_min": None, "clip_gradient_max": None}
-_NOT_GUESSED = ("clip", "weight_decay", "multiply_weight", "low_dimensional", "use_gradient")
-"""Settings that have guesses of their own, or do not belong to the rule."""
-_COMBINERS = ("sum", "mean", "sqrtn")
-
-Change = Callable[[RecordedIds], RecordedIds]
-"""Maps the occurrences of a batch to those that the side uses instead."""
 
 
 def guesses(update: Update) -> Iterator[Guess]:

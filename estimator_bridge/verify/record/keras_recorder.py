@@ -1,4 +1,8 @@
-"""Records trainings of a `TableModel` of tf2_engine.keras."""
+"""Records trainings of a `TableModel` of tf2_engine.keras.
+
+The inputs of its metrics are what `test_step` passes to `update_metrics(...)` and
+`mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,9 @@ from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.training_steps import TrainingSteps, variables_read
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object, Tensor
+
+
+_UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 
 class KerasRecorder:
@@ -205,9 +212,6 @@ def _batch_size(spec: Object) -> int | None:
     shapes = [each.shape for each in tf.nest.flatten(spec)]
     sizes = {shape[0] for shape in shapes if shape.rank}
     return next((size for size in sizes if size is not None), None)
-
-
-_UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 
 class KerasMetricValues(CapturedMetrics):

@@ -1,4 +1,4 @@
-"""Gives a `TableModel` the attributes of a `tf2_engine.training.Trainer`."""
+"""Gives a `TableModel`, and its exports, the names and attributes that recorders expect."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from tf2_engine import TPUEmbedding
 from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
+
+
+_ENGINE = "_tpu_embedding"
+"""The attribute under which an exported layer stores the engine's tables."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -104,10 +108,6 @@ class KerasTraining:
             (variable_of(table) if slot is None else variable_of(table, slot)): name
             for name, (table, slot) in parts.items()
         }
-
-
-_ENGINE = "_tpu_embedding"
-"""The attribute under which an exported layer stores the engine's tables."""
 
 
 def exported_variables(

@@ -56,6 +56,11 @@ Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """Returns the variables in the directory of an exported model, with their names."""
 
 
+SAMPLES_OF_CHUNK = 1000
+"""How many samples are held in memory and written to one file."""
+_NAME = "prediction"
+
+
 class OutcomeRecorder:
     """Records calls of `evaluate`, `predict` and `export_saved_model`."""
 
@@ -235,12 +240,6 @@ def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
     reader = tf.train.load_checkpoint(path)
     for name in sorted(reader.get_variable_to_shape_map()):
         yield name, reader.get_tensor(name)
-
-
-SAMPLES_OF_CHUNK = 1000
-"""How many samples are held in memory and written to one file."""
-
-_NAME = "prediction"
 
 
 class PredictionWriter:

@@ -32,6 +32,19 @@ _STYLES = {
 }
 
 
+_FACTOR = 30.0
+"""A curve jumps if it grows by more than this from one step to the next."""
+_MAX_EXPLAINED = 4
+_PLURALS = {
+    "activation": "activations",
+    "loss": "the loss",
+    "gradient": "gradients",
+    "slot": "slots",
+    "table": "tables",
+    "dense": "variables of the model",
+}
+
+
 def over_steps(findings: Findings) -> str:
     lines = _lines(findings)
     decades = [_decade(share) for points in lines.values() for _, share in points]
@@ -127,20 +140,6 @@ def _power_of_ten(exponent: int) -> str:
 
 def _drawing(parts: Sequence[str], title: str) -> str:
     return svg.drawing(parts, f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=title)
-
-
-_FACTOR = 30.0
-"""A curve jumps if it grows by more than this from one step to the next."""
-_MAX_EXPLAINED = 4
-
-_PLURALS = {
-    "activation": "activations",
-    "loss": "the loss",
-    "gradient": "gradients",
-    "slot": "slots",
-    "table": "tables",
-    "dense": "variables of the model",
-}
 
 
 def explained(findings: Findings) -> list[str]:

@@ -12,6 +12,14 @@ from estimator_bridge.verify.report.markup import TableRow, escaped, folded, mar
 _HEADER = ["of", "setting", "on A", "on B", "ignored"]
 
 
+_MAX_SHOWN = 10
+"""How many rows and slots are shown unfolded."""
+_OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
+_MAX_OUTCOMES = 16
+_MAX_STEPS = 20
+"""About how many steps the appendix of the tables shows."""
+
+
 def settings(findings: Findings) -> str:
     both = [
         {(where, name): (value, why) for where, name, value, why in side["settings"]}
@@ -53,10 +61,6 @@ def configuration(findings: Findings) -> str:
     return f"<h2>Device configuration</h2>{body}"
 
 
-_MAX_SHOWN = 10
-"""How many rows and slots are shown unfolded."""
-
-
 def table_section(findings: Findings) -> str:
     series = [one for one in findings.series if one.group == VARIABLES and one.table]
     if not series:
@@ -92,10 +96,6 @@ def _table(series: list[Series]) -> str:
         cells = [str(one.table), what, *text.numbers(one), first, verdict]
         rows.append(TableRow(cells, mark(not equal)))
     return table(["table", "what", *text.NUMBERS, "first off", "verdict"], rows, (2, 3, 4, 5))
-
-
-_OUTCOME_HEADER = ["of", "name", "difference", "allowed", "because it is", "verdict"]
-_MAX_OUTCOMES = 16
 
 
 def outcome_section(findings: Findings) -> str:
@@ -140,10 +140,6 @@ def _row(outcome: Outcome) -> TableRow:
 def _used(outcome: Outcome) -> tuple[bool, float]:
     share = outcome.difference / outcome.allowed if outcome.allowed else outcome.difference
     return not outcome.equal, share
-
-
-_MAX_STEPS = 20
-"""About how many steps the appendix of the tables shows."""
 
 
 def steps(findings: Findings) -> str:

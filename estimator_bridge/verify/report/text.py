@@ -38,6 +38,15 @@ NUMBERS = ("largest", "relative", "ULPs", "of allowed")
 """Headings of an array's largest difference and its largest share of the tolerance."""
 
 
+_FORMULA = (
+    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
+    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
+    "array; of gradients, and of variables of the model, that of all of them together."
+)
+_SHOWN = 4
+_VISIBLE = operator.attrgetter("visible")
+
+
 def lines(findings: Findings) -> Iterator[str]:
     return map(plain_text.plain, _lines(findings))
 
@@ -144,13 +153,6 @@ def side_line(side: SideDescription) -> str:
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
-_FORMULA = (
-    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
-    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
-    "array; of gradients, and of variables of the model, that of all of them together."
-)
-
-
 def tolerance_paragraph(findings: Findings) -> str:
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
@@ -227,10 +229,6 @@ def _others(findings: Findings) -> Iterator[str]:
                 names.append(f"`{name}`={value} ({where})")
     for reason, names in ignored.items():
         yield f"  {reason}: {', '.join(names)}"
-
-
-_SHOWN = 4
-_VISIBLE = operator.attrgetter("visible")
 
 
 def power_lines(findings: Findings) -> Iterator[str]:

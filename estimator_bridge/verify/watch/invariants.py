@@ -36,6 +36,22 @@ INVARIANTS = {
 """The invariants by name, in words."""
 
 
+_GLOBAL_STEP = "global_step"
+_KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
+# Slots that sum squares without forgetting, by the engine's class names.
+_MONOTONE = dict.fromkeys(
+    ("Adagrad", "ProximalAdagrad", "FTRL", "AdagradMomentum"), ("accumulators",)
+)
+_NOT_NEGATIVE = {
+    "Adam": ("velocities",),
+    "RMSProp": ("ms",),
+    "CenteredRMSProp": ("ms",),
+    "Adadelta": ("accumulators", "updates"),
+}
+_MEANS_OF_ROWS = ("FrequencyEstimator",)
+"""Tables whose activations are not their rows."""
+
+
 class Violation(NamedTuple):
     """One invariant, named as in `INVARIANTS`, that does not hold after a step."""
 
@@ -86,10 +102,6 @@ class Interval:
         return {key: ids for key, ids in ids_of_features.items() if ids is not None}
 
 
-_GLOBAL_STEP = "global_step"
-_KINDS = {"variables": "variable", "activations": "activation of feature", "loss": "the"}
-
-
 def check_finite(interval: Interval) -> Iterator[Violation]:
     for step in interval.steps:
         for group, values in step.values.items():
@@ -122,20 +134,6 @@ def _first_not_finite(array: Array) -> str:
     count = int(np.count_nonzero(bad))
     place = f"element {where} " if where else ""
     return f"{place}is {array[tuple(where)]}; {count} of {array.size} are not finite"
-
-
-# Slots that sum squares without forgetting, by the engine's class names.
-_MONOTONE = dict.fromkeys(
-    ("Adagrad", "ProximalAdagrad", "FTRL", "AdagradMomentum"), ("accumulators",)
-)
-_NOT_NEGATIVE = {
-    "Adam": ("velocities",),
-    "RMSProp": ("ms",),
-    "CenteredRMSProp": ("ms",),
-    "Adadelta": ("accumulators", "updates"),
-}
-_MEANS_OF_ROWS = ("FrequencyEstimator",)
-"""Tables whose activations are not their rows."""
 
 
 class _Beyond(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks the recording of one job, step by step, while it is being written."""
+"""Watches a job: checks its recording while it is written, and reports violations."""
 
 from __future__ import annotations
 

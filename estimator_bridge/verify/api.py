@@ -54,7 +54,6 @@ def verify(
         spec: an EmbeddingConfigSpec.
         batch_size: the size of the global batch, in every mode.
         a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
-        steps: how many steps to train.
         use_tpu: for sides that leave it open.
         config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
         spec_b, model_fn_b: side B's, if they differ from side A's.
@@ -67,8 +66,7 @@ def verify(
         measure: if numbers differ by more than the rounding of tables explains, trains side A again
             from a perturbed start and allows what the perturbation moves.
         search: how many seconds to search for causes; `notes` lists what was not tried.
-        examples: a TFRecord file of serialised Examples for exported signatures that take them;
-            None makes them from the batches.
+        examples: a TFRecord file of serialised Examples for exported signatures that take them.
         directory: where recordings go; None uses a temporary directory.
         html: where to write the page, or None.
 

@@ -109,7 +109,6 @@ class Series:
         group: "variables", "activations", "gradients" or "loss".
         name: side A's.
         role: one of `STAGES`, or "slot <name>".
-        points: one for each step at which the array was compared.
         visible: the smallest error that would have been seen, as a factor on how far the array
             moves
             (or on its values, if it is computed anew); infinite if none would.
@@ -148,7 +147,6 @@ class Series:
 
     @property
     def share(self) -> float:
-        """The largest share of the tolerance at any step; infinite if shapes differ."""
         return max((point.share for point in self.points), default=math.inf)
 
     @property
@@ -243,11 +241,9 @@ class Findings:
         config: differences of the device configurations; None if a side has no device.
         only: names of arrays that only one side has.
         remarks: other reasons why the sides are not equal.
-        notes: what a reader has to know about the comparison.
-        not_compared: what was left out, and why.
         failures: what failed on one side only.
         undecided: the arrays in which faults cannot be told from rounding, and why.
-        about: who compared what, with which versions, where and when; see `provenance`.
+        about: see `provenance`.
         diagnoses: of wrong updates, if the verdict already needed them, else None.
     """
 
@@ -293,7 +289,6 @@ class Findings:
 
     @property
     def largest(self) -> float:
-        """The largest of all differences; 0 if everything is equal to the bit."""
         points = (one.largest.difference for one in self.series if one.points)
         outcomes = (outcome.difference for outcome in self.outcomes)
         return max(itertools.chain(points, outcomes), default=0.0)
@@ -336,7 +331,6 @@ def differing_settings(
 def differing(
     a: Mapping[Object, str], b: Mapping[Object, str]
 ) -> Iterator[tuple[Object, str, str]]:
-    """Yields the keys whose values differ, with both values; a missing one is "not set"."""
     for key in sorted({*a, *b}):
         one, other = a.get(key, "not set"), b.get(key, "not set")
         if one != other:

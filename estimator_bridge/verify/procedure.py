@@ -91,10 +91,7 @@ def side_by_side(
 
 
 def _may_be_rounding(result: Result) -> bool:
-    """Whether the sides start alike and differ by no more than rounding may cause.
-
-    A setting that differs does not exclude rounding: it may have no effect.
-    """
+    """Whether the sides start alike and differ by no more than rounding may cause."""
     if any(result.only) or causes.are_conclusive(result):
         return False
     if result.first is None:

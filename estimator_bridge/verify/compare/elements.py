@@ -19,7 +19,6 @@ _MAX_SHOWN = 60
 
 
 def is_float(dtype: np.dtype[Object]) -> bool:
-    """Whether the type rounds: floats (bfloat16 and the like too) and complex numbers."""
     return dtype.kind in "fc" or (dtype.kind == "V" and _finfo(dtype) is not None)
 
 
@@ -28,7 +27,6 @@ def is_real(dtype: np.dtype[Object]) -> bool:
 
 
 def unit_roundoff(dtype: np.dtype[Object]) -> float:
-    """Returns the largest relative error of rounding to a type; 0 for exact types."""
     if not is_float(dtype):
         return 0.0
     return float(_finfo(dtype).eps) / 2
@@ -48,10 +46,9 @@ def differences(a: Array, b: Array) -> Array:
 
 
 def ulps(one: Object, other: Object) -> int:
-    """Counts how many floats of their type lie between two values.
+    """Counts how many floats of their type lie between two values; 0 for other types.
 
-    For complex numbers the part that is further apart counts. Other types and non-finite values
-    give 0.
+    For complex numbers the part that is further apart counts.
     """
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype != second.dtype or not is_float(first.dtype):

@@ -28,8 +28,7 @@ _OF_CORE = re.compile(r"(.*) \(core (\d+)\)$")
 def joined_step(step: Step) -> Step:
     """Returns a step with one array for all cores.
 
-    Activations and their gradients are concatenated to the global batch, with zeros for
-    `unused_gradients`; the loss is averaged.
+    Activations and their gradients are concatenated to the global batch; the loss is averaged.
     """
     groups = dict(step.values)
     unused = {name: np.zeros_like(groups[ACTIVATIONS][name]) for name in unused_gradients(step)}

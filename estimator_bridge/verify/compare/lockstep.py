@@ -149,7 +149,6 @@ class LockstepComparison(StepComparison):
         return ours, theirs
 
     def finish(self) -> None:
-        """Judges counts over all steps, and which errors would have been seen."""
         for name, counts in self._jumps.items():
             ours, theirs = (sum(one[side] for one in counts) for side in (1, 2))
             series = self.series.get((GRADIENTS, name))
@@ -252,7 +251,6 @@ class _StepJudge:
         return allowed
 
     def _of_tables(self, step: LockstepStep) -> Iterator[tuple[PairedName, Residual]]:
-        """Yields residuals of tables and slots whose rule, ids and gradients are known."""
         names = {name.name: name for name in step.pairs.get(VARIABLES, {})}
         if step.before is None or step.inputs is None:
             return
@@ -272,7 +270,6 @@ class _StepJudge:
     def _of_rest(
         self, step: LockstepStep, judged: Collection[PairedName]
     ) -> Iterator[tuple[PairedName, Residual]]:
-        """Yields residuals of the variables that the model or its optimizer moves."""
         same = same_arrays(*(side.values.get(GRADIENTS, {}) for side in step.after))
         before = step.before or {}
         computed = scope.computed(*self.settings)
@@ -293,8 +290,7 @@ class _StepJudge:
 def is_more(ours: int, theirs: int) -> bool:
     """Whether one of two counts is larger than chance allows, if both have the same mean.
 
-    Counts of rare events vary by their square roots (Poisson), and here both vary: twenty against
-    none is as likely as a coin that falls on the same side twenty times.
+    Counts of rare events vary by their square roots (Poisson), and here both vary.
     """
     return ours - theirs > _DEVIATIONS * math.sqrt(ours + theirs)
 

@@ -152,15 +152,15 @@ class Network:
         """By how much the effect of changed bits is multiplied for sums over samples.
 
         Changed bits move a sum of n terms by about sqrt(n) roundings of a term. Another order of
-        addition moves it by up to n roundings, or a tenth of that if errors are random.
+        addition moves it by up to n, or a tenth of that if errors are random.
         """
         return max(FACTOR, 0.1 * math.sqrt(self._samples))
 
     def _from_same_gradients(self, name: str, before: Array, b: Array, p: Array) -> Array:
         """Returns the distance of side B from side A's result for the same gradients.
 
-        The perturbed run started from another value of the variable. The optimizer moves it from
-        there, or computes it anew from slots; the smaller distance counts.
+        The perturbed run started from another value, from which the optimizer moves the variable
+        unless it computes the variable anew from slots; the smaller distance counts.
         """
         began = perturbed(name, before, self._ulps.get(name, 0))
         moved = apart(before, b) - apart(began, p)
@@ -225,10 +225,9 @@ def relative_error(
 ) -> float:
     """Bounds the relative error of an update by Adam if one side computes the powers of betas anew.
 
-    The legacy Adam multiplies a variable by beta in each step, so it rounds t times in t steps;
-    Keras computes the power from the step. The rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t),
-    and 1 - power keeps the absolute error of the power, which dominates while the difference is
-    small. Without bias correction the error is 0.
+    The legacy Adam multiplies a variable by beta in each step, so it rounds t times in t steps. The
+    rate contains sqrt(1 - beta_2^t) / (1 - beta_1^t), and 1 - power keeps the absolute error of the
+    power, which dominates while the difference is small.
 
     Args:
         before: the variables before the step, with the powers.
@@ -295,8 +294,8 @@ class Noise:
     def level(self, values: Array, *, top: bool = False) -> Array:
         """Returns how far elements of an array usually move; with `top` how far any of them does.
 
-        An element that moves by more than its size consists of rounding errors, so its scale is a
-        matter of chance. If its scale has few elements, its own movement over all steps counts.
+        An element that moves by more than its size consists of rounding errors. If its scale has
+        few elements, its own movement over all steps counts.
         """
         scales = scales_of(values)
         levels, is_rare = np.zeros(values.shape), np.zeros(values.shape, bool)

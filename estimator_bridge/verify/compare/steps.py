@@ -31,10 +31,8 @@ class StepComparison(abc.ABC):
     """The series of all arrays, which grow step by step.
 
     Attributes:
-        series: by group and name.
         steps: the global steps that were compared, starting with the initial state.
         remarks: reasons besides the arrays why the sides are not equal.
-        evidence: of the first divergence, or None.
         only: the arrays that only one side has, by group and name.
     """
 

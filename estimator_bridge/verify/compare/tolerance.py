@@ -111,7 +111,6 @@ def allowed(num_terms: int, num_updates: int, scale: float) -> float:
 
 
 def terms(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most terms (at least 1) that a batch sums into one element."""
     most = 1
     for key in features:
         ids = batch.get(f"features/{key}.values", batch.get(f"features/{key}"))
@@ -123,7 +122,6 @@ def terms(batch: Values, features: Iterable[str]) -> int:
 
 
 def ids_of_sample(batch: Values, features: Iterable[str]) -> int:
-    """Returns the most ids (at least 1) that a sample has in one feature."""
     most = 1
     for key in features:
         samples, dense = batch.get(f"features/{key}.indices"), batch.get(f"features/{key}")

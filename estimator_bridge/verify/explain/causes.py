@@ -1,4 +1,4 @@
-"""Recognises known causes of a divergence, from the settings of both sides or from their numbers.
+"""Recognises known causes of a divergence, from settings, numbers and outcomes.
 
 Numbers are judged at the first step that diverged, because later steps inherit every difference. A
 cause is an observation, not a proof.
@@ -60,7 +60,6 @@ _OF_KINDS = {
 
 
 def explain(result: Result, search: Search | None = None) -> list[Cause]:
-    """Lists the recognised causes, the likeliest first; without a search there is no time limit."""
     if result.status != Status.DIFFERENT:
         return []
     search = search or Search(math.inf)
@@ -108,10 +107,7 @@ def of_settings(result: Result) -> Iterator[Cause]:
 
 
 def _of_arithmetic(a: Mapping[str, Object], b: Mapping[str, Object]) -> Iterator[Cause]:
-    """Yields settings that only one side drops, because SparseCores do not support them.
-
-    If there are none, the two arithmetics differ only by rounding.
-    """
+    """Yields settings that only one side drops, because SparseCores do not support them."""
     for letter, side, other in (("A", a, b), ("B", b, a)):
         kept = {(where, name) for where, name, _, why in other["settings"] if not why}
         dropped = [
@@ -253,7 +249,7 @@ def _swapped(evidence: Evidence) -> Iterator[Cause]:
 def of_outcomes(findings: Findings) -> Iterator[Cause]:
     """Yields the causes of outcomes that differ; first those that an outcome shows by itself.
 
-    If the data or the training differed already, the outcomes have no cause of their own.
+    If the data or the training differed already, outcomes have no other cause.
     """
     unequal = [outcome for outcome in findings.outcomes if not outcome.equal]
     for cause in dict.fromkeys(outcome.cause for outcome in unequal if outcome.cause):

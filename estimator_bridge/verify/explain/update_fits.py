@@ -88,7 +88,6 @@ class Update:
             return TableShadow(table).advance(self.before, steps)
 
     def beyond(self, expected: ShadowRows, name: str) -> Array:
-        """Returns which elements of a variable, [rows, dim], are not as expected."""
         part = expected.parts[name]
         off = np.abs(self.after[name][expected.rows] - part.value)
         return ~(off <= _MARGIN * part.error + SMALLEST_NORMAL)
@@ -137,7 +136,6 @@ def with_gradients(
 
 
 def fitted(update: Update, rows: Array, setting: str) -> float | None:
-    """Finds the value of a float setting, `RATE` or `GRADIENT`, that explains the rows, or None."""
     if setting not in (RATE, GRADIENT):
         right = float(update.rule["settings"][setting] or 0.0)
         return _fit(update, rows, setting, right, right, update.names)

@@ -51,10 +51,10 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
 
 
 def as_array(value: Object) -> Array:
-    """Converts a value to an array, keeping every byte of strings.
+    """Converts a value to an array, keeping NULs at the end of `bytes`, which numpy would drop.
 
-    numpy would drop NULs at the end of `bytes`. A list of arrays that do not stack becomes an array
-    of objects, [length]. Other objects become their text.
+    A list of arrays that do not stack becomes an array of objects, [length]. Other objects become
+    text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())
@@ -78,10 +78,6 @@ def stacked(arrays: Sequence[Array]) -> Array:
 
 
 def listed(batches: Sequence[Values]) -> Values:
-    """Stacks the values of all batches, by name.
-
-    Values that some batches lack become shorter than the others.
-    """
     names = dict.fromkeys(name for batch in batches for name in batch)
     return {name: stacked([one[name] for one in batches if name in one]) for name in names}
 
@@ -144,10 +140,7 @@ def _decoded(description: Mapping[str, Object], data: bytes) -> Array:
 
 
 def _encoded_strings(values: Sequence[Object]) -> bytes:
-    """Encodes a number for each string, followed by the bytes of all strings.
-
-    The number is twice the length, plus one for text. Other objects become their text.
-    """
+    """Encodes twice the length of each string, plus one for text, then all bytes."""
     numbers, parts = [], []
     for value in values:
         is_text = not isinstance(value, bytes)

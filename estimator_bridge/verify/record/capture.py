@@ -64,7 +64,6 @@ def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator
 
 @contextlib.contextmanager
 def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
-    """Sets an attribute of an object or a class while the context is open."""
     is_own, before = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, value)
     try:
@@ -160,7 +159,6 @@ class Capture:
             return self._steps_flushed + len(values) - 1
 
     def flush(self, num_steps: int | None = None) -> list[dict[str, Values]]:
-        """Returns the values of each step since the last call, by group and name."""
         with self._lock:
             captured, self._values = self._values, {}
             num_captured = max(map(len, captured.values()), default=0)

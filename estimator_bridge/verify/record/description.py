@@ -78,7 +78,6 @@ class Program(NamedTuple):
 def describe(
     program: Program, estimator: Object, graph: Graph, begin: int, steps: int
 ) -> SideDescription:
-    """Describes a side that makes `steps` steps, once the graph of the training is built."""
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
     version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
     return {
@@ -186,8 +185,8 @@ def _keras_version(model: Object) -> str:
 def grouped_variables() -> dict[str, list[Variable]]:
     """Returns the parts of each variable of the default graph, by the name in a checkpoint.
 
-    Optimizers may name the slot of each part differently, such as weights/part_1/Adam; all parts
-    are listed under the name of the first.
+    Optimizers may name the slot of each part, such as weights/part_1/Adam; the first part's name
+    counts.
     """
     grouped: dict[str, list[Variable]] = {}
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
@@ -300,13 +299,7 @@ def _fields(message: Message) -> dict[str, str]:
 
 
 class SideSetting(NamedTuple):
-    """One setting.
-
-    Attributes:
-        where: "spec", or the table or feature.
-        name, value: as the program writes them.
-        ignored: why the side ignores it, or "".
-    """
+    """A setting as the program writes it, and why the side ignores it ("" if it does not)."""
 
     where: str
     name: str

@@ -84,7 +84,6 @@ def _answers(
 def _feeds(
     inputs: Mapping[str, Message], batches: Sequence[Values], stored: Array | None
 ) -> Iterator[Feed]:
-    """Yields feeds of a signature, batch by batch; `stored` are Examples from a file."""
     if not inputs:
         yield {}
         return
@@ -118,10 +117,7 @@ def _tensors(key: str, info: Message) -> dict[str, str]:
 
 
 def _made_up_feed(inputs: Mapping[str, Message]) -> Feed:
-    """Makes small numbers of the types and shapes of the inputs; open sizes become 2.
-
-    Ids are 0 and 1, which every table has.
-    """
+    """Makes small numbers of the types and shapes of the inputs; ids are 0 and 1."""
     feed: Feed = {}
     for key, info in sorted(inputs.items()):
         shape = [_OPEN_SIZE if size.size < 0 else size.size for size in info.tensor_shape.dim]

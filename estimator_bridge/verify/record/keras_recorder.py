@@ -31,7 +31,6 @@ from estimator_bridge.verify.record.training_steps import TrainingSteps, variabl
 from tf2_engine.graph_mode import do_not_convert
 from tf2_engine.types import Nest, Object, Tensor
 
-
 _UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 

@@ -20,7 +20,6 @@ from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
 
-
 _ENGINE = "_tpu_embedding"
 """The attribute under which an exported layer stores the engine's tables."""
 
@@ -62,7 +61,6 @@ class KerasTraining:
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """Variables by legacy name, without those that Keras computes from the step."""
         by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
         return {name: variable for name, variable in by_name.items() if name not in computed}
 
@@ -85,8 +83,7 @@ class KerasTraining:
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
         """Assigns the variables that a legacy checkpoint contains.
 
-        A slot whose parts are stored under several names keeps its initial values until the first
-        followed step.
+        Slots whose parts are stored under several names are only assigned after the first step.
         """
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
@@ -113,7 +110,6 @@ class KerasTraining:
 def exported_variables(
     training: KerasTraining, directory: str, a: Recording | None
 ) -> Iterator[tuple[str, Array]]:
-    """Yields the variables in the directory of an export, by side A's names if known."""
     prefix = os.path.join(directory, "variables", "variables")
     with Reader(prefix) as stored:
         objects = object_graph.read_from(stored)

@@ -43,8 +43,6 @@ def sketching_model_fn(
     is_training: Callable[[], bool],
     describe: Callable[[Sequence[ModelOp]], None],
 ) -> Function:
-    """Wraps a model_fn to capture sketches of its ops while it trains, and describe them."""
-
     @functools.wraps(model_fn)
     def call(*args: Object, **kwargs: Object) -> Object:
         graph = tf.get_default_graph()

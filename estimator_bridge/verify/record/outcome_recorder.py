@@ -156,7 +156,6 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         read: Exported | None = None,
     ) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own."""
         if not self._is_recorded(model, "exports"):
             return original(model, **arguments)
         with self._recorded(EXPORT, model, arguments, variables) as (name, _):
@@ -208,8 +207,6 @@ class OutcomeRecorder:
 def _inputs(
     writer: OutcomeWriter, name: str, replayed: Recording | None, about: About
 ) -> InputRecord:
-    """Replays the inputs of the same outcome of another recording, if possible."""
-
     def files(number: int) -> Sequence[pathlib.Path]:
         if replayed is None:
             return []

@@ -63,11 +63,6 @@ class ProcessRecorder:
     progress: Progress
 
     def __call__(self, request: RecordingRequest) -> None:
-        """Runs the program of a side.
-
-        Raises:
-            InvalidInput: it fails, or trains nothing that is recorded.
-        """
         program = self.programs[request.side]
         directory = pathlib.Path(request.directory)
         file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
@@ -127,7 +122,6 @@ class ProcessRecorder:
 
 
 def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
-    """Describes why a side failed: the message, then the path and the end of its log."""
     messages, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
         messages, ended = [json.loads(failure.read_text())], f"{title} failed."

@@ -105,10 +105,7 @@ class Recorder:
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Whether a training is the first one; None if it should not run.
-
-        Only the model that trains first is recorded, for a limited number of steps.
-        """
+        """Whether a training is the model's first; None if it should not run."""
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
             self.writer.skipped_training()
@@ -174,7 +171,6 @@ class Recorder:
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
-        """Records TPUEstimators, and the plain Estimators of the same library, e.g. canned ones."""
         methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,

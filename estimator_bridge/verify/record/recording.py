@@ -49,13 +49,11 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        begin_from: a checkpoint, or None.
         replayed: the recording whose batches are trained on; None uses the program's own input.
         followed: the recording whose variables the side takes over after every recorded step.
         gradients_of: the recording whose gradients replace those of the `PERTURBED` side.
         sketches: whether to record a sketch of what each op of the model computes.
-        steps: after how many steps the run may end; None means after all that are compared.
-        seconds: after how many seconds the run fails; None means never.
+        steps, seconds: when the run may end, and when it fails; None means at its end, and never.
     """
 
     role: str
@@ -300,10 +298,7 @@ class Recording:
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Returns the signatures of an exported model by name.
-
-        The first result holds the types of inputs and outputs, the second why a signature failed.
-        """
+        """Returns the types of each signature's inputs and outputs, and why some failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 

@@ -98,7 +98,6 @@ def _next_of(dataset: Dataset) -> Nest:
 
 
 def _written(write: Function, batch: Nest) -> Nest:
-    """Returns an identity of a batch that writes its values when they are computed."""
     batch = batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
     names = names_of_batch(batch)
     tensors = tf.nest.flatten(batch, expand_composites=True)

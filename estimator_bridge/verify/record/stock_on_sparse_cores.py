@@ -93,7 +93,6 @@ def _key(position: int) -> str:
 
 
 def _feature_config(plan: Plan) -> Mapping[str, Object]:
-    """Makes the FeatureConfigs of a plan; tables with equal optimizers share one object."""
     emb, optimizer_of = tf.tpu.experimental.embedding, functools.cache(stock_optimizer)
     tables = {}
     for table in plan.tables:

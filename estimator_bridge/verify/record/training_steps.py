@@ -89,7 +89,6 @@ class TrainingSteps:
 
 
 def by_name(trainer: Object) -> dict[str, Variable]:
-    """Returns every variable: tables and slots by `variable_of`, others by their names."""
     variables = dict(trainer.variables)
     variables[GLOBAL_STEP] = trainer.step
     for table in trainer.engine.tables.values():

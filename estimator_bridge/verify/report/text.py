@@ -237,7 +237,6 @@ def power_lines(findings: Findings) -> Iterator[str]:
 
 
 def table_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest error that would have been seen in tables, the least certain first."""
     moved = [each for each in findings.series if each.role == TABLE and each.moved]
     alike: dict[str, list[str]] = {}
     for series in sorted(moved, key=_VISIBLE, reverse=True):
@@ -247,7 +246,6 @@ def table_lines(findings: Findings) -> Iterator[str]:
 
 
 def other_lines(findings: Findings) -> Iterator[str]:
-    """Yields the smallest error that would have been seen elsewhere, then undecided arrays."""
     for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
         known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
         if known:

@@ -1,4 +1,4 @@
-"""The invariants of a watched job, and their violations."""
+"""The invariants of a job: its numbers and steps, and the ids, lookups and rules of tables."""
 
 from __future__ import annotations
 
@@ -137,8 +137,6 @@ def _first_not_finite(array: Array) -> str:
 
 
 class _Beyond(NamedTuple):
-    """The element of an array that exceeds its bound by the largest factor."""
-
     row: int
     element: int
     rows: int

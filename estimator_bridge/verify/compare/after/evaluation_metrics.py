@@ -131,10 +131,7 @@ def _metrics(
 
 
 def _unlike(a: Array | None, b: Array | None) -> str:
-    """Describes a difference of types or shapes, or returns "".
-
-    Floats may differ in size, because a program may return Python floats.
-    """
+    """Describes a difference of types or shapes, or returns ""; floats may differ in size."""
     if a is None or b is None:
         return f"only on side {'B' if a is None else 'A'}"
     if a.shape != b.shape:
@@ -148,7 +145,6 @@ def _unlike(a: Array | None, b: Array | None) -> str:
 
 
 def _of_one_type(a: Array, b: Array) -> tuple[Array, Array]:
-    """Converts two metrics to one type: the less precise float, or the wider integer."""
     if a.dtype == b.dtype:
         return a, b
     if elements.is_float(a.dtype) and elements.is_float(b.dtype):
@@ -211,10 +207,7 @@ class _Judge:
         return outcome._replace(note=outcome.note or fault.note, cause=fault.cause)
 
     def _is_consistent(self, metric: _Metric, rounding: float) -> bool:
-        """Whether recomputing the metric reproduces what at least one side reported.
-
-        If not, the function cannot be run by itself, and recomputing says nothing.
-        """
+        """Whether recomputing reproduces a reported metric; if not, it says nothing."""
         if metric.again_a is None or metric.again_b is None or metric.crossed is None:
             return False
         pairs = (metric.a, metric.again_a), (metric.b, metric.again_b)

@@ -46,10 +46,7 @@ class Carried:
 
 
 def compare_outcomes(a: Recording, b: Recording, carried: Carried) -> Iterator[Outcome]:
-    """Yields every outcome that both sides have, and those that a side lacks without having failed.
-
-    A difference of the data precedes the numbers that were computed from it.
-    """
+    """Yields every outcome that both sides have, or that a side lacks without having failed."""
     names_a, names_b = a.outcomes.names(), b.outcomes.names()
     for name in dict.fromkeys([*names_a, *names_b]):
         if name in names_a and name in names_b:
@@ -176,8 +173,7 @@ def _by_tables(
 def _exported(pair: _Pair) -> Iterator[Outcome]:
     """Yields the exported variables.
 
-    If a side exports what its checkpoint holds, the tolerance is what the training left. If only
-    one side does, the export is at fault.
+    If only one side exports what its checkpoint holds, the other side's export is at fault.
     """
     kept = [_kept(side, pair.name) for side in (pair.a, pair.b)]
     for output, differences in _differences(pair.a, pair.b, pair.name).items():

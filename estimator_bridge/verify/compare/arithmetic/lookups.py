@@ -157,10 +157,7 @@ def without_duplicates(occurrences: RecordedIds) -> RecordedIds:
 
 
 def without_last(occurrences: RecordedIds) -> RecordedIds:
-    """Drops the last id of every full sample or sequence.
-
-    A sample is full if no other sample has more ids.
-    """
+    """Drops the last id of every sample or sequence that is as long as the longest."""
     cells, shape = occurrences.cells, occurrences.shape
     if len(shape) == 2:
         return selected(occurrences, np.flatnonzero(cells % shape[1] != shape[1] - 1))

@@ -24,7 +24,6 @@ class Rounded:
     """An array of any shape, and a bound of the float32 error of each element.
 
     Attributes:
-        value: float64.
         error: float64, not negative; infinite where nothing is known.
     """
 

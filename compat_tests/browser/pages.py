@@ -11,8 +11,8 @@ import numpy as np
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.provenance import provenance
 from estimator_bridge.verify.record.recording import (
     EVALUATION,

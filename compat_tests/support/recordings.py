@@ -88,7 +88,7 @@ def record(
         steps: the arrays of each step after the start, by group.
     """
     writer = RecordingWriter(directory)
-    writer.settings({**SETTINGS, **(settings or {})})
+    writer.note("settings", {**SETTINGS, **(settings or {})})
     writer.step(0, {VARIABLES: state(rows()) if start is None else start})
     for number, values in enumerate(steps, 1):
         writer.step(number, values)

@@ -19,8 +19,8 @@ from estimator_bridge.checkpoint_files import Writer
 from estimator_bridge.convert import convert
 from estimator_bridge.legacy import parameters
 from estimator_bridge.runtime.step import engine_step, table_variables
-from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.record.checkpoint_side import record_checkpoint
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest, write_arrays

@@ -86,7 +86,8 @@ def test_the_package_loads_no_tensorflow_until_it_is_used() -> None:
     """`import estimator_bridge` is lazy; comparing and reporting need no TensorFlow."""
     program = (
         "import sys, estimator_bridge\n"
-        "from estimator_bridge.verify import api, causes, procedure\n"
+        "from estimator_bridge.verify import api, procedure\n"
+        "from estimator_bridge.verify.explain import causes\n"
         "from estimator_bridge.verify.record import processes\n"
         "from estimator_bridge.verify.report import page\n"
         "print('tensorflow' in sys.modules, hasattr(estimator_bridge, 'nothing'))"

@@ -14,8 +14,9 @@ import pytest
 from compat_tests.references import tolerance as reference
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, state, step
-from estimator_bridge.verify import causes, procedure
-from estimator_bridge.verify.judge import compare, tolerance
+from estimator_bridge.verify import procedure
+from estimator_bridge.verify.compare import compare, tolerance
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
     VARIABLES,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimator_bridge.verify.judge.arithmetic.lookups import RecordedIds
-from estimator_bridge.verify.judge.arithmetic.shadow import ShadowInputs
-from estimator_bridge.verify.judge.reasons import update_fits
-from estimator_bridge.verify.judge.reasons.update_fits import GRADIENT, RATE, Guess, Update
+from estimator_bridge.verify.compare.arithmetic.lookups import RecordedIds
+from estimator_bridge.verify.compare.arithmetic.shadow import ShadowInputs
+from estimator_bridge.verify.explain import update_fits
+from estimator_bridge.verify.explain.update_fits import GRADIENT, RATE, Guess, Update
 from estimator_bridge.verify.record.recording import TableDescription
 
 RULES: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from compat_tests.support import recordings
-from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare, lockstep, noise, power
-from estimator_bridge.verify.judge.arithmetic import lookups, rounded, update_rules
-from estimator_bridge.verify.judge.joined_cores import joined_step
+from estimator_bridge.verify.compare import compare, lockstep, network_rounding, power
+from estimator_bridge.verify.compare.arithmetic import lookups, rounded, update_rules
+from estimator_bridge.verify.compare.joined_cores import joined_step
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.perturbation import perturbed
 from estimator_bridge.verify.record.recording import (
     ACTIVATIONS,
@@ -166,7 +166,7 @@ def test_what_is_beyond_a_limit_is_as_exact_as_the_limit() -> None:
 @pytest.mark.parametrize("by_chance", [4e-13, -4e-13, 0.0])
 def test_an_element_that_is_rounding_may_be_small_by_chance(by_chance: float) -> None:
     """It is allowed what moves it in other steps; one that is small and known is not."""
-    of_array, draw = noise.Noise(has_jumps=False), np.random.default_rng(0)
+    of_array, draw = network_rounding.Noise(has_jumps=False), np.random.default_rng(0)
     for step in range(20):
         cancelled = by_chance if step == 7 else 1e-10 * draw.normal()
         values = np.array([1e-2, cancelled, 3e-17])
@@ -193,7 +193,7 @@ def test_perturbed_arrays_are_so_many_floats_apart() -> None:
 
 def test_a_large_element_hides_no_small_one() -> None:
     """What changed bits move is measured scale by scale."""
-    measure = noise.Noise(has_jumps=False)
+    measure = network_rounding.Noise(has_jumps=False)
     values = np.array([2e9] + [1e-3] * 50)
     measure.add(values, np.array([400.0] + [1e-9] * 50))
     np.testing.assert_allclose(measure.level(values), [400.0] + [1e-9] * 50)
@@ -265,8 +265,8 @@ class Training:
         }
         table = {**recordings.SETTINGS["tables"][0], "combiner": None, "rule": rule}
         writer = RecordingWriter(place)
-        writer.settings({**recordings.SETTINGS, "tables": [table]})
-        writer.follows()
+        writer.note("settings", {**recordings.SETTINGS, "tables": [table]})
+        writer.note("follows", True)
         w, a = self._start, np.full_like(self._start, 0.1)
         writer.step(0, {VARIABLES: self._variables(w, a)})
         number = writer.input(0)

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
 from estimator_bridge.estimator import EstimatorSpec
-from estimator_bridge.verify.judge.model_ops import first_differing_op
+from estimator_bridge.verify.explain.localisation import first_differing_op
 from estimator_bridge.verify.record import model_ops
 from estimator_bridge.verify.record.capture import Capture
 from estimator_bridge.verify.record.recording import MODEL_OPS, Recording, RecordingWriter
@@ -25,7 +25,7 @@ def sketched(directory: pathlib.Path, sketch: Any, ops: Any = OPS) -> Recording:
     values = {**step(rows()), MODEL_OPS: {"sketch": np.array(sketch, np.float64)}}
     recordings.record(directory, steps=(values,))
     writer = RecordingWriter(directory / "beside")
-    writer.model_ops(ops)
+    writer.note("model-ops", ops)
     (directory / "beside" / "model-ops.json").rename(directory / "model-ops.json")
     return Recording(directory)
 

@@ -11,10 +11,10 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import rows, step
-from estimator_bridge.verify import causes
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.compare.after import evaluation_metrics
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.findings import Outcome, Status
-from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.judge.after import evaluation_metrics
 from estimator_bridge.verify.record.array_files import digest
 from estimator_bridge.verify.record.outcome_files import (
     METRIC_VARIABLE,

@@ -13,11 +13,12 @@ import pytest
 
 from compat_tests.support import recordings
 from compat_tests.support.recordings import batch, rows, step
-from estimator_bridge.verify import causes, provenance
+from estimator_bridge.verify import provenance
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
 from estimator_bridge.verify.findings import TABLE
-from estimator_bridge.verify.judge import compare
 from estimator_bridge.verify.record.recording import CHECKPOINT
-from estimator_bridge.verify.report import page, power
+from estimator_bridge.verify.report import page, text
 from estimator_bridge.verify.result import Result
 from tf2_engine import plain_text
 
@@ -155,7 +156,7 @@ def test_of_many_tables_those_are_shown_of_which_least_can_be_told(tmp_path: pat
         for number, visible in enumerate(factors)
     ]
 
-    lines = list(power.table_lines(result))
+    lines = list(text.table_lines(result))
     assert lines[0].startswith("table t12: a movement wrong by 50.0 % would be seen")
     assert lines[-1].startswith("tables t0, t1, t2, t3 and 8 more: a movement wrong by 1e-06 would")
     assert len(lines) == 9

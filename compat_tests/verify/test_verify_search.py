@@ -11,13 +11,13 @@ import pytest
 from compat_tests.verify.test_verify_lockstep import Training, scattered
 from estimator_bridge import errors
 from estimator_bridge.progress_line import no_progress
-from estimator_bridge.verify import causes
-from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.localisation import localise
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.explain.localisation import localise
+from estimator_bridge.verify.explain.search import Search
 from estimator_bridge.verify.record.processes import ProcessRecorder
 from estimator_bridge.verify.record.recording import A, RecordingRequest
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import Search
 
 
 def compared(tmp_path: pathlib.Path) -> Result:

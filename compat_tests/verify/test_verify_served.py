@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from compat_tests.support import recordings
 from estimator_bridge import errors
-from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.compare import compare
 from estimator_bridge.verify.record import exported_models, processes
 from estimator_bridge.verify.record.recording import SERVED, Recording, read_arrays
 from estimator_bridge.verify.report import page

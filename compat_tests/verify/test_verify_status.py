@@ -19,7 +19,7 @@ from compat_tests.support.recordings import rows, step
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verify import procedure
-from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.compare import compare
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.result import Result
 

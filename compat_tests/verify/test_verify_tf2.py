@@ -18,7 +18,7 @@ from compat_tests.run.test_run import PROGRAM
 from compat_tests.support import recordings
 from compat_tests.verify.test_verify_command import verify
 from estimator_bridge import declared, errors, migrate
-from estimator_bridge.verify.judge import compare
+from estimator_bridge.verify.compare import compare
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import A, Recording, RecordingRequest
 from estimator_bridge.verify.record.tf2_recorder import Tf2Recorder

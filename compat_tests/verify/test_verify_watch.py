@@ -20,9 +20,8 @@ from compat_tests.verify.power.program import ROWS
 from estimator_bridge import errors
 from estimator_bridge.cli import main
 from estimator_bridge.verify.record.recording import RecordingRequest
-from estimator_bridge.verify.watch.report import WatchReport
-from estimator_bridge.verify.watch.violation import INVARIANTS
-from estimator_bridge.verify.watch.watched_job import WatchedJob
+from estimator_bridge.verify.watch.invariants import INVARIANTS
+from estimator_bridge.verify.watch.watcher import WatchedJob, WatchReport
 
 QUICK_FAULTS = ("rate times 1.001", "id beyond the table", "NaN")
 UNSEEN: dict[str, str] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from estimator_bridge.cli import failures, output, program_arguments, verify_checks, verify_watch
 from estimator_bridge.run.script import program_of
-from estimator_bridge.verify.search import SECONDS
+from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:

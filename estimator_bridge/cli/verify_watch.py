@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from estimator_bridge.cli import output
 
 if TYPE_CHECKING:
-    from estimator_bridge.verify.watch.report import WatchReport
+    from estimator_bridge.verify.watch.watcher import WatchReport
 
 _OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
 
@@ -33,7 +33,7 @@ def watch(options: argparse.Namespace) -> int:
     from estimator_bridge.progress_line import ProgressLine
     from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
     from estimator_bridge.verify.record.recording import A, B
-    from estimator_bridge.verify.watch.watched_job import WatchedJob
+    from estimator_bridge.verify.watch.watcher import WatchedJob
 
     how_to_run = options.tf1, options.is_module
     program = SideProgram(options.b, options.script, options.python_b, *how_to_run)

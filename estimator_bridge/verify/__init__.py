@@ -1,7 +1,7 @@
 """Compares a program on two engines, step by step: `estimator_bridge.verify(...)`.
 
-The package itself is the function of `estimator_bridge.verify.api`, with its signature and
-documentation. Importing it loads no TensorFlow.
+The package itself can be called like the function `estimator_bridge.verify.api.verify`. Importing
+it does not load TensorFlow.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import pathlib
 import tempfile
 from collections.abc import Callable
 
+from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.procedure import ComparisonOptions, side_by_side
 from estimator_bridge.verify.record.recording import A, B, RecordingRequest
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import SECONDS
 from estimator_bridge.verify.sides import Side, opened, side_of
 from tf2_engine.types import Function, Object
 
@@ -42,43 +42,37 @@ def verify(
     directory: str | os.PathLike[str] | None = None,
     html: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Runs a model on two engines from one initial state and on the same batches, and compares.
+    """Runs a model on two engines with the same initial state and batches, and compares them.
 
         result = estimator_bridge.verify(model_fn, input_fn, spec, batch_size=1024)
         assert result.equal, result
 
     Args:
-        model_fn, input_fn: as for a TPUEstimator.
+        model_fn, input_fn, params: as for a TPUEstimator.
         spec: an EmbeddingConfigSpec.
-        batch_size: of the global batch, in every mode.
-        a, b: the sides by name (`sides.SIDES`); "stock" is there on TensorFlow 2.15 alone.
-        steps: of training.
-        use_tpu: where a side does not say.
-        params: as for a TPUEstimator.
-        config: a tpu.RunConfig; its model_dir is not touched. With stock on a side it is stock's.
-        spec_b, model_fn_b: of side B, if it has others, as after a migration.
+        batch_size: the size of the global batch, in every mode.
+        a, b: the sides, by the names in `sides.SIDES`; "stock" needs TensorFlow 2.15.
+        use_tpu: for sides that leave it open.
+        config: a tpu.RunConfig (stock's, if a side is stock). Its model_dir is not touched.
+        spec_b, model_fn_b: side B's, if they differ from side A's.
         eval_input_fn, predict_input_fn, serving_input_receiver_fn: evaluate, predict and export
-            after the training, and are compared too. The exported model is loaded in a process of
-            its own.
-        every: steps between looks at the variables; None is 1, or 5 with pipelining.
-        begin_from: a checkpoint; None begins with the initial values of side A.
-        own_input: side B reads its own input instead of the batches of side A.
-        free_run: side B runs on from its own state; by default it goes on from side A's after every
-            compared step, so that each step is judged by itself.
-        measure: where numbers differ by more than the rounding of tables explains, side A trains
-            once more from a perturbed start, and what that moves is allowed too.
-        search: the seconds for which the causes of a difference are searched; what was not tried
-            is among the `notes`.
-        examples: a TFRecord file of serialised Examples, for exported signatures that take such;
-            None makes them of the batches.
-        directory: where recordings go; None is a temporary directory that is removed.
+            after the training, and compare the results.
+        every: steps between reads of the variables; None means 1, or 5 with pipelining.
+        begin_from: a checkpoint to start from; None starts from side A's initial values.
+        own_input: side B reads its own input instead of side A's batches.
+        free_run: side B continues from its own state, not from side A's after every compared step.
+        measure: if numbers differ by more than the rounding of tables explains, trains side A again
+            from a perturbed start and allows what the perturbation moves.
+        search: how many seconds to search for causes; `notes` lists what was not tried.
+        examples: a TFRecord file of serialised Examples for exported signatures that take them.
+        directory: where recordings go; None uses a temporary directory.
         html: where to write the page, or None.
 
     Returns:
-        The findings; `equal` is the verdict, and `print(result)` a table.
+        The findings. `equal` is the verdict, and `print(result)` prints a table.
 
     Raises:
-        MissingStock, InvalidInput: there is no such side here.
+        MissingStock, InvalidInput: the side is not available here.
     """
     sides = {A: side_of(a), B: side_of(b)}
     models = {A: (model_fn, spec), B: (model_fn_b or model_fn, spec_b or spec)}
@@ -103,7 +97,7 @@ def verify(
                 **arguments,
             )
             estimator.train(input_fn, steps=steps)
-            if request.sketches:  # of the training alone
+            if request.sketches:  # op sketches only need the training
                 return
             if eval_input_fn is not None:
                 estimator.evaluate(eval_input_fn, steps=steps)
@@ -124,7 +118,6 @@ def verify(
 
 
 def _run_config(*sides: Side) -> Object:
-    """Returns a RunConfig that both sides take."""
     from estimator_bridge.legacy.run_config import RunConfig
     from estimator_bridge.run import software_tpu
 

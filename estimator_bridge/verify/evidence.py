@@ -1,4 +1,4 @@
-"""The arrays around the first divergence, in which causes are looked for."""
+"""The arrays around the first divergence, in which causes are searched for."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ StepPair = tuple[recording.Step, recording.Step]
 
 
 class Residual(NamedTuple):
-    """One array at one step.
+    """How far one array of side B is off at one step.
 
     Attributes:
-        a, b: both sides.
-        apart: how far side B is from where it should be, float64; infinite for a NaN beside a
-            number.
-        allowed: how far each element may be.
-        moved: how far each element moves on side A, or its value where it is computed anew.
-        bias: how far elements may be off all in one direction; None where directions tell nothing.
-        rows: which rows of a table the arrays are; None is all.
+        apart: of each element, from where it should be, float64; infinite if only one side is NaN.
+        allowed: the tolerance of each element.
+        moved: how far each element moved on side A, or its value if it is computed anew.
+        bias: the tolerance for an error in one direction; None if directions say nothing.
+        rows: which rows of a table the arrays hold; None means all.
+        jumps: how many samples of side B, and of the perturbed run, are beyond the usual rounding.
     """
 
     a: Array
@@ -36,29 +35,26 @@ class Residual(NamedTuple):
     moved: Array
     bias: Array | None = None
     rows: Array | None = None
+    jumps: tuple[int, int] | None = None
 
     @property
     def beyond(self) -> Array:
-        """Which elements are further off than they may be."""
         return np.abs(self.apart) > self.allowed
 
 
 class Evidence(NamedTuple):
-    """The step at which sides first differ, and those around it. Not part of a report.
+    """The step at which the sides first differ, and the steps around it. Reports do not contain it.
 
     Attributes:
-        settings: both sides.
-        states: both sides at the last two looks at the variables before, the latest first.
-        after: both sides at the step.
-        batch: what the step was trained on; None if that is not known.
-        position: of the step, from 0.
-        ids: of each feature in the batch of all cores, `lookups.RecordedIds`; None where they are
-            not known.
-        following: both sides at the step after it; None without one.
-        residuals: of each array of the step, by group and side A's name, what remains of its
-            difference and how much is allowed; empty where sides run freely.
-        systematic: by which part of A's movement B moves further in the arrays of which all
-            elements together show it.
+        states: both sides at the last two reads of the variables before the step, the latest first.
+        after: both sides after the step.
+        batch: what the step was trained on; None if unknown.
+        position: the number of the step, from 0.
+        ids: the `lookups.RecordedIds` of each feature in the global batch; None where unknown.
+        following: both sides after the next step, if any.
+        residuals: by group and side A's name; empty in a free run.
+        systematic: the factor by which side B moves further, where only all elements together show
+            it.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -73,29 +69,25 @@ class Evidence(NamedTuple):
 
     @property
     def before(self) -> StepPair | None:
-        """Both sides just before the step, if they were looked at then."""
+        """Both sides just before the step; None if the variables were not read then."""
         is_known = self.states and self.states[0][0].number == self.after[0].number - 1
         return self.states[0] if is_known else None
 
     def values(self, group: str) -> tuple[Values, Values]:
-        """Returns the arrays of a group on both sides after the step."""
         a, b = self.after
         return a.values.get(group, {}), b.values.get(group, {})
 
     def before_of(self, variable: str) -> Array | None:
-        """Returns a variable of side A just before the step; None if it is not known."""
         before = self.before
         return None if before is None else before[0].values[recording.VARIABLES].get(variable)
 
     def diverges(self, group: str, name: str, a: Array, b: Array) -> bool:
-        """Returns whether an array, `a` and `b` on the sides, diverges in the step."""
         residual = self.residuals.get((group, name))
         if residual is None:
             return not close(a, b)
         return bool(residual.beyond.any()) or (group, name) in self.systematic
 
     def tables(self) -> Iterator[tuple[TableDescription, Array, Array]]:
-        """Yields every table of side A with its rows on both sides after the step."""
         variables_b = {table["name"]: table["variable"] for table in self.settings[1]["tables"]}
         for table in self.settings[0]["tables"]:
             pair = self._pair(table["variable"], variables_b.get(table["name"], ""))
@@ -103,10 +95,6 @@ class Evidence(NamedTuple):
                 yield table, *pair
 
     def slots(self, table: TableDescription) -> Iterator[tuple[str, str, Array, Array]]:
-        """Yields the slots of one of side A's tables that both sides have.
-
-        Each is its name, side A's variable, and the values of both sides after the step.
-        """
         variables_b = {
             slot: variable
             for other in self.settings[1]["tables"]
@@ -119,14 +107,12 @@ class Evidence(NamedTuple):
                 yield slot, variable, *pair
 
     def _pair(self, variable_a: str, variable_b: str) -> tuple[Array, Array] | None:
-        """Returns a variable of each side after the step; None if they are of different shapes."""
         values_a, values_b = self.values(recording.VARIABLES)
         a, b = values_a.get(variable_a), values_b.get(variable_b)
         return None if a is None or b is None or a.shape != b.shape else (a, b)
 
 
 def close(one: Array, other: Array, relative: float = 1e-6) -> bool:
-    """Returns whether arrays are equal but for a few roundings of their largest elements."""
     if one.shape != other.shape:
         return False
     largest = float(np.max(np.abs(one), initial=0.0))

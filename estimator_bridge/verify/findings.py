@@ -1,6 +1,6 @@
-"""The findings of a comparison: plain values that every report is made of.
+"""The findings of a comparison: plain values from which every report is made.
 
-docs/verify.md describes the fields, as those of `--json`.
+docs/verify.md describes the fields as part of `--json`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from estimator_bridge.verify.record.recording import LOSS, SideDescription
 from tf2_engine.types import Object
 
 TABLE, SLOT, DENSE, ACTIVATION, GRADIENT = "table", "slot", "dense", "activation", "gradient"
-"""The roles of arrays; that of the loss is "loss", and of a slot "slot <name>"."""
+"""Roles of arrays. The loss has the role "loss"; a slot has the role "slot <name>"."""
 STAGES = (ACTIVATION, LOSS, GRADIENT, SLOT, TABLE, DENSE)
-"""The roles in the order of a step: an error in one carries on to those after it."""
+"""The roles in the order of a step: an error in one reaches those after it."""
 
 LIMIT = 0.1
-"""The divergence above which an array is undecided: a tenth of its movement passes for rounding."""
+"""An array is undecided if rounding could hide an error of this share of its movement."""
 
 _MAX_IDS_SHOWN = 8
 
@@ -33,18 +33,18 @@ class Status(enum.IntEnum):
     EQUAL = 0
     DIFFERENT = 1
     UNKNOWN = 2
-    """A side failed where the other did not, or nothing was compared."""
+    """Only one side failed, or nothing was compared."""
     UNDECIDED = 3
-    """The steps that were compared are too few to tell faults from rounding."""
+    """The compared steps are too few to tell faults from rounding."""
 
 
 class Point(NamedTuple):
-    """One array at one step: the largest absolute difference of an element, and its tolerance.
+    """One array at one step, described by its worst element.
 
     Attributes:
-        relative: the difference, relative to the largest magnitude of the array.
-        ulps: how many float32 numbers these two elements are apart.
-        systematic: whether elements differ in one direction, each within the tolerance.
+        relative: the difference divided by the largest magnitude of the array.
+        ulps: how many floats of its type lie between the two values.
+        systematic: whether elements within their tolerance all differ in one direction.
     """
 
     step: int
@@ -56,26 +56,24 @@ class Point(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether the difference is within the tolerance."""
         return self.difference <= self.allowed and not self.systematic
 
     @property
     def share(self) -> float:
-        """The difference as a share of the tolerance."""
         beyond = math.inf if self.difference else 0.0
         return self.difference / self.allowed if self.allowed else beyond
 
 
 class Divergence(NamedTuple):
-    """The first difference of an array beyond the tolerance.
+    """The first difference of an array beyond its tolerance.
 
     Attributes:
-        row: of a table, its id; of an activation, the sample. None for a number.
-        element: the further indices.
+        row: the id in a table, or the sample of an activation; None for a scalar.
+        element: the remaining indices.
         a, b: both values, or both shapes.
         rows: how many rows differ.
-        ids: of a table's row, or of an activation's sample; empty where that is not known.
-        note: what is seen where no single element shows it; "" where one does.
+        ids: of the table's row, or of the activation's sample; empty if unknown.
+        note: describes a difference that no single element shows, else "".
     """
 
     step: int
@@ -110,17 +108,16 @@ class Series:
     Attributes:
         group: "variables", "activations", "gradients" or "loss".
         name: side A's.
-        table: whose it is, or None.
-        role: one of `STAGES`; of a slot "slot <name>".
-        first: the first divergence, or None.
-        points: one for each step at which it was compared.
-        visible: the smallest divergence that would have been seen, as a factor on how far the array
-            moves, or on its values where they are computed anew; infinite if none would.
-        moved: whether it has moved, or has values other than zero.
-        rows_moved, rows_decided: rows of a table that have moved, and those of them of which a
-            divergence of a tenth would have been seen.
-        undecided_row: a row that has moved and of which it would not; None without one.
-        is_noise: whether it is a gradient that is nothing but rounding.
+        role: one of `STAGES`, or "slot <name>".
+        visible: the smallest error that would have been seen, as a factor on how far the array
+            moves
+            (or on its values, if it is computed anew); infinite if none would.
+        moved: whether it moved, or has values other than zero.
+        rows_moved, rows_decided: how many rows of a table moved, and in how many of them an error
+            of
+            a tenth would have been seen.
+        undecided_row: a row that moved but is not decided, or None.
+        is_noise: whether the array is a gradient that consists of rounding errors only.
     """
 
     group: str
@@ -138,27 +135,22 @@ class Series:
 
     @property
     def decided(self) -> bool:
-        """Whether a divergence of a tenth would have been seen, or there is nothing to diverge."""
         return not self.moved or self.is_noise or self.visible <= LIMIT
 
     @property
     def stage(self) -> str:
-        """The role without the name of a slot."""
         return self.role.split()[0]
 
     @property
     def largest(self) -> Point:
-        """The point with the largest difference; there is one where shapes agree."""
         return max(self.points, key=lambda point: point.difference)
 
     @property
     def share(self) -> float:
-        """The largest share of the tolerance at any step; infinite for another shape."""
         return max((point.share for point in self.points), default=math.inf)
 
     @property
     def order(self) -> tuple[float, float, int, str]:
-        """A key that sorts diverged arrays by step and stage, then the rest by share."""
         stage = STAGES.index(self.stage)
         if self.first is not None:
             return self.first.step, stage, 0, self.name
@@ -166,7 +158,7 @@ class Series:
 
 
 class Difference(NamedTuple):
-    """A setting, or field of a device configuration, that differs."""
+    """A setting, or a field of a device configuration, that differs."""
 
     name: str
     a: str
@@ -178,10 +170,10 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: such as "evaluation-0".
-        note: why it differs, in words; "" where numbers say it.
-        where: the largest difference, with both values; "" without one.
-        why: what the tolerance comes from.
-        cause: the name of the cause, where the outcome itself shows it; "" where it does not.
+        note: a difference that numbers do not express, else "".
+        where: the place of the largest difference with both values, or "".
+        why: where the tolerance comes from.
+        cause: the name of the cause if the outcome itself shows it, else "".
     """
 
     kind: str
@@ -195,22 +187,19 @@ class Outcome(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The kind and the name."""
         return f"{self.kind} {self.name}".strip()
 
     @property
     def equal(self) -> bool:
-        """Whether it is within the tolerance."""
         return not self.note and self.difference <= self.allowed
 
 
 class Batches(NamedTuple):
-    """The numbers of batches of both sides that were compared, or were replayed on side B.
+    """How many batches were compared, or replayed on side B, and how they differ.
 
     Attributes:
-        first_different: the number of the first batch that differs, or None.
-        reordered: whether both sides had the same batches, in another order.
-        unlike: how the batches differ in names, types or shapes, in words.
+        reordered: whether both sides had the same batches in another order.
+        unlike: differences of names, types or shapes, in words.
     """
 
     number: int
@@ -221,7 +210,6 @@ class Batches(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether both sides had the same data, in the same types."""
         return self.first_different is None and not self.unlike
 
     def __str__(self) -> str:
@@ -234,7 +222,7 @@ class Batches(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """A known reason for a divergence: a short name for scripts, and the observation as text."""
+    """A known reason for a divergence: a short name for scripts, and what was observed."""
 
     name: str
     text: str
@@ -245,22 +233,18 @@ class Findings:
     """Everything that a comparison found.
 
     Attributes:
-        settings: both sides.
-        num_terms: of the tolerance: the most terms in one sum.
-        measured: whether what the model makes of rounding errors was measured, and is allowed.
-        steps: global steps that were compared, the start first.
-        series: every array, what diverged first in front.
+        num_terms: the most terms in one sum, from which a free run computes its tolerance.
+        measured: whether a perturbed run measured what the model makes of rounding errors.
+        lockstep: whether side B continued from side A's state after every compared step.
+        steps: the global steps that were compared, starting with the initial state.
+        series: every array; the one that diverged first comes first.
         config: differences of the device configurations; None if a side has no device.
-        only: names of arrays that one side alone has.
-        remarks: what else keeps the sides from being equal.
-        evidence: the arrays around the first divergence; None without one.
-        lockstep: whether side B went on from side A's state after every compared step.
-        notes: what a reader has to know of the comparison.
-        not_compared: what was left out, and why.
-        failures: what failed on one side alone.
-        about: with what, where, when and by whom it was compared; see `provenance`.
-        undecided: the arrays of which faults cannot be told from rounding, with the reasons.
-        diagnoses: of updates that differ, where they were made for the verdict already; else None.
+        only: names of arrays that only one side has.
+        remarks: other reasons why the sides are not equal.
+        failures: what failed on one side only.
+        undecided: the arrays in which faults cannot be told from rounding, and why.
+        about: see `provenance`.
+        diagnoses: of wrong updates, if the verdict already needed them, else None.
     """
 
     settings: tuple[SideDescription, SideDescription]
@@ -285,17 +269,14 @@ class Findings:
 
     @property
     def first(self) -> Series | None:
-        """The array that diverged first."""
         return self.series[0] if self.series and self.series[0].first else None
 
     @property
     def numbers_agree(self) -> bool:
-        """Whether every number is within the tolerance."""
         return self.first is None and all(outcome.equal for outcome in self.outcomes)
 
     @property
     def status(self) -> Status:
-        """The verdict: a difference counts more than an open question."""
         if self._differs:
             return Status.DIFFERENT
         if self.failures or not self.series:
@@ -304,12 +285,10 @@ class Findings:
 
     @property
     def equal(self) -> bool:
-        """Whether the verdict is that the sides are equal."""
         return self.status == Status.EQUAL
 
     @property
     def largest(self) -> float:
-        """The largest difference of all that was compared; 0 where all is equal to the bit."""
         points = (one.largest.difference for one in self.series if one.points)
         outcomes = (outcome.difference for outcome in self.outcomes)
         return max(itertools.chain(points, outcomes), default=0.0)
@@ -326,13 +305,11 @@ class Findings:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Returns names in a row; of more than so many the first, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Returns parts of a sentence in a row, the last after "and"."""
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -342,7 +319,7 @@ def differing_settings(
 ) -> Iterator[tuple[str, str, str, str]]:
     """Yields each setting that differs: its spec, table or feature, its name, and both values.
 
-    A program without a legacy spec has no settings, and so none that differ.
+    Nothing differs from a program without a legacy spec.
     """
     if not a["settings"] or not b["settings"]:
         return
@@ -354,7 +331,6 @@ def differing_settings(
 def differing(
     a: Mapping[Object, str], b: Mapping[Object, str]
 ) -> Iterator[tuple[Object, str, str]]:
-    """Yields each key of which two mappings have other values, and both; one may be "not set"."""
     for key in sorted({*a, *b}):
         one, other = a.get(key, "not set"), b.get(key, "not set")
         if one != other:

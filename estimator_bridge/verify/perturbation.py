@@ -1,4 +1,4 @@
-"""Changes arrays in their last bits, the same way each time; numpy alone."""
+"""Changes the last bits of arrays, reproducibly. Needs numpy only."""
 
 from __future__ import annotations
 
@@ -9,29 +9,26 @@ import numpy as np
 from tf2_engine.types import Array
 
 ACTIVATION_ULPS = 16
-"""Units in the last place by which activations are changed.
+"""By how many units in the last place activations are changed.
 
-More than rounding changes them, so that a threshold which rounding could cross, as that of a relu
-at 0, is crossed here too. What the change moves is scaled down by as much again.
+That is more than rounding changes them, so that thresholds which rounding could cross, such as a
+relu's 0, are crossed here too. The measured effect is scaled down by the same number.
 """
 VARIABLE_ULPS = 1
-"""Units in the last place by which trained variables are changed beside activations."""
+"""By how many units in the last place trained variables are changed."""
 
 
 def perturbed(name: str, array: Array, ulps: int) -> Array:
-    """Returns a float32 array whose elements are so many floats up or down, by chance.
+    """Moves each element of a float32 array up or down by `ulps` floats, at random.
 
-    Zeros stay, since no rounding has made them, and so do values that are not finite. Equal rows
-    of the same place are changed alike, so that rows which do not move do not here either.
-
-    Args:
-        name: of the array; seeds the choice of up and down.
+    Zeros and non-finite values stay. The name seeds the choice, so that a row which does not move
+    between two steps does not move here either.
     """
     if array.dtype != np.float32 or not ulps:
         return array
     up = np.random.default_rng(zlib.crc32(name.encode())).integers(0, 2, array.shape, np.int8)
     bits = np.ascontiguousarray(array).view(np.int32) + np.where(up, ulps, -ulps).astype(np.int32)
-    # Floats of one sign are ordered as their bits are.
+    # Floats of one sign are ordered like their bits.
     moved = bits.view(np.float32).reshape(array.shape)
     keep = (np.abs(array) < np.finfo(np.float32).tiny * 4) | ~np.isfinite(array)
     return np.where(keep | ~np.isfinite(moved), array, moved)

@@ -1,4 +1,4 @@
-"""The course of a comparison: both sides are recorded, compared, and explained."""
+"""The course of a comparison: records both sides, compares them, and explains differences."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import sys
 from collections.abc import Mapping
 
 from estimator_bridge.progress_line import Progress, no_progress
-from estimator_bridge.verify import causes
+from estimator_bridge.verify.compare import compare
+from estimator_bridge.verify.explain import causes
+from estimator_bridge.verify.explain.localisation import localise
+from estimator_bridge.verify.explain.search import SECONDS, Search
 from estimator_bridge.verify.findings import Series
-from estimator_bridge.verify.judge import compare
-from estimator_bridge.verify.localisation import localise
 from estimator_bridge.verify.record import processes
 from estimator_bridge.verify.record.recording import (
     PERTURBED,
@@ -22,23 +23,21 @@ from estimator_bridge.verify.record.recording import (
     RecordingRequest,
 )
 from estimator_bridge.verify.result import Result
-from estimator_bridge.verify.search import SECONDS, Search
 
 _GROSS = 1e-3
-"""A difference, relative to the largest of its array, that settings explain if any differs.
+"""A relative difference this large is attributed to a setting, if any setting differs.
 
-It is ten thousand times as much as a float32 rounding.
+It is ten thousand times a float32 rounding.
 """
 
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions:
-    """The options of a comparison.
+    """The options of a comparison; see also `api.verify`.
 
     Attributes:
-        begin_from, own_input, measure, examples, free_run, search: as for `api.verify`.
-        checkpoint: side B; None has it recorded.
-        pythons: in which exported models answer, by the role of a side; None is this interpreter.
+        checkpoint: a checkpoint that is side B; None means that side B is recorded.
+        pythons: by the role of a side, the interpreter that queries exported models.
     """
 
     begin_from: str | None = None
@@ -57,10 +56,6 @@ def side_by_side(
     options: ComparisonOptions,
     progress: Progress = no_progress,
 ) -> Result:
-    """Records both sides in a directory, and returns the result of a comparison, with causes.
-
-    `progress` is called with what happens after the recording.
-    """
     place_a, place_b, place_perturbed = (str(directory / role) for role in (A, B, PERTURBED))
     record(RecordingRequest(A, place_a, options.begin_from))
     start = options.begin_from or f"{place_a}/start"
@@ -96,10 +91,7 @@ def side_by_side(
 
 
 def _may_be_rounding(result: Result) -> bool:
-    """Returns whether the sides begin alike, and differ by no more than rounding may make of it.
-
-    A setting that differs is no reason to take the difference for its effect: it may have none.
-    """
+    """Whether the sides start alike and differ by no more than rounding may cause."""
     if any(result.only) or causes.are_conclusive(result):
         return False
     if result.first is None:
@@ -107,12 +99,11 @@ def _may_be_rounding(result: Result) -> bool:
     first = result.first.first
     if first is None or first.step == result.steps[0] or first.rows == 0:
         return False
-    # That quirks may tell the sides apart does not mean that they do.
+    # Different quirks do not prove that they caused the difference.
     explained = any(cause.name != causes.QUIRKS for cause in causes.of_settings(result))
     return not (explained or result.config) or _is_slight(result.first)
 
 
 def _is_slight(series: Series) -> bool:
-    """Returns whether an array that diverges does so by little, when it first does."""
     first = next(point for point in series.points if not point.equal)
     return first.relative < _GROSS

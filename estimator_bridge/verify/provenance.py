@@ -1,4 +1,4 @@
-"""Says with what, where, when and by whom a comparison was made, for its reports."""
+"""Records with which versions, where, when and by whom a comparison was made."""
 
 from __future__ import annotations
 
@@ -15,11 +15,6 @@ _SECONDS = 10
 
 
 def provenance(*programs: str) -> dict[str, str]:
-    """Returns the circumstances of a comparison by name.
-
-    Args:
-        programs: the files of the programs that are compared.
-    """
     cores = os.cpu_count() or 1
     circumstances = {
         "estimator bridge": estimator_bridge.__version__,
@@ -33,7 +28,6 @@ def provenance(*programs: str) -> dict[str, str]:
 
 
 def revision_of(path: str) -> str:
-    """Returns the revision of the git repository that a file is in, and whether it is changed."""
     folder, name = os.path.split(os.path.abspath(path))
     revision = _git(folder, "rev-parse", "HEAD")
     if not revision:
@@ -45,8 +39,7 @@ def revision_of(path: str) -> str:
 
 
 def _git(folder: str, *arguments: str) -> str:
-    """Returns the output of git in a folder; "" where it fails, or there is none."""
-    # A repository's configuration could name a program to watch its files.
+    # The configuration of a repository could start a program here.
     command: Sequence[str] = ("git", "-C", folder, "-c", "core.fsmonitor=false", *arguments)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
@@ -61,5 +54,5 @@ def _git(folder: str, *arguments: str) -> str:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # A process may have a user without a name.
+    except (KeyError, OSError):  # the user id may have no name
         return str(os.getuid())

@@ -1,4 +1,4 @@
-"""The result of a comparison, as users get it: findings that print a table and fit JSON."""
+"""The result of a comparison: findings that print as a table and convert to JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from estimator_bridge.verify.report import text
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
-# None where there is no verdict.
 _VERDICTS = {Status.EQUAL: True, Status.DIFFERENT: False}
 
 
 class Result(Findings):
-    """Everything that a comparison found; `equal` is the verdict, and `str` a table."""
+    """Everything that a comparison found; `equal` is the verdict, and `str` is a table."""
 
     def __str__(self) -> str:
         return plain_text.Lines(*text.lines(self))
 
     def as_dict(self) -> dict[str, Object]:
-        """Returns the result as docs/verify.md describes `--json`.
+        """Returns the result for JSON, as docs/verify.md describes it.
 
-        It fits JSON: numbers that are not finite are the strings "Infinity" and "NaN", and
-        characters that are not seen are written as escapes.
+        Non-finite numbers become the strings "Infinity" and "NaN"; invisible characters are
+        escaped.
         """
         result = {
             "equal": _VERDICTS.get(self.status),
@@ -55,13 +54,11 @@ class Result(Findings):
 
 
 def without_verdict(error: str) -> Object:
-    """Returns the JSON of `--json` where nothing could be compared, with the error."""
     status = Status.UNKNOWN.name.lower()
     return _json_value({"equal": None, "status": status, "error": error})
 
 
 def _json_value(value: Object) -> Object:
-    """Returns a nest for JSON: records as dicts, and the numbers that it lacks as strings."""
     if isinstance(value, Series):
         value = vars(value)
     elif hasattr(value, "_asdict"):

@@ -10,7 +10,7 @@ from typing import Literal
 from estimator_bridge import errors
 
 Arithmetic = Literal["tpu", "sparsecore"]
-"""That of the host driver, which needs TensorFlow."""
+"""The same as the host driver's type, which cannot be imported without TensorFlow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,17 +18,16 @@ class Side:
     """One side.
 
     Attributes:
-        name: in reports.
-        stock: whether stock's TPUEstimator runs the program; else the bridge's does.
-        use_tpu: overrides the program's; None leaves it. With stock it means the software TPU.
-        native: the host driver's ops: True for C++, False for TensorFlow's, None for its choice.
-        software_tpu: whether the bridge's tables are on the software TPU, not on the host driver.
-        arithmetic: of the bridge's host driver: "tpu", or "sparsecore" of TPUs with SparseCores.
-            With "tpu" it is what the program says.
-        stock_v2: whether stock's TPUEmbeddingV2 has the tables of a program of TensorFlow 2, on
-            software SparseCores.
-        quirks: "stock" or "documented", of the bridge; None is what the program says.
-        context: entered around everything that the side does.
+        stock: whether stock's TPUEstimator runs the program, instead of the bridge's.
+        use_tpu: overrides the program's value, unless None. Stock then runs on the software TPU.
+        native: whether the host driver uses C++ ops; None lets it decide.
+        software_tpu: whether the bridge runs its tables on the software TPU, not on the host
+            driver.
+        arithmetic: of the bridge's host driver. "tpu" leaves the choice to the program.
+        stock_v2: whether stock's TPUEmbeddingV2, on software SparseCores, holds the tables of a
+            TensorFlow 2 program.
+        quirks: of the bridge; None leaves the choice to the program.
+        context: a context manager that is entered around everything the side does.
     """
 
     name: str
@@ -42,7 +41,6 @@ class Side:
     context: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
     def arithmetic_of(self, program: Arithmetic | None) -> Arithmetic:
-        """Returns the arithmetic of a program that says its own, or None."""
         return self.arithmetic if self.arithmetic != "tpu" else program or "tpu"
 
 
@@ -59,11 +57,10 @@ SIDES = {
     "v2-soft": Side("v2-soft", use_tpu=True, arithmetic="sparsecore", stock_v2=True),
     "bridge-software-tpu": Side("bridge-software-tpu", use_tpu=True, software_tpu=True),
 }
-"""The sides by the names that the command takes."""
+"""The sides by the names that the command accepts."""
 
 
 def side_of(name: str | Side) -> Side:
-    """Returns a side by its name, or as it is; raises InvalidInput if there is no such name."""
     if isinstance(name, Side):
         return name
     if name not in SIDES:
@@ -73,18 +70,18 @@ def side_of(name: str | Side) -> Side:
 
 @contextlib.contextmanager
 def opened(side: Side) -> Iterator[type]:
-    """Enters the contexts of a side; yields its class of TPUEstimators.
+    """Enters the contexts of a side, and yields its TPUEstimator class.
 
     Raises:
         MissingStock: this TensorFlow has no stock estimators.
-        InvalidSpec, CannotBuild: the software TPU, or SparseCores, cannot run here.
+        InvalidSpec, CannotBuild: the software TPU or the software SparseCores cannot run here.
     """
     from estimator_bridge.run import software_tpu
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(side.context())
         if side.stock:
-            # Unless it is kept from it, a program may ask for a TPU.
+            # The program may ask for a TPU unless the side forbids it.
             if side.use_tpu is not False:
                 stack.enter_context(software_tpu.stock_on_software_tpu())
             yield software_tpu.stock_estimator().tpu.TPUEstimator

@@ -1,7 +1,7 @@
 """Files of arrays of any type: numbers, strings of any bytes, bfloat16, and lists of arrays.
 
-A file is an `.npz`. Types that numpy's format lacks are stored as bytes beside a description.
-Reading never unpickles.
+A file is an `.npz`. Types that numpy's format lacks are stored as bytes with a description. Reading
+never unpickles.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import numpy as np
 from tf2_engine.types import Array, Object
 
 Values = dict[str, Array]
-"""Arrays by name."""
 
-# Before every name in a file: `np.savez` has arguments of its own.
+# Prefixes, because `np.savez` has arguments of its own.
 _KEY, _DESCRIPTION = "=", "?"
 _STRINGS, _LIST = "strings", "list"
 
 
 def read_arrays(path: pathlib.Path) -> Values:
-    """Returns the arrays of a file by name; strings are objects, `bytes` or `str`."""
     with np.load(path) as stored:
         return {
             key.removeprefix(_KEY): _read(stored, key)
@@ -36,7 +34,6 @@ def read_arrays(path: pathlib.Path) -> Values:
 
 
 def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
-    """Writes arrays by name, whatever their types; see `as_array`."""
     stored: dict[str, Array] = {}
     for name, value in arrays.items():
         array = as_array(value)
@@ -46,7 +43,7 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
         description, data = _encoded(array)
         stored[_KEY + name] = np.frombuffer(data, np.uint8)
         stored[_DESCRIPTION + name] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    # Another process may look at any time: it sees a whole file, or none.
+    # Another process that reads meanwhile sees the whole file or none.
     partial = path.with_suffix(".partial")
     with open(partial, "wb") as file:
         np.savez(file, **stored)
@@ -54,10 +51,10 @@ def write_arrays(path: pathlib.Path, arrays: Mapping[str, Object]) -> None:
 
 
 def as_array(value: Object) -> Array:
-    """Returns a value as an array that keeps every byte of strings.
+    """Converts a value to an array, keeping NULs at the end of `bytes`, which numpy would drop.
 
-    Of `bytes` numpy would make an array that forgets NULs at the end. A list of arrays that do not
-    stack becomes an array of objects, [length]. Other objects become their text.
+    A list of arrays that do not stack becomes an array of objects, [length]. Other objects become
+    text.
     """
     if isinstance(value, (bytes, str)):
         return _objects([value]).reshape(())
@@ -73,7 +70,6 @@ def as_array(value: Object) -> Array:
 
 
 def stacked(arrays: Sequence[Array]) -> Array:
-    """Returns arrays as one with a new first dimension; as a list if types or shapes differ."""
     if not arrays:
         return np.zeros([0])
     if len({(array.dtype, array.shape) for array in arrays}) == 1:
@@ -82,16 +78,11 @@ def stacked(arrays: Sequence[Array]) -> Array:
 
 
 def listed(batches: Sequence[Values]) -> Values:
-    """Returns arrays that have the values of all batches, by name.
-
-    What not every batch has becomes shorter than the others.
-    """
     names = dict.fromkeys(name for batch in batches for name in batch)
     return {name: stacked([one[name] for one in batches if name in one]) for name in names}
 
 
 def unlisted(values: Mapping[str, Array]) -> list[Values]:
-    """Returns the batches that `listed` has put together."""
     count = max((len(array) for array in values.values()), default=0)
     return [
         {name: np.asarray(array[i]) for name, array in values.items() if i < len(array)}
@@ -100,7 +91,6 @@ def unlisted(values: Mapping[str, Array]) -> list[Values]:
 
 
 def is_list(array: Array) -> bool:
-    """Returns whether an array is a list of arrays that do not stack."""
     is_object = array.dtype == object and array.ndim == 1 and array.size
     return bool(is_object) and isinstance(array[0], np.ndarray)
 
@@ -113,7 +103,6 @@ def _objects(values: Sequence[Object]) -> Array:
 
 
 def _is_plain(array: Array) -> bool:
-    """Returns whether numpy's own format holds the type of an array."""
     return array.dtype.kind in "biufcUmM" and array.dtype.type.__module__ == "numpy"
 
 
@@ -125,7 +114,6 @@ def _read(stored: Mapping[str, Array], key: str) -> Array:
 
 
 def _encoded(array: Array) -> tuple[dict[str, Object], bytes]:
-    """Returns the description of an array, for reading it back, and its bytes."""
     shape = list(array.shape)
     if is_list(array):
         parts = [_encoded(part) for part in array]
@@ -152,10 +140,7 @@ def _decoded(description: Mapping[str, Object], data: bytes) -> Array:
 
 
 def _encoded_strings(values: Sequence[Object]) -> bytes:
-    """Returns a number for each string, then their bytes.
-
-    The number is twice the length, and one more for text. What is no string is its text.
-    """
+    """Encodes twice the length of each string, plus one for text, then all bytes."""
     numbers, parts = [], []
     for value in values:
         is_text = not isinstance(value, bytes)
@@ -177,7 +162,6 @@ def _decoded_strings(data: bytes, count: int) -> list[bytes | str]:
 
 
 def digest(values: Mapping[str, Object]) -> str:
-    """Returns a hash that tells arrays apart: by names, types, shapes and bytes."""
     result = hashlib.sha256()
     for name in sorted(values):
         description, data = _encoded(as_array(values[name]))

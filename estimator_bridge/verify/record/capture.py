@@ -1,4 +1,4 @@
-"""Wraps methods of programs, and captures values of their model_fns while they train."""
+"""Wraps methods of programs, and captures values of their model_fns during training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def intercepted(original: Function, replacement: Function) -> Function:
-    """Returns a method that calls `replacement(original, self, arguments)`."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
@@ -48,14 +47,13 @@ def intercepted(original: Function, replacement: Function) -> Function:
 
 
 def intercept(model_class: type, methods: Mapping[str, Function]) -> None:
-    """Has `methods[name](original, self, arguments)` called instead of each method of a class."""
+    """Replaces methods of a class by `methods[name](original, self, arguments)`."""
     for name, method in methods.items():
         setattr(model_class, name, intercepted(getattr(model_class, name), method))
 
 
 @contextlib.contextmanager
 def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator[None]:
-    """Intercepts methods of a class as long as the context is open; see `intercept`."""
     with contextlib.ExitStack() as stack:
         for name, method in methods.items():
             replacement = intercepted(getattr(model_class, name), method)
@@ -65,7 +63,6 @@ def intercepting(model_class: type, methods: Mapping[str, Function]) -> Iterator
 
 @contextlib.contextmanager
 def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
-    """Sets an attribute of an object, or a class, while the context is open."""
     is_own, before = name in vars(owner), vars(owner).get(name)
     setattr(owner, name, value)
     try:
@@ -78,16 +75,15 @@ def replaced(owner: Object, name: str, value: Object) -> Iterator[None]:
 
 
 def with_signature_of(function: Function, wrapper: Function) -> Function:
-    """Returns `wrapper`, with the signature of the arguments that `function` still takes.
+    """Gives `wrapper` the signature of `function`, without arguments that a partial fixed.
 
-    Estimators look at it to know which arguments to pass.
+    Estimators inspect the signature to know which arguments to pass.
     """
     wrapper.__signature__ = _remaining_signature(function)  # type: ignore[attr-defined]
     return wrapper
 
 
 def _remaining_signature(function: Function) -> inspect.Signature:
-    """Returns the signature of a function without the arguments that a partial has fixed."""
     signature, names = inspect.signature(function), argument_names(function)
     parameters = signature.parameters.values()
     remaining = [each for each in parameters if each.name in names or each.kind in _ANY_NUMBER]
@@ -95,23 +91,20 @@ def _remaining_signature(function: Function) -> inspect.Signature:
 
 
 Part = tuple[int, int]
-"""The axis along which an array is split, and the index at which a part of it begins."""
+"""The axis along which a variable is split, and the index at which a part begins."""
 
 _WHOLE = (0, 0)
 
 Substitute = Callable[[int, str, str, Array, bool], Array]
-"""Returns the value that a training continues with in place of a captured one.
+"""Returns the value with which a training continues instead of a captured one.
 
-It is called with the step, from 0, group, name and value, and whether rows may be more or fewer.
+The arguments are the step (from 0), group, name and value, and whether the number of rows may
+differ.
 """
 
 
 class Capture:
-    """The values that a training has computed since the last flush.
-
-    Args:
-        substitute: what the training goes on with instead of a value; None is the value.
-    """
+    """Collects the values that a training computes, and may substitute them."""
 
     def __init__(self, substitute: Substitute | None = None) -> None:
         self._lock = threading.Lock()
@@ -128,12 +121,11 @@ class Capture:
         is_open: bool = False,
         part: Part | None = None,
     ) -> Tensor:
-        """Returns an identity of `tensor` that keeps a copy of the value when it is computed.
+        """Returns an identity of `tensor` that copies its value when it is computed.
 
         Args:
             is_open: whether a substitute may have more or fewer rows.
-            part: which part of the array `name` this is; None is all of it. A part has no
-                substitute.
+            part: which part of the array this is; None means the whole. Parts are not substituted.
         """
 
         def keep(value: Array, core: Array) -> np.bool_:
@@ -160,18 +152,12 @@ class Capture:
         return kept
 
     def _keep(self, group: str, name: str, value: Array, part: Part = _WHOLE) -> int:
-        """Keeps a copy of a value; returns its step, from 0."""
-        with self._lock:  # Ops run on threads of their own.
+        with self._lock:  # ops run in several threads
             values = self._values.setdefault((group, name, part), [])
             values.append(np.array(value))
             return self._steps_flushed + len(values) - 1
 
     def flush(self, num_steps: int | None = None) -> list[dict[str, Values]]:
-        """Returns the values of each step since the last call, in order, by group and name.
-
-        Args:
-            num_steps: how many steps were made; None is as many as were captured.
-        """
         with self._lock:
             captured, self._values = self._values, {}
             num_captured = max(map(len, captured.values()), default=0)
@@ -190,12 +176,7 @@ class Capture:
 def capturing_model_fn(
     model_fn: Function, keys: Collection[str], capture: Capture, is_training: Callable[[], bool]
 ) -> Function:
-    """Returns a model_fn that captures activations, gradients and the loss of training.
-
-    Args:
-        keys: the features that are activations.
-        is_training: whether the model_fn is called to train; otherwise nothing is captured.
-    """
+    """Wraps a model_fn to capture activations (`keys`), gradients and the loss."""
     signature = _remaining_signature(model_fn)
     cores: weakref.WeakKeyDictionary[Graph, int] = weakref.WeakKeyDictionary()
 
@@ -203,7 +184,7 @@ def capturing_model_fn(
         if not is_training():
             return model_fn(*args, **kwargs)
         graph = tf.get_default_graph()
-        # A model_fn that is called eagerly is called for each step.
+        # In eager mode the model_fn is called in every step.
         core = 0 if tf.executing_eagerly() else cores.get(graph, -1) + 1
         cores[graph] = core
         bound = signature.bind(*args, **kwargs)
@@ -215,9 +196,9 @@ def capturing_model_fn(
                 if key in keys and isinstance(value, tf.Tensor)
             }
             bound.arguments["features"] = {**features, **captured}
-        # Every core makes a train_op; the first one's is run.
+        # Every core makes a train_op, but only the first one runs.
         updates = _captured_updates(capture) if core == 0 else contextlib.nullcontext()
-        # Ops are numbered otherwise on each engine; that must not change the seeds of dropout.
+        # The engines number ops differently, which must not change the seeds of dropout.
         with updates, tf_compat.numbered_seeds(core * tf_compat.SEEDS_PER_CORE):
             spec = model_fn(*bound.args, **bound.kwargs)
             loss = capture.tensor(LOSS, name_of_core(LOSS, core), spec.loss)
@@ -227,8 +208,6 @@ def capturing_model_fn(
 
 
 def refusing_specs_of_bridge(model_fn: Function) -> Function:
-    """Returns a model_fn that raises InvalidInput where stock could not take its spec."""
-
     def call(*args: Object, **kwargs: Object) -> Object:
         spec = model_fn(*args, **kwargs)
         if isinstance(spec, (EstimatorSpec, TPUEstimatorSpec)):
@@ -244,12 +223,11 @@ def refusing_specs_of_bridge(model_fn: Function) -> Function:
 
 
 def name_of_core(key: str, core: int) -> str:
-    """Returns the name of an array of one core; the first one's is that of the array."""
     return key if core == 0 else f"{key} (core {core})"
 
 
 def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tensor:
-    """Returns an identity of an activation that captures it, and its gradient on the way back."""
+    """Captures an activation, and its gradient on the way back."""
 
     @tf.custom_gradient
     def identity(value: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -263,8 +241,6 @@ def captured_both_ways(capture: Capture, name: str, activation: Tensor) -> Tenso
 
 @contextlib.contextmanager
 def _captured_updates(capture: Capture) -> Iterator[None]:
-    """Captures the gradients that optimizers apply, while the context is open."""
-
     def apply_gradients(original: Function, optimizer: Object, arguments: Arguments) -> Object:
         pairs = arguments.pop("grads_and_vars")
         captured = [(captured_update(capture, each, *_place(of)), of) for each, of in pairs]
@@ -276,7 +252,7 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
         pairs = zip(gradients, variables, strict=True)
         return [captured_update(capture, each, *_place(of)) for each, of in pairs]
 
-    # Canned estimators of TensorFlow 2 train with the latter.
+    # TensorFlow 2's canned estimators train with get_gradients.
     keras_optimizer = tf_compat.keras2().optimizers.legacy.Optimizer
     with (
         intercepting(tf.train.Optimizer, {"apply_gradients": apply_gradients}),
@@ -286,7 +262,6 @@ def _captured_updates(capture: Capture) -> Iterator[None]:
 
 
 def _place(variable: Object) -> tuple[str, Part | None]:
-    """Returns the name of a variable in checkpoints, and which part of it this is."""
     if tf.executing_eagerly_outside_functions():
         return str(variable.name.rpartition(":")[0]), None
     return tf_compat.checkpoint_key(variable), tf_compat.part_of(variable)
@@ -295,17 +270,13 @@ def _place(variable: Object) -> tuple[str, Part | None]:
 def captured_update(
     capture: Capture, gradient: Object, name: str, part: Part | None = None
 ) -> Object:
-    """Returns a gradient that is captured when it is applied to the variable of a name.
-
-    Args:
-        part: of the variable; None is the whole.
-    """
+    """Captures a gradient when it is applied to a part of the variable, or all of it."""
     if gradient is None or _DUMMY in name:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):
         axis, begin = part or _WHOLE
         rows = gradient.indices
-        if not axis or not begin:  # Split by columns, all parts have the same rows.
+        if not axis or not begin:  # if split by columns, all parts have the same rows
             of_rows = name + ROWS_OF_SLICES
             rows = capture.tensor(GRADIENTS, of_rows, rows, is_open=True, part=part)
         values = capture.tensor(GRADIENTS, name, gradient.values, is_open=True, part=part)
@@ -314,7 +285,6 @@ def captured_update(
 
 
 def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
-    """Sums the gradients that were captured slice by slice, row by row."""
     gradients = dict(step.get(GRADIENTS, {}))
     for key in [key for key in gradients if key.endswith(ROWS_OF_SLICES)]:
         name = key.removesuffix(ROWS_OF_SLICES)
@@ -322,6 +292,6 @@ def _with_summed_slices(step: dict[str, Values]) -> dict[str, Values]:
         slices = gradients[name]
         gradients[name] = np.zeros((len(rows), *slices.shape[1:]), slices.dtype)
         np.add.at(gradients[name], positions, slices)
-        # In one type: int32 or int64 is a choice of the op that made the slices.
+        # The op that made the slices chose int32 or int64; that is no difference.
         gradients[name + SUMMED_ROWS] = rows.astype(np.int64)
     return {**step, **({GRADIENTS: gradients} if gradients else {})}

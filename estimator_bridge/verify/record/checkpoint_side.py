@@ -1,4 +1,4 @@
-"""Makes the recording of a side that is a checkpoint, as of a TF2 program that runs elsewhere."""
+"""Makes the recording of a side that is a checkpoint, such as that of another TF2 program."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ from tf2_engine.tables import PARAMETERS
 
 
 def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Recording) -> None:
-    """Writes the recording of a side of which the last step alone is known.
-
-    Args:
-        checkpoint: in either form; or a directory, of which the latest is taken.
-        a: the side that it is compared with, whose names it gets.
+    """Writes a recording that contains only the last step, by side A's names.
 
     Raises:
-        InvalidInput: it is of another step than the last of side A, or holds no table.
+        InvalidInput: its step differs from side A's last one, or it contains no table.
         UnreadableCheckpoint: a file is missing or damaged.
     """
     prefix = find(checkpoint)
     settings, numbers = a.settings, a.numbers()
-    # If not all tables have the same optimizer, slots have to tell it.
+    # With several optimizers, the slots have to tell which one a table has.
     kinds = {str(table["optimizer"]) for table in settings["tables"]}
     options = ConversionOptions(optimizer=kinds.pop() if len(kinds) == 1 else None)
     with Reader(prefix) as reader:
@@ -44,7 +40,7 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
     writer = RecordingWriter(directory)
     name, kind = os.path.basename(prefix), recording.CHECKPOINT
     side: SideDescription = {**settings, "program": name, "side": kind, "engine": kind}
-    writer.settings({**side, "where": prefix, "config": {}})
+    writer.note("settings", {**side, "where": prefix, "config": {}})
     for number in numbers[:-1]:
         writer.step(number, {})
     values = tf.train.load_checkpoint(prefix)
@@ -53,7 +49,6 @@ def record_checkpoint(directory: str | os.PathLike[str], checkpoint: str, a: Rec
 
 
 def _keys(contents: Contents, settings: SideDescription) -> dict[str, str]:
-    """Returns the keys of a checkpoint by the names of side A's variables."""
     keys = {name: key for key, name in contents.others.items() if name is not None}
     tables = {table.known.name: table.parts for table in contents.tables}
     for table in settings["tables"]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 from google.protobuf import json_format
 
 from estimator_bridge.checkpoint_files import variable_names
-from estimator_bridge.settings.legacy_spec import LegacySpec
+from estimator_bridge.settings import render
+from estimator_bridge.settings.detect import values
+from estimator_bridge.settings.legacy_spec import SPEC, LegacySpec
+from estimator_bridge.translation import on_sparse_cores
 from estimator_bridge.verify.record.recording import (
     KERAS,
     TF2,
@@ -21,7 +24,6 @@ from estimator_bridge.verify.record.recording import (
     TableDescription,
 )
 from estimator_bridge.verify.record.update_rules import rule_of, rules_of
-from estimator_bridge.verify.side_settings import flattened, settings_of
 from estimator_bridge.verify.sides import Side
 from tf2_engine import config_proto, errors, tf_compat
 from tf2_engine.backends import HostDriver
@@ -32,21 +34,20 @@ from tf2_engine.tf_compat import checkpoint_key, part_of
 from tf2_engine.types import Graph, Message, Object, Op, Variable
 
 LOADS = "LoadTPUEmbedding"
-"""How the types of ops begin that hand tables to a device; the first has its configuration."""
+"""Prefix of the ops that load tables onto a device; the first one has its configuration."""
 
 _PART = re.compile(r"/part_\d+(?=/|$)")
-"""The number of a part in the op names of a partitioned variable and its slots."""
+"""Matches the part number in op names of partitioned variables and their slots."""
 
 _STOCK_V2 = "stock's TPUEmbeddingV2, on software SparseCores"
 
 
 class PlanKeepingDriver(HostDriver):
-    """The host driver; keeps the latest plan for training that it is configured with."""
+    """A host driver that keeps the latest plan for training."""
 
     plan: Plan | None = None
 
     def configure(self, plan: Plan) -> Op:
-        """Gets ready to run `plan`."""
         if plan.training:
             self.plan = plan
         return super().configure(plan)
@@ -56,15 +57,10 @@ class Program(NamedTuple):
     """A model that a program trains.
 
     Attributes:
-        name: the program's, for reports.
-        spec: the EmbeddingConfigSpec, or None.
-        legacy: the same, as read.
-        use_tpu: as it is run.
-        every: steps from one look at the variables to the next, which is a loop of the device.
-        driver: of the bridge's estimator.
-        batch_size: of the global batch of a TF2 program; None is not known.
-        is_tf1: whether it sees TensorFlow 1.
-        arithmetic: of its tables on a host.
+        name: the program's name in reports.
+        every: steps between reads of the variables, which are one loop of the device.
+        batch_size: of the global batch of a TF2 program; None if unknown.
+        is_tf1: whether the program sees TensorFlow 1.
     """
 
     name: str
@@ -82,12 +78,6 @@ class Program(NamedTuple):
 def describe(
     program: Program, estimator: Object, graph: Graph, begin: int, steps: int
 ) -> SideDescription:
-    """Returns the description of a side, once the graph of the training is built.
-
-    Args:
-        begin: the global step at which it begins.
-        steps: that it makes.
-    """
     side, legacy, use_tpu = program.side, program.legacy, program.use_tpu
     version = f"{tf.__version__}, seen as TensorFlow 1" if program.is_tf1 else tf.__version__
     return {
@@ -109,7 +99,6 @@ def describe(
 
 
 def describe_training(program: Program, trainer: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a TF2 program, as `describe`, once its trainer has an engine."""
     legacy, side, engine = program.legacy, program.side, trainer.engine
     assert legacy is not None
     known = {table.name: table for table in variable_names.tables_of_spec(program.spec)}
@@ -129,7 +118,6 @@ def describe_training(program: Program, trainer: Object, begin: int, steps: int)
         "every": program.every,
         "settings": settings_of(legacy, side, use_tpu=True, arithmetic=program.arithmetic),
         "tables": tables,
-        # SparseCores have no such configuration.
         "config": {}
         if side.stock_v2
         else _config_of_plan(_with_batch_size(engine.plan, program.batch_size)),
@@ -143,11 +131,6 @@ def _cuts_exports(legacy: LegacySpec | None) -> bool:
 
 
 def describe_model(program: Program, training: Object, begin: int, steps: int) -> SideDescription:
-    """Returns the description of a Keras model, as `describe`, once all of its variables exist.
-
-    Args:
-        training: a `KerasTraining`.
-    """
     engine, columns = training.engine, training.model.with_tables.columns
     plan = engine.plan if engine.tables else None
     return {
@@ -176,7 +159,6 @@ def describe_model(program: Program, training: Object, begin: int, steps: int) -
 def _table_of_model(
     table: Object, columns: Sequence[TableColumn], steps: Sequence[int]
 ) -> TableDescription:
-    """Returns a table of an engine whose features are columns of `tf2_engine.keras`."""
     name, optimizer = table.plan.name, table.plan.optimizer
     features = {
         each.key: (each.max_sequence_length, each.weight_key)
@@ -195,20 +177,18 @@ def _table_of_model(
 
 
 def _keras_version(model: Object) -> str:
-    """Returns the version of the Keras of which a model is."""
     names = (kind.__module__.partition(".")[0] for kind in type(model).__mro__)
     name = next(name for name in names if name in ("keras", "tf_keras"))
     return str(sys.modules[name].__version__)
 
 
 def grouped_variables() -> dict[str, list[Variable]]:
-    """Returns the variables of the default graph by their names in a checkpoint, part by part.
+    """Returns the parts of each variable of the default graph, by the name in a checkpoint.
 
-    Where an optimizer gives the slot of each part a name of its own, such as weights/part_1/Adam,
-    it is the name of the first part's.
+    Optimizers may name the slot of each part, such as weights/part_1/Adam; the first part's name
+    counts.
     """
     grouped: dict[str, list[Variable]] = {}
-    # The parts of one variable in the order in which they make it up.
     for variable in sorted(tf.compat.v1.global_variables(), key=lambda one: part_of(one) or ()):
         name = variable.op.name
         grouped.setdefault(_PART.sub("", name) if part_of(variable) else name, []).append(variable)
@@ -216,7 +196,6 @@ def grouped_variables() -> dict[str, list[Variable]]:
 
 
 def variable_of(table: str, part: str = PARAMETERS) -> str:
-    """Returns the name in a recording of the parameters or a slot of an engine's table."""
     return f"embedding/{table}" if part == PARAMETERS else f"embedding/{table}/{part}"
 
 
@@ -241,7 +220,6 @@ def _host_driver(program: Program) -> str:
 def _tables(
     program: Program, legacy: LegacySpec, graph: Graph, steps: Sequence[int]
 ) -> list[TableDescription]:
-    """Returns the tables, with the variables in which the side holds them and their slots."""
     if any(table.optimizer is None for table in legacy.tables) and legacy.optimizer is None:
         return []
     with graph.as_default():
@@ -250,7 +228,7 @@ def _tables(
     tables: list[TableDescription] = []
     rules = rules_of(legacy, steps, program.arithmetic) if program.use_tpu else {}
     for known in variable_names.tables_of_spec(program.spec):
-        # Several parts make up the shape together; a single one is found by its name.
+        # The shape would be that of all parts; a single part is found by its name.
         variable = variable_names.variable_of(dataclasses.replace(known, shape=None), shapes)
         if variable is not None:
             slots: dict[str, str] = {}
@@ -284,7 +262,6 @@ def _table(
 
 
 def _config(program: Program, graph: Graph) -> dict[str, str]:
-    """Returns the fields of the device configuration; none where there is no device."""
     if not program.use_tpu:
         return {}
     if program.driver is not None and program.driver.plan is not None:
@@ -297,12 +274,11 @@ def _config(program: Program, graph: Graph) -> dict[str, str]:
 def _config_of_plan(plan: Plan) -> dict[str, str]:
     try:
         return _fields(config_proto.config_proto(plan))
-    except errors.InvalidSpec:  # An open batch size, which only a host can do with.
+    except errors.InvalidSpec:  # only hosts allow an open batch size
         return {}
 
 
 def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
-    """Returns a plan for one size of batches; a host takes any, a device is configured for one."""
     if batch_size is None:
         return plan
     per_core = batch_size // plan.num_cores
@@ -314,10 +290,61 @@ def _with_batch_size(plan: Plan, batch_size: int | None) -> Plan:
 
 
 def _as_legacy(plan: Plan) -> Plan:
-    """Returns a plan whose features have no names on the device, as those of a legacy spec."""
     features = (dataclasses.replace(each, send_name=False) for each in plan.features)
     return dataclasses.replace(plan, features=tuple(features))
 
 
 def _fields(message: Message) -> dict[str, str]:
     return flattened(json_format.MessageToDict(message, preserving_proto_field_name=True))
+
+
+class SideSetting(NamedTuple):
+    """A setting as the program writes it, and why the side ignores it ("" if it does not)."""
+
+    where: str
+    name: str
+    value: str
+    ignored: str
+
+
+def settings_of(
+    legacy: LegacySpec | None, side: Side, *, use_tpu: bool, arithmetic: str
+) -> list[SideSetting]:
+    if legacy is None:
+        return []
+    quirks = None if side.stock else legacy.quirks
+    settings = []
+    for each in values(legacy):
+        where = "spec" if each.where == SPEC else " ".join(map(str, each.where))
+        of_optimizer = each.owner.endswith("Parameters")
+        name = f"{each.owner}.{each.setting}" if of_optimizer else each.setting
+        value, ignored = str(each.value), ""
+        if callable(each.value):
+            value = f"a function, {getattr(each.value, '__name__', type(each.value).__name__)}"
+        # As a combiner, None is a value; for other settings it means "not set".
+        if each.value is None and each.setting != "combiner":
+            value = "not set"
+        else:
+            ignored = render.why_not_as_written(each, use_tpu=use_tpu, quirks=quirks)
+            if arithmetic == "sparsecore" and use_tpu and not ignored:
+                ignored = on_sparse_cores.why_ignored(each, stock_v2=side.stock_v2)
+        settings.append(SideSetting(where, name, value, ignored))
+    return settings
+
+
+def flattened(message: Mapping[str, Object], above: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in message.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{path}.") or {path: "set"})
+        elif isinstance(value, list):
+            # Stock's feature descriptors have no names.
+            named = {
+                str(part.get("name", i)) if isinstance(part, Mapping) else str(i): part
+                for i, part in enumerate(value)
+            }
+            flat.update(flattened(named, f"{path}."))
+        else:
+            flat[path] = str(value)
+    return flat

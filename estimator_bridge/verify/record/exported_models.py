@@ -1,6 +1,6 @@
-"""Queries an exported model with TensorFlow alone: `python -m` this module, with a JSON file.
+"""Queries an exported model with TensorFlow alone. Run as `python -m`, with a JSON file.
 
-The model answers as it would where it is served: neither the engine nor an estimator is loaded.
+The model answers as in production: neither the engine nor an estimator is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from estimator_bridge.verify.record.recording import Values, read_arrays, write_
 from tf2_engine.types import Array, Message, Object, Session
 
 _MAX_EXAMPLES = 1000
-"""The most Examples that are read of a file."""
+"""The most Examples that are read from a file."""
 _OPEN_SIZE = 2
 _INTERNAL = "__"
 """Prefix of TensorFlow's own signatures."""
@@ -26,15 +26,14 @@ _FEATURES = "features/"
 _LISTS = {"i": "int64_list", "u": "int64_list", "b": "int64_list", "f": "float_list"}
 
 Feed = dict[str, Array]
-"""Values by the names of the tensors that they are fed to."""
+"""Values by the names of the tensors that they feed."""
 
 
 class CannotFeed(Exception):
-    """The batches of the training do not make the inputs of a signature."""
+    """The batches of the training cannot be fed to a signature."""
 
 
 def main(path: str) -> int:
-    """Queries a model as a JSON file says; returns the exit status."""
     request = json.loads(pathlib.Path(path).read_text())
     batches = [read_arrays(pathlib.Path(batch)) for batch in request["batches"]]
     stored = None
@@ -85,7 +84,6 @@ def _answers(
 def _feeds(
     inputs: Mapping[str, Message], batches: Sequence[Values], stored: Array | None
 ) -> Iterator[Feed]:
-    """Yields the feeds of a signature, batch by batch; `stored` are Examples of a file."""
     if not inputs:
         yield {}
         return
@@ -109,7 +107,6 @@ def _feeds(
 
 
 def _tensors(key: str, info: Message) -> dict[str, str]:
-    """Returns the tensors of an input by their names in a batch."""
     if not info.HasField("coo_sparse"):
         return {f"{_FEATURES}{key}": info.name}
     return {
@@ -120,10 +117,7 @@ def _tensors(key: str, info: Message) -> dict[str, str]:
 
 
 def _made_up_feed(inputs: Mapping[str, Message]) -> Feed:
-    """Returns small numbers of the types and shapes of the inputs; open sizes are 2.
-
-    Ids are 0 and 1, which every table has.
-    """
+    """Makes small numbers of the types and shapes of the inputs; ids are 0 and 1."""
     feed: Feed = {}
     for key, info in sorted(inputs.items()):
         shape = [_OPEN_SIZE if size.size < 0 else size.size for size in info.tensor_shape.dim]
@@ -148,12 +142,10 @@ def _small_values(size: int, dtype: Object) -> Array:
 
 
 def examples(batch: Values) -> Array:
-    """Returns the samples of a batch as serialised Examples, [samples] of bytes.
-
-    A sparse feature has its values of the sample, a dense one all of its numbers.
+    """Converts a batch to serialised Examples, [samples] of bytes.
 
     Raises:
-        CannotFeed: the features do not have one row for each sample.
+        CannotFeed: some features do not have one row per sample.
     """
     columns = _columns(batch)
     sizes = {len(column) for column in columns.values()}
@@ -170,7 +162,6 @@ def examples(batch: Values) -> Array:
 
 
 def _columns(batch: Values) -> dict[str, list[Array]]:
-    """Returns the values of each sample, by the keys of the features."""
     columns: dict[str, list[Array]] = {}
     for name, array in batch.items():
         key = name.removeprefix(_FEATURES)

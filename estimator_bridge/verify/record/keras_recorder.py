@@ -1,14 +1,20 @@
-"""Records trainings of a `TableModel` of tf2_engine.keras."""
+"""Records trainings of a `TableModel` of tf2_engine.keras.
+
+The inputs of its metrics are what `test_step` passes to `update_metrics(...)` and
+`mean_loss.update_state(loss)`, as `migrate --form keras` writes it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import find
+from estimator_bridge.verify.record.array_files import Values
 from estimator_bridge.verify.record.capture import (
     Arguments,
     Function,
@@ -17,26 +23,27 @@ from estimator_bridge.verify.record.capture import (
     replaced,
 )
 from estimator_bridge.verify.record.description import describe_model
-from estimator_bridge.verify.record.keras_exports import exported_variables
-from estimator_bridge.verify.record.keras_metrics import KerasMetricValues
-from estimator_bridge.verify.record.keras_training import KerasTraining
+from estimator_bridge.verify.record.keras_training import KerasTraining, exported_variables
+from estimator_bridge.verify.record.metric_values import CapturedMetrics
 from estimator_bridge.verify.record.recorder import Recorder
 from estimator_bridge.verify.record.recording import LOSS
 from estimator_bridge.verify.record.training_steps import TrainingSteps, variables_read
-from tf2_engine.types import Object, Tensor
+from tf2_engine.graph_mode import do_not_convert
+from tf2_engine.types import Nest, Object, Tensor
+
+_UPDATE, _MEAN_LOSS = "update_metrics", "mean_loss"
 
 
 class KerasRecorder:
-    """Records the models of a program, as a recorder is asked to."""
+    """Records the Keras models of a program."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._metrics = KerasMetricValues()
-        # With the models, since the id of one may be that of another one later.
+        # Keeps the models alive, because ids of dead objects are reused.
         self._trainings: dict[int, KerasTraining] = {}
 
     def attach(self, model_class: type) -> None:
-        """Records `TableModel`s from now on."""
         methods: dict[str, Function] = {
             "keep_checkpoints": self._keep_checkpoints,
             "fit": self._fit,
@@ -56,7 +63,6 @@ class KerasRecorder:
         return known
 
     def _check(self, model: Object) -> None:
-        """Raises InvalidInput if the side cannot run a Keras model."""
         side, name = self._recorder.side, type(model).__name__
         other_numbers = side.arithmetic not in ("tpu", _arithmetic(model)) or side.stock_v2
         chosen = side.software_tpu or other_numbers
@@ -69,7 +75,6 @@ class KerasRecorder:
     def _keep_checkpoints(
         self, original: Function, model: Object, directory: str | None, *args: Object, **kw: Object
     ) -> None:
-        """Keeps them in a directory of the recording."""
         if directory is not None:
             original(model, self._training(model, directory).model_dir, *args, **kw)
 
@@ -81,7 +86,7 @@ class KerasRecorder:
         if model.checkpoints is None:
             model.keep_checkpoints(training.model_dir)
         training.validation = options.get("validation_data")
-        # What is traced here makes variables, and is not run.
+        # Tracing makes the variables; nothing runs.
         model.restore(x, training=True)
         model.observe(_Observer(recorder))
         model.train_step = self._reporting(model.train_step)
@@ -107,9 +112,9 @@ class KerasRecorder:
             steps.finish()
 
     def _reporting(self, train_step: Function) -> Function:
-        """Returns a step that records the loss that it reports, as a TPUEstimatorSpec does.
+        """Makes a step record the loss that it reports, like a TPUEstimatorSpec's.
 
-        Its optimizers may minimize another one, with terms of regularizers for example.
+        Optimizers may minimize another loss, for example one with regularization terms.
         """
 
         @functools.wraps(train_step)
@@ -137,7 +142,7 @@ class KerasRecorder:
         self, original: Function, model: Object, x: Object = None, *args: Object, **options: Object
     ) -> Object:
         training = self._training(model)
-        # A training evaluates what it has prepared, and wants no step among the metrics.
+        # `fit` evaluates prepared data and does not want the step among the metrics.
         by_fit = "return_dict" in options
         options.pop("_use_cached_eval_dataset", None)
 
@@ -198,12 +203,72 @@ def _replaced(original: Function, method: Function) -> Function:
 
 
 def _arithmetic(model: Object) -> str:
-    """Returns whose numbers the tables of a model have; those of a TPU without tables."""
+    """Returns the arithmetic of a model's tables; "tpu" without tables."""
     return getattr(model.with_tables.tables, "arithmetic", "tpu")
 
 
 def _batch_size(spec: Object) -> int | None:
-    """Returns the batch size that the elements of a dataset tell; None if they tell none."""
     shapes = [each.shape for each in tf.nest.flatten(spec)]
     sizes = {shape[0] for shape in shapes if shape.rank}
     return next((size for size in sizes if size is not None), None)
+
+
+class KerasMetricValues(CapturedMetrics):
+    """The losses and the arguments of `update_metrics` of one evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._model: Object = None
+
+    @contextlib.contextmanager
+    def attached(self, model: Object) -> Iterator[None]:
+        self._model, self._names = model, None
+        with contextlib.ExitStack() as stack:
+            if callable(getattr(model, _UPDATE, None)):
+                update = self._capturing_update(getattr(model, _UPDATE))
+                stack.enter_context(replaced(model, _UPDATE, update))
+            mean_loss = getattr(model, _MEAN_LOSS, None)
+            if mean_loss is not None:
+                update = self._capturing_loss(mean_loss.update_state)
+                stack.enter_context(replaced(mean_loss, "update_state", update))
+            model.test_function = None  # so that it is traced again
+            yield
+        model.test_function = None
+
+    def _capturing_update(self, update: Function) -> Function:
+        @do_not_convert
+        def call(*args: Object, **kwargs: Object) -> Object:
+            if args and kwargs:
+                return update(*args, **kwargs)
+            return _called(update, self._keep_arguments(kwargs or list(args), keep))
+
+        def keep(name: str, argument: Object) -> Object:
+            return self._keep(name, argument) if tf.is_tensor(argument) else argument
+
+        return call
+
+    def _capturing_loss(self, update: Function) -> Function:
+        @do_not_convert
+        def call(loss: Object, *args: Object, **kwargs: Object) -> Object:
+            return update(self._keep(LOSS, loss), *args, **kwargs)
+
+        return call
+
+    def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
+        metrics = [each for each in self._model.metrics if each.name != LOSS]
+        _reset(metrics)
+        for batch in batches:
+            flat = [tf.constant(batch[name]) for name in names]
+            _called(self._model.update_metrics, tf.nest.pack_sequence_as(self._structure, flat))
+        results = {each.name: each.result().numpy() for each in metrics}
+        _reset(metrics)
+        return results
+
+
+def _called(function: Function, structure: Nest) -> Object:
+    return function(**structure) if isinstance(structure, dict) else function(*structure)
+
+
+def _reset(metrics: Sequence[Object]) -> None:
+    for each in metrics:
+        each.reset_state()

@@ -1,15 +1,17 @@
-"""A `TableModel` as recordings see it: with the attributes of a `tf2_engine.training.Trainer`."""
+"""Gives a `TableModel`, and its exports, the names and attributes that recorders expect."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 
 import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import Reader, object_graph
+from estimator_bridge.convert.formats.checkpoint_format import GLOBAL_STEP
 from estimator_bridge.verify.record.description import variable_of
 from estimator_bridge.verify.record.recording import Recording, parts_of_tables
 from estimator_bridge.verify.record.training_steps import by_name, checkpoint_of
@@ -18,16 +20,13 @@ from tf2_engine.backends.tpu import topology
 from tf2_engine.keras.no_tables import NoEngine
 from tf2_engine.types import Array, Object, Variable
 
+_ENGINE = "_tpu_embedding"
+"""The attribute under which an exported layer stores the engine's tables."""
+
 
 @dataclasses.dataclass(eq=False)
 class KerasTraining:
-    """A model, as a recorder sees it.
-
-    Attributes:
-        model: a `TableModel`.
-        model_dir: where the recorder has it keep its checkpoints.
-        validation: the raw dataset of a training that evaluates, or None.
-    """
+    """A `TableModel`, as a recorder sees it, and the raw dataset on which `fit` evaluates."""
 
     model: Object
     model_dir: str
@@ -57,24 +56,19 @@ class KerasTraining:
 
     @property
     def step(self) -> Variable:
-        """The global step."""
         step: Variable = self.model.with_tables.step
         return step
 
     @property
     def variables(self) -> dict[str, Variable]:
-        """The variables by their legacy names, but for those that Keras computes from the step."""
         by_name, computed = self.model.checkpoints.variables(), self.model.checkpoints.computed
         return {name: variable for name, variable in by_name.items() if name not in computed}
 
     def restore(self, checkpoint: str, a: Recording | None) -> None:
-        """Gives all variables, which exist, the values of a checkpoint of either form.
-
-        Args:
-            a: the side whose program wrote it; None is not known.
+        """Restores all variables, which must exist, from a checkpoint of either form.
 
         Raises:
-            InvalidInput: it is of a legacy program of which no recording is known.
+            InvalidInput: a legacy program wrote it, and no recording of that program is known.
         """
         with Reader(checkpoint) as reader:
             is_converted = object_graph.KEY in reader.tensors
@@ -87,10 +81,9 @@ class KerasTraining:
         self.model.checkpoints.count_steps()
 
     def _assign(self, checkpoint: str, names: Mapping[str, str], whole: Collection[str]) -> None:
-        """Assigns what a legacy checkpoint has.
+        """Assigns the variables that a legacy checkpoint contains.
 
-        Of a slot whose parts it stores under several names each tensor is a part alone: such a slot
-        keeps its initial values, until the first step that is followed.
+        Slots whose parts are stored under several names are only assigned after the first step.
         """
         reader = tf.train.load_checkpoint(checkpoint)
         shapes: Mapping[str, list[int]] = reader.get_variable_to_shape_map()
@@ -101,7 +94,6 @@ class KerasTraining:
                 variable.assign(tf.cast(value, variable.dtype))
 
     def _legacy_names(self, checkpoint: str, a: Recording | None) -> dict[str, str]:
-        """Returns the names of tables and slots in a legacy checkpoint by those of here."""
         if a is None:
             raise errors.InvalidInput(
                 f"{checkpoint} is of the legacy program, and it is not known which of its "
@@ -113,3 +105,29 @@ class KerasTraining:
             (variable_of(table) if slot is None else variable_of(table, slot)): name
             for name, (table, slot) in parts.items()
         }
+
+
+def exported_variables(
+    training: KerasTraining, directory: str, a: Recording | None
+) -> Iterator[tuple[str, Array]]:
+    prefix = os.path.join(directory, "variables", "variables")
+    with Reader(prefix) as stored:
+        objects = object_graph.read_from(stored)
+    assert objects is not None
+    tables = {} if a is None else {t["name"]: t["variable"] for t in a.settings["tables"]}
+    by_name = _names(training.model)
+    reader = tf.train.load_checkpoint(prefix)
+    for path, key in objects.keys.items():
+        if path[-2:-1] == (_ENGINE,):
+            name = tables.get(path[-1], variable_of(path[-1]))
+        else:
+            name = by_name.get(objects.names.get(key, ""), "")
+        if name:
+            yield name, reader.get_tensor(key)
+
+
+def _names(model: Object) -> Mapping[str, str]:
+    of_tables = {id(each) for each in model.with_tables.weights}
+    layers = (each for each in model.weights if id(each) not in of_tables)
+    names = {each.name.partition(":")[0]: model.name_of(each) for each in layers}
+    return {**names, GLOBAL_STEP: GLOBAL_STEP}

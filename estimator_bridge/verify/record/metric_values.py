@@ -1,4 +1,4 @@
-"""Captures the inputs of an evaluation's metrics, and computes the metrics once more."""
+"""Captures the inputs of an evaluation's metrics, and computes the metrics again."""
 
 from __future__ import annotations
 
@@ -26,31 +26,26 @@ from tf2_engine.types import Array, Graph, Nest, Object, Op, Session, Tensor
 
 _METRICS = "metrics"
 _ARGUMENT = "argument"
-"""The name of what a metric function is given, in front of the paths of its parts."""
+"""Prefix of the names of a metric function's arguments."""
 
 
 class CapturedMetrics(abc.ABC):
-    """The losses of one evaluation, and the values behind its metrics, batch by batch."""
+    """The losses of one evaluation and the inputs of its metrics, batch by batch."""
 
     def __init__(self) -> None:
         self._capture = Capture()
         self._structure: Nest = None
-        # Of the arguments; None until they are captured.
+        # Names of the arguments, once they are captured.
         self._names: list[str] | None = None
 
     def begin(self) -> None:
-        """Drops the values captured before an evaluation."""
         self._capture.flush()
 
     def batches(self) -> list[Values]:
-        """Returns the values captured since `begin`, batch by batch."""
         return [step.get(_METRICS, {}) for step in self._capture.flush()]
 
     def recomputed(self, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of recorded batches, as this model's metric function computes them.
-
-        Empty without such a function, or if it was given other values.
-        """
+        """Applies this model's metric function to recorded batches, if that is possible."""
         names = self._names
         if (
             names is None
@@ -68,7 +63,6 @@ class CapturedMetrics(abc.ABC):
         return self._capture.tensor(_METRICS, name, tensor)
 
     def _keep_arguments(self, arguments: Nest, keep: Function) -> Nest:
-        """Returns the arguments of a metric function, each as `keep(name, argument)` returns it."""
         self._structure = tf.nest.map_structure(lambda _: None, arguments)
         self._names = names_of(_ARGUMENT, arguments)
         pairs = zip(self._names, tf.nest.flatten(arguments), strict=True)
@@ -76,7 +70,7 @@ class CapturedMetrics(abc.ABC):
 
 
 class MetricValues(CapturedMetrics):
-    """The losses and the arguments of `eval_metrics` of one evaluation, batch by batch."""
+    """The losses and the arguments of `eval_metrics` of one evaluation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,9 +78,9 @@ class MetricValues(CapturedMetrics):
         self._metric_fn: Function | None = None
 
     def capturing(self, model_fn: Function, is_evaluating: Callable[[], bool]) -> Function:
-        """Returns a model_fn whose losses and metrics are captured while an evaluation runs.
+        """Wraps a model_fn to capture losses and inputs of metrics during evaluations.
 
-        Random ops without a seed of their own get the same numbers on both sides.
+        Random ops without a seed get the same numbers on both sides.
         """
 
         @functools.wraps(model_fn)
@@ -116,11 +110,10 @@ class MetricValues(CapturedMetrics):
         return self._keep(name_of_core(name, core), tensor) if is_tensor else tensor
 
     def batches(self) -> list[Values]:
-        """Returns the values captured since `begin`, batch by batch; of several cores joined."""
         return [*map(_joined, super().batches())]
 
     def _computed(self, names: Sequence[str], batches: Sequence[Values]) -> Values:
-        """Returns the metrics; none where the function uses tensors that it is not given."""
+        """Returns {} if the function uses tensors that are not its arguments."""
         try:
             return self._run(names, batches)
         except (ValueError, TypeError, RuntimeError, tf.errors.OpError):
@@ -144,32 +137,25 @@ class MetricValues(CapturedMetrics):
 
 
 class MetricVariablesHook(tf.train.SessionRunHook):
-    """Reads the variables in which an evaluation adds up its metrics, at its end.
-
-    Attributes:
-        values: by name; {} until then.
-    """
+    """Reads the variables in which an evaluation sums its metrics, at its end."""
 
     def __init__(self) -> None:
         self.values: Values = {}
 
     def begin(self) -> None:
-        """Finds the variables, once the graph is built."""
         variables = tf.get_collection(tf.GraphKeys.METRIC_VARIABLES)
         self._variables = {f"{METRIC_VARIABLE}{one.op.name}": one for one in variables}
 
     def end(self, session: Session) -> None:
-        """Reads them."""
         self.values = session.run(self._variables)
 
 
 def _ops_of(metric: Object) -> tuple[Nest, Op]:
-    """Returns the value of a metric and the op that updates it; Keras's metrics are objects."""
     return metric if isinstance(metric, tuple) else (metric.result(), tf.group(*metric.updates))
 
 
 def _joined(step: Values) -> Values:
-    """Joins the values captured by several cores, as the metrics of a step are computed of all."""
+    """Joins the values of several cores, because metrics are computed from all of them."""
     joined: dict[str, list[Array]] = {}
     for name in sorted(step, key=lambda name: (name.partition(" (core ")[0], len(name), name)):
         joined.setdefault(name.partition(" (core ")[0], []).append(step[name])
@@ -184,7 +170,6 @@ def _concatenated(parts: Sequence[Array]) -> Array:
 
 
 def _placeholder(values: Sequence[Array]) -> Object:
-    """Returns a placeholder of the type of some values, and of the sizes that they share."""
     first = values[0]
     shape: list[int | None] | None = None
     if len({value.ndim for value in values}) == 1:

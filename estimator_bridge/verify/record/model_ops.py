@@ -1,8 +1,8 @@
-"""Records a sketch of the value of every op of a model, to find the first one that differs.
+"""Records a sketch of the value of every op of a model, to find the first op that differs.
 
-The whole outputs would be as large as the model's memory. A sketch of an output x, flattened, is
-Σ cos(i + 1) x[i], with √(Σ x[i]²) to compare it with: a factor on x shows in it as well as one
-changed element does, and roundings stay as small as they are.
+Whole outputs would need as much memory as the model. The sketch of a flattened output x is Σ cos(i
++ 1) x[i], together with √(Σ x[i]²) as its scale. It shows a factor on x as well as a single changed
+element.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from estimator_bridge.verify.record.recording import MODEL_OPS
 from tf2_engine.types import Array, Function, Graph, Object, Op
 
 SKETCH = "sketch"
-"""The name of the sketches, [ops, 2] float64, in the recording of a step."""
+"""The name of the sketches, [ops, 2] float64, in a recorded step."""
 
-# What must not run more often than the model has it run, nor whatever depends on it.
+# Running these more often than the model does would change its results.
 _WRITES = ("Assign", "ResourceApply", "Apply", "Scatter", "ResourceScatter", "Iterator", "Print")
 _BRANCHES, _JOINS = ("Switch", "RefSwitch", "Enter", "RefEnter"), ("Merge", "RefMerge", "Exit")
 _MAX_OPS = 5000
 
 
 class ModelOp(NamedTuple):
-    """An op of a model: its name, its type, and the line of the program that has made it."""
+    """An op of a model: its name, type, and the line of the program that made it."""
 
     name: str
     kind: str
@@ -43,12 +43,6 @@ def sketching_model_fn(
     is_training: Callable[[], bool],
     describe: Callable[[Sequence[ModelOp]], None],
 ) -> Function:
-    """Returns a model_fn that captures sketches of its ops before the loss, while it trains.
-
-    Args:
-        describe: called with the ops, once they are made.
-    """
-
     @functools.wraps(model_fn)
     def call(*args: Object, **kwargs: Object) -> Object:
         graph = tf.get_default_graph()
@@ -66,10 +60,9 @@ def sketching_model_fn(
 
 
 def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
-    """Returns the floats of which a step computes the loss and updates, such as moving averages.
+    """Returns the floats from which a step computes the loss and updates such as moving averages.
 
-    They are of ops which were made since, up to the loss: without what runs in a branch alone, and
-    without what a write comes before.
+    Ops inside branches and ops that depend on a write are left out.
     """
     tensors: list[Object] = []
     left_out: set[str] = set()
@@ -85,7 +78,6 @@ def _outputs(graph: Graph, before: int, loss: Object) -> list[Object]:
 
 
 def _used_by(ops: Iterable[Object]) -> set[str]:
-    """Returns the names of some ops, and of all that they are computed from."""
     names: set[str] = set()
     waiting: list[Op] = [getattr(each, "op", each) for each in ops]
     while waiting:
@@ -112,7 +104,6 @@ def _described(tensor: Object) -> ModelOp:
 
 
 def _source(op: Op) -> str:
-    """Returns the line of the program that made an op; "" where no line of it did."""
     for frame in reversed(list(op.traceback or ())):
         filename, number = frame[0], frame[1]
         if program_lines.is_of_program(filename):

@@ -1,7 +1,7 @@
-"""The files with the outcomes of a training, and the values that these were computed from.
+"""The files of a training's outcomes, and of the values from which they were computed.
 
 An outcome is an evaluation, the predictions of a call, an export, or the answers of an exported
-model. Its name is its kind and its number, such as "evaluation-0".
+model. It is named by kind and number, such as "evaluation-0".
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from estimator_bridge.verify.record.array_files import Values, read_arrays, writ
 from tf2_engine.types import Object
 
 EVALUATION, PREDICTION, EXPORT, SERVED = "evaluation", "prediction", "export", "served"
-"""The kinds; the last are the answers of exported models."""
+"""The kinds of outcomes; "served" are the answers of exported models."""
 KINDS = (EVALUATION, PREDICTION, EXPORT, SERVED)
 
 SEEN, RECOMPUTED = "seen", "recomputed"
-"""The inputs of an evaluation's metrics, batch by batch; and the metrics computed once more."""
+"""The inputs of an evaluation's metrics, batch by batch, and the recomputed metrics."""
 OWN, OTHER = "own: ", "other: "
-"""Before the names of metrics that are computed once more: from the side's values, or side A's."""
+"""Prefixes of recomputed metrics: from the side's own values, or from side A's."""
 METRIC_VARIABLE = "variable: "
-"""Before the names of the variables in which an evaluation has added up its metrics."""
+"""Prefix of the variables in which an evaluation summed its metrics."""
 
 
 class About(TypedDict, total=False):
-    """The description of an outcome: the values that it was computed from, and how the call went.
+    """The description of an outcome.
 
     Attributes:
-        variables: digests of the model's variables by name.
-        replayed: whether all of its batches were those of another recording.
-        unlike: why they were not, in words.
-        batches: how many batches were evaluated.
-        samples: how many predictions there were.
-        failed: the error with which the call ended.
+        variables: digests of the model's variables, by name.
+        replayed: whether all of its batches came from another recording.
+        unlike: why they could not, in words.
+        failed: the error that ended the call.
     """
 
     variables: dict[str, str]
@@ -52,41 +50,34 @@ class OutcomeWriter:
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
-        # Of each kind of file how many are written.
+        # Numbers of files written, by kind.
         self._counts: collections.Counter[str] = collections.Counter()
         self._left_out: list[str] = []
 
     def begin(self, kind: str) -> str:
-        """Returns the name of the next outcome of a kind."""
         self._counts[kind] += 1
         return f"{kind}-{self._counts[kind] - 1}"
 
     def write(self, name: str, values: Mapping[str, Object], part: str = "") -> None:
-        """Writes the values of an outcome, or of a part that belongs to it."""
         write_arrays(self._directory / f"{f'{part}-' * bool(part)}{name}.npz", values)
 
     def chunk(self, name: str, number: int, values: Mapping[str, Object]) -> None:
-        """Writes the samples of an outcome that follow those before."""
         write_arrays(self._directory / f"{name}{f'+{number:06d}' * bool(number)}.npz", values)
 
     def about(self, name: str, about: About) -> None:
-        """Writes the description of an outcome."""
         write_json(self._directory / f"about-{name}.json", about)
 
     def batch(self, name: str, input_number: int, values: Mapping[str, Object]) -> None:
-        """Writes a batch of an input of an outcome."""
         prefix = f"fed-{name}-{input_number:04d}"
         number = self._counts[prefix]
         self._counts[prefix] += 1
         write_arrays(self._directory / f"{prefix}-{number:08d}.npz", values)
 
     def drop_batch(self, name: str) -> None:
-        """Removes the last batch that was written for an outcome, if there is one."""
         for path in sorted(self._directory.glob(f"fed-{name}-*.npz"))[-1:]:
             path.unlink()
 
     def left_out(self, what: str) -> None:
-        """Writes, once, that something is not recorded, and why."""
         if what not in self._left_out:
             self._left_out.append(what)
             write_json(self._directory / "left-out.json", self._left_out)
@@ -100,11 +91,9 @@ class Outcomes:
 
     @property
     def left_out(self) -> list[str]:
-        """The outcomes that were not recorded, and why."""
         return list(read_json(self._directory / "left-out.json", []))
 
     def names(self) -> list[str]:
-        """Returns the names of the outcomes: by kind, then by number."""
         return [
             f"{kind}-{number}"
             for kind in KINDS
@@ -116,40 +105,35 @@ class Outcomes:
         ]
 
     def failed(self) -> dict[str, str]:
-        """Returns the errors of calls that failed, by the names of outcomes."""
         paths = sorted(self._directory.glob("about-*.json"))
         named = {path.stem.removeprefix("about-"): read_json(path, {}) for path in paths}
         return {name: about["failed"] for name, about in named.items() if "failed" in about}
 
     def chunks(self, name: str) -> Iterator[Values]:
-        """Yields the values of an outcome; of predictions so many samples at a time."""
+        """Yields the values of an outcome; predictions come in several chunks."""
         first = self._directory / f"{name}.npz"
         rest = sorted(self._directory.glob(f"{name}+*.npz"))
         for path in [first] * first.exists() + rest:
             yield read_arrays(path)
 
     def part(self, name: str, part: str) -> Values:
-        """Returns a part that belongs to an outcome; {} without one."""
         path = self._directory / f"{part}-{name}.npz"
         return read_arrays(path) if path.exists() else {}
 
     def about(self, name: str) -> About:
-        """Returns the description of an outcome; {} where there is none."""
         return read_json(self._directory / f"about-{name}.json", {})
 
     def batches(self, name: str, input_number: int | None = None) -> list[pathlib.Path]:
-        """Returns the files of the batches of an outcome, of one of its inputs or of all."""
         of_input = "" if input_number is None else f"{input_number:04d}-"
         return sorted(self._directory.glob(f"fed-{name}-{of_input}*.npz"))
 
 
 def read_json(path: pathlib.Path, default: Object) -> Object:
-    """Returns the value in a JSON file; the default where there is no file."""
     return json.loads(path.read_text()) if path.exists() else default
 
 
 def write_json(path: pathlib.Path, value: object) -> None:
-    """Writes a JSON file, of which another process sees the whole, or nothing."""
+    """Writes a JSON file, so that other processes see the whole file or none."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1))
     partial.replace(path)

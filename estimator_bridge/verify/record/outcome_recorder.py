@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.array_files import Values, digest, listed, unlisted
+from estimator_bridge.verify.record.array_files import (
+    Values,
+    as_array,
+    digest,
+    is_list,
+    listed,
+    unlisted,
+)
 from estimator_bridge.verify.record.capture import Arguments, replaced
 from estimator_bridge.verify.record.metric_values import (
     CapturedMetrics,
@@ -32,52 +38,39 @@ from estimator_bridge.verify.record.outcome_files import (
     About,
     OutcomeWriter,
 )
-from estimator_bridge.verify.record.predictions import PredictionWriter
-from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording, RecordingWriter
-from estimator_bridge.verify.record.replay import recorded_input_fn
+from estimator_bridge.verify.record.recording import EXPORTED, LOSS, Recording
+from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from tf2_engine.types import Array, Function, Object
 
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
+
 _MAX_ERROR = 300
-"""Characters of an error that are kept."""
-
-
-class TrainingRecorder(Protocol):
-    """The recorder of a training, as this module uses it; see `recorder.Recorder`."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    training: bool
-
-    @property
-    def max_steps(self) -> int:
-        """The most batches of an evaluation, as of the training."""
-
-    def is_recorded(self, model: Object) -> bool:
-        """Returns whether a model is the one that is recorded, and was trained."""
-
-    def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Returns whether predictions of a model end with the first batch, once more."""
 
 
 Variables = Callable[[Object, Arguments], Iterable[tuple[str, Array]]]
-"""Returns the variables that a call of a model's method has read, with their names."""
+"""Returns the variables that a call of a model's method read, with their names."""
 
 
 Exported = Callable[[str], Iterable[tuple[str, Array]]]
 """Returns the variables in the directory of an exported model, with their names."""
 
 
-class OutcomeRecorder:
-    """Records calls of `evaluate`, `predict` and `export_saved_model` of the recorded model."""
+SAMPLES_OF_CHUNK = 1000
+"""How many samples are held in memory and written to one file."""
+_NAME = "prediction"
 
-    def __init__(self, recorder: TrainingRecorder) -> None:
+
+class OutcomeRecorder:
+    """Records calls of `evaluate`, `predict` and `export_saved_model`."""
+
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._writer = recorder.writer.outcomes
         self._metrics = MetricValues()
         self._evaluating = False
 
     def capturing(self, model_fn: Function) -> Function:
-        """Returns a model_fn that captures the values behind metrics."""
         return self._metrics.capturing(model_fn, lambda: self._evaluating)
 
     def evaluate(
@@ -88,12 +81,7 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         metrics_of: CapturedMetrics | None = None,
     ) -> Object:
-        """Evaluates, and writes the metrics and the values behind them.
-
-        Args:
-            variables: None reads those of a checkpoint, and lets `evaluate` take hooks.
-            metrics_of: None are those of the model_fn; see `capturing`.
-        """
+        """Evaluates, and writes the metrics and the values behind them."""
         most = self._recorder.max_steps
         asked = arguments.get("steps")
         arguments["steps"] = min(asked or most, most)
@@ -121,7 +109,6 @@ class OutcomeRecorder:
         return metrics
 
     def _recomputed(self, metrics: CapturedMetrics, name: str, batches: Sequence[Values]) -> Values:
-        """Returns the metrics of this side's values, and of side A's if they are replayed."""
         values = {f"{OWN}{key}": each for key, each in metrics.recomputed(batches).items()}
         if self._recorder.replayed is not None:
             seen = self._recorder.replayed.outcomes.part(name, SEEN)
@@ -141,7 +128,6 @@ class OutcomeRecorder:
         arguments: Arguments,
         variables: Variables | None = None,
     ) -> Iterator[Object]:
-        """Predicts, and writes all predictions that the program takes."""
         if not self._is_recorded(model, "predictions"):
             yield from original(model, **arguments)
             return
@@ -158,7 +144,7 @@ class OutcomeRecorder:
                         break
                     writer.add(prediction)
                     yield prediction
-            finally:  # A program may stop before the end.
+            finally:  # the program may stop before the end
                 writer.close()
                 about["samples"] = writer.count
 
@@ -170,11 +156,6 @@ class OutcomeRecorder:
         variables: Variables | None = None,
         read: Exported | None = None,
     ) -> Object:
-        """Exports, writes the variables, and keeps a copy: a program may remove its own.
-
-        Args:
-            read: None takes variables by the names that the SavedModel has for them.
-        """
         if not self._is_recorded(model, "exports"):
             return original(model, **arguments)
         with self._recorded(EXPORT, model, arguments, variables) as (name, _):
@@ -182,7 +163,6 @@ class OutcomeRecorder:
                 path = original(model, **arguments)
             exported = os.fsdecode(path)
             self._writer.write(name, dict((read or _exported)(exported)))
-            # It is queried later.
             number = name.rpartition("-")[2]
             shutil.copytree(exported, self._recorder.writer.directory / f"{EXPORTED}-{number}")
         return path
@@ -200,11 +180,10 @@ class OutcomeRecorder:
     def _recorded(
         self, kind: str, model: Object, arguments: Arguments, variables: Variables | None
     ) -> Iterator[tuple[str, About]]:
-        """Records the inputs of an outcome, and the error with which the call may end."""
         name = self._writer.begin(kind)
         about: About = {}
         if "input_fn" in arguments:
-            inputs = _OutcomeInputs(self._writer, name, self._recorder.replayed, about)
+            inputs = _inputs(self._writer, name, self._recorder.replayed, about)
             arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
         try:
             yield name, about
@@ -220,41 +199,32 @@ class OutcomeRecorder:
 
     @contextlib.contextmanager
     def _not_training(self, *, evaluating: bool = False) -> Iterator[None]:
-        # A training may evaluate on its way.
+        # A training may evaluate while it runs.
         with replaced(self._recorder, "training", False), replaced(self, "_evaluating", evaluating):
             yield
 
 
-@dataclasses.dataclass(frozen=True)
-class _OutcomeInputs:
-    """The inputs of an outcome, which are those of the same outcome of another recording."""
-
-    writer: OutcomeWriter
-    name: str
-    replayed: Recording | None
-    about: About
-    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-
-    def begin(self) -> int:
-        return next(self.numbers)
-
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        if self.replayed is None:
+def _inputs(
+    writer: OutcomeWriter, name: str, replayed: Recording | None, about: About
+) -> InputRecord:
+    def files(number: int) -> Sequence[pathlib.Path]:
+        if replayed is None:
             return []
-        files = self.replayed.outcomes.batches(self.name, number)
-        self.about["replayed"] = bool(files) and self.about.get("replayed", True)
-        return files
+        recorded = replayed.outcomes.batches(name, number)
+        about["replayed"] = bool(recorded) and about.get("replayed", True)
+        return recorded
 
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        self.about["replayed"] = False
-        self.writer.batch(self.name, number, values)
+    def write(number: int, values: Mapping[str, Object]) -> None:
+        about["replayed"] = False
+        writer.batch(name, number, values)
 
-    def unlike(self, reasons: Sequence[str]) -> None:
-        self.about.setdefault("unlike", []).extend(reasons)
+    def unlike(reasons: Sequence[str]) -> None:
+        about.setdefault("unlike", []).extend(reasons)
+
+    return InputRecord(itertools.count().__next__, files, write, unlike)
 
 
 def variables_of_checkpoint(model: Object, arguments: Arguments) -> Iterator[tuple[str, Array]]:
-    """Yields the variables of the checkpoint that a call of an estimator's method reads."""
     path = arguments.get("checkpoint_path") or tf.train.latest_checkpoint(model.model_dir)
     yield from _checkpoint(path) if path else ()
 
@@ -267,3 +237,49 @@ def _checkpoint(path: str) -> Iterator[tuple[str, Array]]:
     reader = tf.train.load_checkpoint(path)
     for name in sorted(reader.get_variable_to_shape_map()):
         yield name, reader.get_tensor(name)
+
+
+class PredictionWriter:
+    """Writes the predictions of a call, sample by sample."""
+
+    def __init__(self, writer: OutcomeWriter, name: str) -> None:
+        self._writer, self._name = writer, name
+        self._samples: list[dict[str, Array]] = []
+        self._chunks = 0
+        self.count = 0
+
+    def add(self, prediction: Object) -> None:
+        self._samples.append(dict(flat(prediction)))
+        self.count += 1
+        if len(self._samples) == SAMPLES_OF_CHUNK:
+            self._flush()
+
+    def close(self) -> None:
+        if self._samples:
+            self._flush()
+
+    def _flush(self) -> None:
+        samples, self._samples = self._samples, []
+        self._writer.chunk(self._name, self._chunks, listed(samples))
+        self._chunks += 1
+
+
+def flat(value: Object, name: str = "") -> Iterator[tuple[str, Array]]:
+    """Yields the arrays of a prediction with their paths, such as "scores/0".
+
+    Sparse and ragged values are split into their parts.
+    """
+    if isinstance(value, Mapping):
+        parts = {str(key): part for key, part in value.items()}
+    elif hasattr(value, "_asdict"):  # Such as a SparseTensorValue.
+        parts = value._asdict()
+    elif hasattr(value, "nested_row_splits"):
+        splits = {f"row_splits_{i}": each for i, each in enumerate(value.nested_row_splits)}
+        parts = {"values": value.flat_values, **splits}
+    elif is_list(array := as_array(value)):
+        parts = {str(i): part for i, part in enumerate(array)}
+    else:
+        yield name or _NAME, array
+        return
+    for key, part in parts.items():
+        yield from flat(part, f"{name}/{key}" if name else key)

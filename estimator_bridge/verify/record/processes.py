@@ -1,7 +1,6 @@
-"""Runs each side of a comparison in a process of its own, and so queries exported models.
+"""Runs each side of a comparison in a process of its own, and queries exported models.
 
-`python -m` this module, with a JSON file, runs a side. Each side has its interpreter, so they may
-have other versions of TensorFlow.
+`python -m` with this module and a JSON file runs a side, in the interpreter of that side.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ if TYPE_CHECKING:
     from estimator_bridge.verify.record.recorder import Recorder
 
 _NOTHING_TRAINED = 3
-"""Exit status of a program that ran, and trained nothing that is recorded."""
+"""Exit status of a program that trained nothing that is recorded."""
 _RECORDED = "Estimator of the bridge, no TableModel, and no class that it declares verifiable"
 _LAST_LINES = 15
 _MAX_ERROR = 300
-"""Characters of an error that are kept."""
 _FAILURE = ".failure"
 """The suffix of the file in which a process says why it failed."""
 _NUM_QUERIED_BATCHES = 3
@@ -45,12 +43,7 @@ _NUM_QUERIED_BATCHES = 3
 
 @dataclasses.dataclass(frozen=True)
 class SideProgram:
-    """A side by its name, the program that it runs, and the interpreter.
-
-    Attributes:
-        tf1: whether the program sees TensorFlow 1; None finds out from its source.
-        is_module: whether `script` is the name of a module, as for `python -m`.
-    """
+    """A side, the program (a file or a module) that it runs, and the interpreter."""
 
     side: str
     script: str
@@ -61,15 +54,7 @@ class SideProgram:
 
 @dataclasses.dataclass(frozen=True)
 class ProcessRecorder:
-    """Records a side in a process; it is a `Record` of `procedure.side_by_side`.
-
-    Attributes:
-        programs: of side "a" and of side "b".
-        arguments: of both programs.
-        steps: of training.
-        every: steps from one look at the variables to the next; None is the side's choice.
-        progress: called with what runs, and how many of how many steps are done.
-    """
+    """Records a side in a process; a `Record` for `procedure.side_by_side`."""
 
     programs: Mapping[str, SideProgram]
     arguments: Sequence[str]
@@ -78,20 +63,12 @@ class ProcessRecorder:
     progress: Progress
 
     def __call__(self, request: RecordingRequest) -> None:
-        """Runs the program of a side.
-
-        Raises:
-            InvalidInput: it fails, or trains nothing that is recorded.
-        """
         program = self.programs[request.side]
         directory = pathlib.Path(request.directory)
         file, log = (directory.with_name(f"{request.role}.{kind}") for kind in ("json", "log"))
         job = {
             "request": dataclasses.asdict(request),
-            "side": program.side,
-            "script": program.script,
-            "tf1": program.tf1,
-            "is_module": program.is_module,
+            **dataclasses.asdict(program),
             "arguments": list(self.arguments),
             "steps": self.steps,
             "every": self.every,
@@ -119,7 +96,6 @@ class ProcessRecorder:
     def _run(
         self, command: Sequence[str], log: pathlib.Path, request: RecordingRequest, title: str
     ) -> int:
-        """Returns the exit status of a command; 0 once all is recorded that is asked for."""
         side, steps = Recording(request.directory), request.steps or self.steps
         end = time.monotonic() + (math.inf if request.seconds is None else request.seconds)
         self.progress(title, 0, steps)
@@ -146,12 +122,6 @@ class ProcessRecorder:
 
 
 def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path) -> str:
-    """Returns why a side failed: the message first, then where its log is, and the end of that.
-
-    Args:
-        status: the exit status of its process; a negative one is that of a signal.
-        failure: the file in which the process may have said why.
-    """
     messages, ended = [], f"{title} ended with exit status {status}."
     if failure.exists():
         messages, ended = [json.loads(failure.read_text())], f"{title} failed."
@@ -165,13 +135,11 @@ def failure_of(title: str, status: int, failure: pathlib.Path, log: pathlib.Path
 def query_exported_models(
     side: Recording, inputs: Recording, python: str, examples: str | None
 ) -> None:
-    """Writes the answers of every exported model into the recording of its side.
+    """Feeds the first batches of `inputs` to every exported model, and records the answers.
 
     Args:
-        inputs: the recording whose first batches are fed to the models.
-        python: the interpreter of the side.
-        examples: a TFRecord file of serialised Examples, for signatures that take such; None makes
-            them of the batches.
+        examples: a TFRecord file of serialised Examples for signatures that take them; None makes
+            them from the batches.
 
     Raises:
         InvalidInput: `examples` does not exist.
@@ -201,10 +169,7 @@ def query_exported_models(
 
 
 def main(path: str) -> int:
-    """Runs a program as a JSON file says; returns the exit status.
-
-    If it fails, a file beside that one says why.
-    """
+    """Runs a program as a JSON file describes. If it fails, a file beside that one says why."""
     job = pathlib.Path(path)
     try:
         return _run_job(json.loads(job.read_text()))
@@ -216,7 +181,7 @@ def main(path: str) -> int:
 def _run_job(job: Mapping[str, Object]) -> int:
     from estimator_bridge.run import install, keras_choice, script
 
-    # Before the recorder looks for layers: programs that choose by themselves do so too late.
+    # The recorder looks for layers before programs choose their Keras.
     keras_choice.use_legacy_keras()
     from estimator_bridge.legacy import spec
     from estimator_bridge.run.tf1 import running
@@ -226,13 +191,13 @@ def _run_job(job: Mapping[str, Object]) -> int:
     side = side_of(job["side"])
     started = script.program_of(job["script"], job["is_module"])
     if not side.stock and script.imports_bridge(started.file):
-        # It imports the names that it wants, and sets its own quirks.
+        # The program imports what it wants, and sets its own quirks.
         side = dataclasses.replace(side, quirks=None)
     elif not side.stock:
         install.install(replace=True)
         spec.set_default_quirks(side.quirks or "stock")
     program = pathlib.Path(started.file)
-    # The hash tells versions apart.
+    # The hash distinguishes versions.
     name = f"{program.name}, SHA-256 {hashlib.sha256(program.read_bytes()).hexdigest()}"
     request = RecordingRequest(**job["request"])
     steps, every = job["steps"], job["every"]
@@ -251,9 +216,10 @@ def _run_job(job: Mapping[str, Object]) -> int:
 
 
 def _described(error: Exception) -> str:
-    """Returns an error in a line: its message, and the line of the program that it comes from.
+    """Describes an error in a line, with the line of the program that caused it.
 
-    The last line of a message says what is wrong, but for the nodes that TensorFlow puts below.
+    The last line of a message says what is wrong, except for the nodes that TensorFlow lists below
+    it.
     """
     from estimator_bridge.run import program_lines
     from estimator_bridge.run.tf1 import running
@@ -270,20 +236,19 @@ def _described(error: Exception) -> str:
 
 
 def _run_program(recorder: Recorder, program: StartedProgram, arguments: list[str]) -> None:
-    """Runs a program; it may fail once its training is recorded, which the recording says."""
     try:
         run_program(program, arguments)
-    except SystemExit as exited:  # A program may end with `sys.exit(0)`.
+    except SystemExit as exited:  # programs may end with `sys.exit(0)`
         if exited.code and recorder.steps_left:
             raise
         if exited.code:
-            recorder.writer.failed(f"exit status {exited.code}")
+            recorder.writer.note("failed", f"exit status {exited.code}")
     except Exception as error:
-        # Its model_dir is another one, so it may not find there what it looks for.
+        # Its model_dir is redirected, so it may miss files there.
         if recorder.steps_left:
             raise
         traceback.print_exc()
-        recorder.writer.failed(_described(error))
+        recorder.writer.note("failed", _described(error))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Records the trainings of a TPUEstimator, without a change to the program."""
+"""Records the trainings of a TPUEstimator without changing the program."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -28,7 +26,7 @@ from estimator_bridge.verify.record.recording import (
     Values,
 )
 from estimator_bridge.verify.record.recording_hook import BeforeSaving, RecordingHook
-from estimator_bridge.verify.record.replay import recorded_input_fn
+from estimator_bridge.verify.record.replay import InputRecord, recorded_input_fn
 from estimator_bridge.verify.sides import Side
 from tf2_engine.backends.interface import Arithmetic
 from tf2_engine.types import Function, Object
@@ -39,23 +37,13 @@ _EVERY_WHEN_PIPELINED = 5
 class Recorder:
     """Records the first model that a program trains.
 
-    Args:
-        request: what is recorded, and where.
-        side: which engine runs the program.
-        steps: of training, over all calls of `train` together.
-        every: steps from one look at the variables to the next, which is a loop of the device;
-            None is 1, or 5 where lookups overlap with updates, since they do so inside a loop.
-        program: the name of the program in reports.
-        is_tf1: whether it sees TensorFlow 1.
-
     Attributes:
-        programs: the recorded models that the program made, each with its object, by its id.
-        side_a: the recording of side A, where it is known to this one; else None.
+        programs: the recorded models that the program made, with their objects, by id.
+        side_a: the recording of side A, if known.
         leader: whose variables the side takes over after each recorded step, or None.
-        perturbation: of the run, or None.
-        max_steps: the most steps of training, and batches of an evaluation.
+        max_steps: the most training steps over all calls, and batches of an evaluation.
         steps_done: of training, so far.
-        training: whether a training runs.
+        training: whether a training is running.
     """
 
     def __init__(
@@ -89,43 +77,34 @@ class Recorder:
         self.max_steps = request.steps or steps
         self.steps_done: int = 0
         self._directories: dict[str, str] = {}
-        # With the objects, since the id of one may be that of another one later.
+        # Keeps the objects alive, because ids of dead objects are reused.
         self.programs: dict[int, tuple[Object, Program]] = {}
         self._model_dir: str | None = None
 
     @property
     def start(self) -> str:
-        """The checkpoint of the start, which a side writes that has none to begin from."""
         return self.begin_from or str(self.writer.directory / "start")
 
     @property
     def steps_left(self) -> int:
-        """Steps of training to come."""
         return self.max_steps - self.steps_done
 
     def every(self, pipelined: bool) -> int:
-        """Returns the steps from one look at the variables of a model to the next.
-
-        Args:
-            pipelined: whether its lookups overlap with updates.
-        """
         return self._every or (_EVERY_WHEN_PIPELINED if pipelined else 1)
 
     def directory(self, model_dir: str | None) -> str:
-        """Returns the directory that is used instead of a program's `model_dir`, which is made.
+        """Returns the directory used instead of a program's `model_dir`, which is still created.
 
-        Models of the same directory share this one: one may predict with what another trained.
+        Models that share a model_dir also share this directory: one may predict what another
+        learned.
         """
-        if model_dir:  # What else a program writes goes where it says.
+        if model_dir:  # Other files of the program still go to its model_dir.
             tf.gfile.MakeDirs(model_dir)
         directory = str(self.writer.directory / f"model-{len(self._directories)}")
         return self._directories.setdefault(model_dir or directory, directory)
 
     def is_first(self, model: Object) -> bool | None:
-        """Returns whether a training is the first; None if it is not to be run.
-
-        The model that trains first is the one that is recorded, for so many steps.
-        """
+        """Whether a training is the model's first; None if it should not run."""
         first = self._model_dir is None
         if not first and not self.is_recorded(model):
             self.writer.skipped_training()
@@ -136,52 +115,44 @@ class Recorder:
         return first
 
     def is_recorded(self, model: Object) -> bool:
-        """Returns whether a model is the one that was trained."""
         return self._model_dir is not None and model.model_dir == self._model_dir
 
     @property
     def has_trained(self) -> bool:
-        """Whether a training has begun, of however many steps."""
         return self._model_dir is not None
 
     def predicts_first_batch_twice(self, model: Object) -> bool:
-        """Returns whether predictions of a model end with the first batch, once more.
+        """Whether predictions of a model end with the first batch once more.
 
-        Stock's on a TPU do: it tells the device that the input has ended, and is no prediction.
+        Stock's do on a TPU: this extra batch signals the end of the input.
         """
         _, program = self.programs.get(id(model), (None, None))
         return program is not None and program.side.stock and program.use_tpu
 
     def prepare(self, arguments: Arguments, begin: int) -> None:
-        """Has a call of `train`, from step `begin` on, end in time, and its batches recorded."""
         if arguments.get("max_steps") is None:
             arguments["steps"] = min(arguments.get("steps") or self.steps_left, self.steps_left)
         else:
             arguments["max_steps"] = min(arguments["max_steps"], begin + self.steps_left)
-        inputs = _TrainingInputs(self.writer, self.replayed, self.steps_done)
+        inputs = InputRecord(
+            begin=functools.partial(self.writer.input, self.steps_done),
+            files=lambda number: [] if self.replayed is None else self.replayed.batches(number),
+            write=lambda number, values: self.writer.batch(values, number),
+            unlike=functools.partial(self.writer.note, "unlike"),
+        )
         arguments["input_fn"] = recorded_input_fn(arguments["input_fn"], inputs)
 
     def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, once its model is built.
-
-        Args:
-            trained: names of the variables that the model's own optimizer trains.
-        """
-        self.writer.settings(side)
+        """Writes the description of the side, once its model is built."""
+        self.writer.note("settings", side)
         if self.leader is not None:
             self.leader.describe_follower(side)
-            self.writer.follows()
+            self.writer.note("follows", True)
         if self.perturbation is not None:
             self.perturbation.choose(side, trained)
 
     def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which the side goes on after a step, where not with its own.
-
-        Args:
-            number: the step.
-            of_side: the variables of the side.
-            is_start: whether this is the state before training.
-        """
+        """Returns the variables with which the side continues after a step, if not its own."""
         state: Values = {}
         if self.leader is not None:
             state = self.leader.state_after(number)
@@ -194,18 +165,11 @@ class Recorder:
         return self.perturbation.state(state)
 
     def record_progress(self, steps: int) -> None:
-        """Writes how many steps of training are done in total."""
         self.steps_done = steps
-        self.writer.progress(steps)
+        self.writer.note("progress", steps)
 
     @contextlib.contextmanager
     def attached(self, estimator_class: type) -> Iterator[None]:
-        """Records the estimators of a class while the context is open.
-
-        Args:
-            estimator_class: TPUEstimator; Estimators that are none, such as canned ones, are
-                recorded too.
-        """
         methods: dict[str, Function] = {
             "__init__": self._init,
             "train": self._train,
@@ -217,7 +181,7 @@ class Recorder:
         for name, method in of_plain.items():
             of_plain[name] = functools.partial(_unless_of_a_kind, estimator_class, method)
         with contextlib.ExitStack() as stack:
-            # First the subclass, whose methods would otherwise be recorded twice.
+            # The subclass comes first, or its methods would be recorded twice.
             stack.enter_context(capture.intercepting(estimator_class, methods))
             if (plain := _plain_estimator(estimator_class)) is not None:
                 stack.enter_context(capture.intercepting(plain, of_plain))
@@ -256,12 +220,10 @@ class Recorder:
     def remember(
         self, model: Object, spec: Object = None, legacy: LegacySpec | None = None, **about: Object
     ) -> None:
-        """Keeps a model that the program makes; `about` are further fields of its `Program`."""
         program = Program(self.program, self.side, spec, legacy, is_tf1=self.is_tf1, **about)
         self.programs[id(model)] = model, program
 
     def _init_plain(self, original: Function, estimator: Object, arguments: Arguments) -> None:
-        """Makes an Estimator that is no TPUEstimator: in a directory of this side."""
         config = arguments.get("config")
         asked = arguments.get("model_dir") or getattr(config, "model_dir", None)
         arguments["model_dir"] = self.directory(asked)
@@ -272,14 +234,16 @@ class Recorder:
         self.remember(estimator, use_tpu=False, every=self.every(pipelined=False))
 
     def capturing(self, model_fn: Function, legacy: LegacySpec | None) -> Function:
-        """Returns a model_fn that captures the activations, gradients and loss of trainings."""
         keys = {feature.key for feature in legacy.features} if legacy else set()
         if self.side.stock:
             model_fn = capture.refusing_specs_of_bridge(model_fn)
         model_fn = self.outcomes.capturing(model_fn)
         if self.sketches:
             model_fn = model_ops.sketching_model_fn(
-                model_fn, self.capture, lambda: self.training, self.writer.model_ops
+                model_fn,
+                self.capture,
+                lambda: self.training,
+                functools.partial(self.writer.note, "model_ops"),
             )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 
@@ -291,7 +255,7 @@ class Recorder:
             arguments["engine"] = SOFTWARE_TPU
             return None
         driver = PlanKeepingDriver(native=self.side.native, arithmetic=arithmetic)
-        arguments.update(engine=driver, arithmetic=None)  # A driver has its own.
+        arguments.update(engine=driver, arithmetic=None)  # the driver has its arithmetic already
         return driver
 
     def _train(self, original: Function, estimator: Object, arguments: Arguments) -> Object:
@@ -309,38 +273,17 @@ class Recorder:
         arguments["hooks"] = [*(arguments.get("hooks") or ()), hook]
         config = estimator.config
         if self.leader and (config.save_checkpoints_steps or config.save_checkpoints_secs):
-            # Checkpoints hold what the side goes on from.
+            # Checkpoints must contain the state from which the side continues.
             listeners = [BeforeSaving(hook), *(arguments.get("saving_listeners") or ())]
             arguments["saving_listeners"] = listeners
         with capture.replaced(self, "training", True):
             return original(estimator, **arguments)
 
 
-@dataclasses.dataclass(frozen=True)
-class _TrainingInputs:
-    """The inputs of a training, after so many steps."""
-
-    writer: RecordingWriter
-    replayed: Recording | None
-    step: int
-
-    def begin(self) -> int:
-        return self.writer.input(self.step)
-
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        return [] if self.replayed is None else self.replayed.batches(number)
-
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        self.writer.batch(values, number)
-
-    def unlike(self, reasons: Sequence[str]) -> None:
-        self.writer.unlike(reasons)
-
-
 def train_a_step(original: Function, estimator: Object, arguments: Arguments) -> None:
-    """Trains a model that is not recorded for a step, if it has no checkpoint yet.
+    """Trains a model that is not recorded for one step, if it has no checkpoint yet.
 
-    The program may predict with it, or export it, which takes a checkpoint.
+    The program may predict with it or export it, which needs a checkpoint.
     """
     if tf.train.latest_checkpoint(estimator.model_dir) is None:
         arguments.pop("max_steps", None)
@@ -348,7 +291,6 @@ def train_a_step(original: Function, estimator: Object, arguments: Arguments) ->
 
 
 def _plain_estimator(estimator_class: type) -> type | None:
-    """Returns the class of Estimators from which that of TPUEstimators derives."""
     bases = estimator_class.__mro__[1:]
     return next((base for base in bases if base.__name__ == "Estimator"), None)
 
@@ -356,14 +298,12 @@ def _plain_estimator(estimator_class: type) -> type | None:
 def _unless_of_a_kind(
     kind: type, method: Function, original: Function, model: Object, arguments: Arguments
 ) -> Object:
-    """Calls a method's replacement, or the method itself for a model of a kind."""
     if isinstance(model, kind):
         return original(model, **arguments)
     return method(original, model, arguments)
 
 
 def _check_legacy(checkpoint: str) -> None:
-    """Raises InvalidInput for a checkpoint of TensorFlow 2, in which an estimator finds nothing."""
     with Reader(checkpoint) as reader:
         if object_graph.KEY in reader.tensors:
             raise errors.InvalidInput(

@@ -1,7 +1,6 @@
-"""The files with the recording of one side: its settings, its start, every step, every batch.
+"""The files of a side's recording: its settings, its start, every step, every batch.
 
-A step's file holds what changed since the one before: large tables change in few rows. Reading
-and writing need numpy alone.
+The file of a step only contains the rows that changed. Reading and writing need numpy only.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ read_arrays, write_arrays = array_files.read_arrays, array_files.write_arrays
 VARIABLES, ACTIVATIONS, GRADIENTS, LOSS = "variables", "activations", "gradients", "loss"
 """The groups of the arrays of a step."""
 SUMMED_ROWS = " (rows)"
-"""The end of the name of a gradient whose rows are captured, and are recorded summed."""
+"""Suffix of the row numbers that belong to a sparse gradient, summed by row."""
 EVALUATION, PREDICTION = outcome_files.EVALUATION, outcome_files.PREDICTION
 EXPORT, SERVED = outcome_files.EXPORT, outcome_files.SERVED
-"""The kinds of what follows a training; the last are the answers of exported models."""
+"""The kinds of outcomes; "served" are the answers of exported models."""
 EXPORTED, SIGNATURES = "exported", "signatures"
 MODEL_OPS = "ops"
-"""The group of sketches of what the ops of a model compute; see `model_ops`."""
+"""The group of sketches of the values of a model's ops; see `model_ops`."""
 TF2, KERAS, CHECKPOINT = "tf2", "keras", "checkpoint"
-"""The engine of a side that is a program of TensorFlow 2, a Keras model there, or no program."""
+"""Engines of a side: a TensorFlow 2 program, a Keras model, or only a checkpoint."""
 
 _ROWS = "rows of "
 # Smaller arrays are written whole.
 _MIN_SPARSE_SIZE = 4096
 
 A, B, PERTURBED = "a", "b", "a-perturbed"
-"""The roles: both sides, and side A once more, from a start with its last bits changed."""
+"""The roles: both sides, and side A again from a start with changed last bits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +49,11 @@ class RecordingRequest:
 
     Attributes:
         role: `A`, `B`, or `PERTURBED`.
-        directory: made for the recording, and the model directories of the side.
-        begin_from: a checkpoint, or None.
-        replayed: the directory of the recording whose batches are trained on; None is the
-            program's own input.
-        followed: the directory of the recording whose variables the side goes on from after every
-            recorded step; None runs freely.
-        gradients_of: the directory of the recording whose gradients are applied instead of the
-            side's own; `PERTURBED` alone.
-        sketches: whether a sketch of what each op of the model computes is recorded, too.
-        steps: after which the run may end; None is all that there are to compare.
-        seconds: after which the run is ended, with an error; None is never.
+        replayed: the recording whose batches are trained on; None uses the program's own input.
+        followed: the recording whose variables the side takes over after every recorded step.
+        gradients_of: the recording whose gradients replace those of the `PERTURBED` side.
+        sketches: whether to record a sketch of what each op of the model computes.
+        steps, seconds: when the run may end, and when it fails; None means at its end, and never.
     """
 
     role: str
@@ -75,7 +68,6 @@ class RecordingRequest:
 
     @property
     def side(self) -> str:
-        """The side that runs: `A` or `B`."""
         return B if self.role.partition("-")[0] == B else A
 
 
@@ -84,14 +76,12 @@ Record = Callable[[RecordingRequest], None]
 
 
 class RuleDescription(TypedDict):
-    """The update rule of a table.
+    """The update rule of a table, with its numbers by the engine's names.
 
     Attributes:
         kind: the name of the engine's class.
-        settings: its numbers and flags by the engine's names, the learning rate excepted.
-        rates: the learning rate of each step; empty if it is not known.
-        multipliers: by which the gradients of the activations are multiplied, of each step; empty
-            is 1.
+        rates: the learning rate of each step.
+        multipliers: of the activations' gradients in each step; empty means 1.
     """
 
     kind: str
@@ -104,12 +94,10 @@ class TableDescription(TypedDict):
     """A table of one side.
 
     Attributes:
-        variable: the name of the variable that holds the rows.
-        slots: the slots by the names of their variables.
-        optimizer: the legacy name of its optimization parameters.
-        features: of each feature's key the maximum sequence length, or 0, and the key of its
-            weights, or None.
-        rule: how rows are updated; None where the model's own optimizer trains them.
+        variable: the name of the variable with the rows.
+        slots: the names of slots by their variables.
+        features: by key, the maximum sequence length (or 0) and the key of the weights (or None).
+        rule: None if the model's own optimizer trains the table.
     """
 
     name: str
@@ -131,9 +119,7 @@ class SideDescription(_OfSome):
     """The description of one side, as docs/verify.md lists it under `sides`.
 
     Attributes:
-        computed: of a Keras model: variables of the legacy program in whose place it computes
-            numbers of the step.
-        arithmetic: "sparsecore" where the tables have that of SparseCores.
+        computed: legacy variables that a Keras model computes from the step instead.
         cuts_exports: whether an exported model cuts sequences to their maximum length.
     """
 
@@ -155,8 +141,8 @@ class Step(NamedTuple):
     """One step of training.
 
     Attributes:
-        number: the global step after it; that of the start is in the first.
-        values: for each group the arrays by name. A step inside a device loop has no variables.
+        number: the global step after it; the first one is the start.
+        values: the arrays by group and name. A step inside a device loop has no variables.
     """
 
     number: int
@@ -164,7 +150,7 @@ class Step(NamedTuple):
 
 
 class RecordingWriter:
-    """Writes a recording into a directory, which it makes."""
+    """Writes a recording into a directory, which it creates."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = pathlib.Path(directory)
@@ -172,15 +158,14 @@ class RecordingWriter:
         self.outcomes = outcome_files.OutcomeWriter(self.directory)
         self._variables: Values = {}
         self._input_starts: list[int] = []
-        # Of each kind of file how many are written.
+        # Numbers of files written, by kind.
         self._counts: collections.Counter[str] = collections.Counter()
 
-    def settings(self, settings: SideDescription) -> None:
-        """Writes the description of the side."""
-        write_json(self.directory / "settings.json", settings)
+    def note(self, name: str, value: object) -> None:
+        """Writes a fact about the run as JSON, which a property of `Recording` reads."""
+        write_json(self.directory / f"{name}.json", value)
 
     def step(self, number: int, values: Mapping[str, Mapping[str, Object]]) -> None:
-        """Writes a step; the first is the state before training."""
         arrays: dict[str, Object] = {}
         for group, named in values.items():
             for name, value in named.items():
@@ -191,54 +176,29 @@ class RecordingWriter:
         write_arrays(self.directory / f"step-{number:08d}.npz", arrays)
 
     def input(self, step: int) -> int:
-        """Returns the number, from 0, of an input of training that begins after so many steps."""
+        """Returns the number, from 0, of a training input that begins after `step` steps."""
         self._input_starts.append(step)
-        write_json(self.directory / "inputs.json", self._input_starts)
+        self.note("inputs", self._input_starts)
         return len(self._input_starts) - 1
 
     def batch(self, values: Mapping[str, Object], input_number: int) -> None:
-        """Writes a batch of an input; some are read ahead, and perhaps not trained on."""
         prefix = f"batch-{input_number:04d}"
         number = self._counts[prefix]
         self._counts[prefix] += 1
         write_arrays(self.directory / f"{prefix}-{number:08d}.npz", values)
 
     def outcome(self, kind: str, values: Mapping[str, Object]) -> None:
-        """Writes the metrics of an evaluation, the predictions of a call, or an export."""
         self.outcomes.write(self.outcomes.begin(kind), values)
 
-    def unlike(self, reasons: Sequence[str]) -> None:
-        """Writes why the batches of another recording could not be trained on."""
-        write_json(self.directory / "unlike.json", [*reasons])
-
     def skipped_training(self) -> None:
-        """Counts a training of another model, which is not recorded."""
         self._counts["skipped"] += 1
-        write_json(self.directory / "skipped.json", self._counts["skipped"])
-
-    def model_ops(self, ops: Sequence[tuple[str, str, str]]) -> None:
-        """Writes name, type and source line of the ops of which there are sketches."""
-        write_json(self.directory / "model-ops.json", ops)
-
-    def failed(self, reason: str) -> None:
-        """Writes why the program failed after its training."""
-        write_json(self.directory / "failed.json", reason)
-
-    def follows(self) -> None:
-        """Notes that the side goes on from another one's state after every recorded step."""
-        write_json(self.directory / "follows.json", True)
+        self.note("skipped", self._counts["skipped"])
 
     def perturbed(self, ulps: Mapping[str, int], substituted: Sequence[str]) -> None:
-        """Writes which variables were perturbed, by how much, and which gradients substituted."""
         values = {"ulps": dict(ulps), "substituted": list(substituted)}
-        write_json(self.directory / "perturbed.json", values)
-
-    def progress(self, steps_done: int) -> None:
-        """Writes how many steps of training are done."""
-        write_json(self.directory / "progress.json", steps_done)
+        self.note("perturbed", values)
 
     def _changed_rows(self, key: str, array: Array) -> Values:
-        """Returns the changed rows of a large variable and their numbers; {} for other ones."""
         before = self._variables.get(key)
         self._variables[key] = array
         if before is None or before.shape != array.shape or array.size < _MIN_SPARSE_SIZE:
@@ -248,13 +208,13 @@ class RecordingWriter:
 
 
 class StepReader:
-    """Reads the files of steps one after the other: one has the rows that have changed since."""
+    """Reads files of steps in order, because each only has the rows that changed."""
 
     def __init__(self) -> None:
         self._variables: Values = {}
 
     def read(self, path: pathlib.Path) -> Step:
-        """Returns the next step, its variables in full."""
+        """Returns the next step with complete variables."""
         values: dict[str, Values] = {}
         stored = read_arrays(path)
         for key, array in stored.items():
@@ -263,7 +223,7 @@ class StepReader:
             group, _, name = key.partition(":")
             whole = array
             if _ROWS + key in stored:
-                # A copy: whoever holds the step before compares with it.
+                # A copy, because callers still compare with the previous step.
                 whole = self._variables[name].copy()
                 whole[stored[_ROWS + key]] = array
             if group == VARIABLES:
@@ -280,65 +240,54 @@ class Recording:
 
     @property
     def settings(self) -> SideDescription:
-        """The description of the side."""
         return json.loads((self.directory / "settings.json").read_text())
 
     @property
     def failure(self) -> str | None:
-        """Why the program failed after its training, or None."""
         return read_json(self.directory / "failed.json", None)
 
     @property
     def steps_done(self) -> int:
-        """How many steps of training are done, also while it runs."""
         return read_json(self.directory / "progress.json", 0)
 
     @property
     def follows(self) -> bool:
-        """Whether the side goes on from another one's state after every recorded step."""
         return read_json(self.directory / "follows.json", False)
 
     @property
     def perturbed(self) -> dict[str, int]:
-        """By how many units in the last place each perturbed variable was changed."""
         return read_json(self.directory / "perturbed.json", {}).get("ulps", {})
 
     @property
     def substituted(self) -> list[str]:
-        """The names of the gradients of the other side that were applied."""
         return read_json(self.directory / "perturbed.json", {}).get("substituted", [])
 
     @property
     def num_skipped(self) -> int:
-        """How many trainings of other models were not recorded."""
         return read_json(self.directory / "skipped.json", 0)
 
     def steps(self) -> Iterator[Step]:
-        """Yields the steps in order, the variables of each in full."""
         reader = StepReader()
         yield from map(reader.read, self.step_files())
 
     def step_files(self) -> list[pathlib.Path]:
-        """Returns the files of the steps that are written, in order."""
         return sorted(self.directory.glob("step-*.npz"))
 
     @property
     def is_described(self) -> bool:
-        """Whether the settings are written, as they are when the training begins."""
         return (self.directory / "settings.json").exists()
 
     @property
     def inputs(self) -> list[int]:
-        """The steps that were made when each input of training began."""
+        """After how many steps each input of training began."""
         return read_json(self.directory / "inputs.json", [])
 
     def batches(self, input_number: int | None = None) -> list[pathlib.Path]:
-        """Returns the files of the batches of an input, from 0, or of all inputs, in order."""
         prefix = "batch-" if input_number is None else f"batch-{input_number:04d}-"
         return sorted(self.directory.glob(f"{prefix}*"))
 
     def batch(self, number: int, core: int = 0, cores: int = 1) -> Values | None:
-        """Returns the batch of a step, from 0, of one core; None where none is written."""
+        """Returns the batch of a step (from 0) and core; None if there is none."""
         begun = [(i, step) for i, step in enumerate(self.inputs) if step <= number]
         input_number, first = begun[-1] if begun else (0, 0)
         position = (number - first) * cores + core
@@ -346,20 +295,14 @@ class Recording:
         return read_arrays(files[0]) if files else None
 
     def exported(self) -> list[pathlib.Path]:
-        """Returns the directories of the exported models, in order."""
         return sorted(self.directory.glob(f"{EXPORTED}-*"))
 
     def signatures(self, number: int) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        """Returns the signatures of an exported model, by their names.
-
-        The first are the types of the inputs and outputs of each, the second says why a signature
-        could not be queried.
-        """
+        """Returns the types of each signature's inputs and outputs, and why some failed."""
         stored = read_json(self.directory / f"{SIGNATURES}-{number}.json", {})
         return stored.get("signatures", {}), stored.get("failed", {})
 
     def gradients(self, position: int) -> Values:
-        """Returns the gradients of a step, from 0; {} if there is no such step."""
         paths = self.step_files()[position + 1 :][:1]
         prefix = f"{GRADIENTS}:"
         return {
@@ -371,21 +314,17 @@ class Recording:
 
     @property
     def model_ops(self) -> list[tuple[str, str, str]]:
-        """Name, type and source line of the ops of which there are sketches, in their order."""
         return [tuple(op) for op in read_json(self.directory / "model-ops.json", [])]
 
     @property
     def unlike(self) -> list[str]:
-        """Why the batches of the other side could not be trained on, in words."""
         return list(read_json(self.directory / "unlike.json", []))
 
     def numbers(self) -> list[int]:
-        """Returns the numbers of the steps, the start with them."""
         return sorted(map(_number, self.step_files()))
 
     @property
     def outcomes(self) -> outcome_files.Outcomes:
-        """The outcomes after the training: evaluations, predictions, exports and their answers."""
         return outcome_files.Outcomes(self.directory)
 
 
@@ -394,7 +333,7 @@ def _number(path: pathlib.Path) -> int:
 
 
 def parts_of_tables(tables: Collection[TableDescription]) -> dict[str, tuple[str, str | None]]:
-    """Returns the table and the slot of each variable; the slot of the rows is None."""
+    """Maps each variable to its table and slot; the slot of the rows is None."""
     parts: dict[str, tuple[str, str | None]] = {}
     for table in tables:
         parts[table["variable"]] = table["name"], None

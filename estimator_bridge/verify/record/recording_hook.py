@@ -1,64 +1,33 @@
-"""The hook by which a TPUEstimator's training is recorded, and follows another one."""
+"""The session hook that records the training of a TPUEstimator and makes it follow another."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from estimator_bridge.verify.record.capture import Capture
-from estimator_bridge.verify.record.description import LOADS, Program, describe, grouped_variables
+from estimator_bridge.verify.record.description import LOADS, describe, grouped_variables
 from estimator_bridge.verify.record.recording import (
     VARIABLES,
-    RecordingWriter,
-    SideDescription,
     Values,
 )
 from tf2_engine import tf_compat
 from tf2_engine.types import Array, Object, Op, Session, Variable
 
-
-class StepRecorder(Protocol):
-    """The recorder of a training's steps, as the hook uses it; see `recorder.Recorder`."""
-
-    begin_from: str | None
-    capture: Capture
-    programs: dict[int, tuple[Object, Program]]
-    steps_done: int
-    writer: RecordingWriter
-
-    @property
-    def start(self) -> str:
-        """The checkpoint of the start."""
-
-    @property
-    def steps_left(self) -> int:
-        """Steps of training to come."""
-
-    def begin(self, side: SideDescription, trained: Collection[str]) -> None:
-        """Writes the description of the side, and which variables are trained."""
-
-    def next_state(self, number: int, of_side: Values, *, is_start: bool = False) -> Values:
-        """Returns the variables with which a side goes on after a step."""
-
-    def record_progress(self, steps: int) -> None:
-        """Notes how many steps are done."""
+if TYPE_CHECKING:
+    from estimator_bridge.verify.record.recorder import Recorder
 
 
 class RecordingHook(tf.train.SessionRunHook):
     """Writes every variable at the start and after each call, and begins from a given start.
 
-    Variables that the start lacks keep their initial values. If the recorder has a leader, the
-    session goes on with the leader's variables after each call.
+    With a leader, the session continues with the leader's variables after each call.
     """
 
-    def __init__(
-        self, recorder: StepRecorder, model: Object, begin: int, *, is_first: bool
-    ) -> None:
+    def __init__(self, recorder: Recorder, model: Object, begin: int, *, is_first: bool) -> None:
         self._recorder = recorder
         self._model = model
         self._is_first = is_first
@@ -67,7 +36,6 @@ class RecordingHook(tf.train.SessionRunHook):
         self._loads: list[Op] | None = None
 
     def begin(self) -> None:
-        """Lists the variables, and has them initialised from the start."""
         self._variables = grouped_variables()
         self._trained = {tf_compat.checkpoint_key(one) for one in tf.trainable_variables()}
         self._step = tf.train.get_global_step()
@@ -82,12 +50,11 @@ class RecordingHook(tf.train.SessionRunHook):
         for part in itertools.chain(*self._variables.values()):
             name = tf_compat.checkpoint_key(part)
             if shapes.get(name) == [*(tf_compat.checkpoint_shape(part) or ())]:
-                # Of a list each variable is initialised from its part of the tensor.
+                # In a list, each variable gets its own part of the tensor.
                 target = part if tf_compat.part_of(part) is None else [part]
                 tf.train.init_from_checkpoint(path, {name: target})
 
     def after_create_session(self, session: Session, coord: Object) -> None:
-        """Records the start of a training."""
         if self._number is not None:
             return
         recorder = self._recorder
@@ -107,20 +74,18 @@ class RecordingHook(tf.train.SessionRunHook):
         self._take_over(session, state, recorder.next_state(self._number, state, is_start=True))
 
     def after_run(self, run_context: Object, run_values: Object) -> None:
-        """Records the steps of the call."""
         self.record(run_context.session)
 
     def record(self, session: Session) -> None:
-        """Writes the steps since the last call, the last one with the variables."""
         recorder, number = self._recorder, int(session.run(self._step))
         if self._number is None:
             return
-        if number == self._number:  # What a call captures that makes no step is of none.
+        if number == self._number:  # a call without a step records nothing
             recorder.capture.flush(0)
             return
         state = self._read(session)
         num_steps = number - self._number
-        # A call may have captured less than its steps.
+        # A call may capture fewer values than it has steps.
         for offset, values in enumerate(recorder.capture.flush(num_steps), 1):
             variables = {VARIABLES: state} if offset == num_steps else {}
             recorder.writer.step(self._number + offset, {**values, **variables})
@@ -137,7 +102,6 @@ class RecordingHook(tf.train.SessionRunHook):
         }
 
     def _take_over(self, session: Session, state: Values, next_state: Values) -> None:
-        """Gives variables other values, `state` being those that they have."""
         assignments: dict[Op, Array] = {}
         for name, target in next_state.items():
             present = state.get(name)
@@ -149,33 +113,31 @@ class RecordingHook(tf.train.SessionRunHook):
                 assignments.update(_assigned(self._variables[name], target))
         if not assignments:
             return
-        # What initializes a variable assigns it any value that is fed.
+        # A variable's initializer assigns any value that is fed.
         feed = {op.inputs[1]: value for op, value in assignments.items()}
         session.run([*assignments], feed)
         if self._loads is None:
             ops = session.graph.get_operations()
             self._loads = [op for op in ops if op.type.startswith(LOADS)]
-        # A device that is not configured yet takes the tables from the variables by itself.
+        # A device that is not configured yet will load the variables by itself.
         with contextlib.suppress(tf.errors.FailedPreconditionError):
             session.run(self._loads)
 
 
 class BeforeSaving(tf.train.CheckpointSaverListener):
-    """Has a step recorded before it is saved, so that the side goes on from the saved values.
+    """Records a step before it is saved, so that the checkpoint holds the state that is followed.
 
-    A saver comes before the hook.
+    A saver runs before the hook.
     """
 
     def __init__(self, hook: RecordingHook) -> None:
         self._hook = hook
 
     def before_save(self, session: Session, global_step_value: int) -> None:
-        """Records the steps since the last call."""
         self._hook.record(session)
 
 
 def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
-    """Returns the initializer of each part of a variable, with the rows that it assigns."""
     if len(parts) == 1:
         return {_op(parts[0].initializer): value}
     axis = _axis(parts)
@@ -185,16 +147,13 @@ def _assigned(parts: list[Variable], value: Array) -> dict[Op, Array]:
 
 
 def _axis(parts: list[Variable]) -> int:
-    """Returns the axis along which a variable is split into its parts."""
     axis, _ = tf_compat.part_of(parts[0]) or (0, 0)
     return axis
 
 
 def _op(initializer: Op) -> Op:
-    """Returns an initializer as an op; of a variable that is a reference it may be a tensor."""
     return getattr(initializer, "op", initializer)
 
 
 def same_bits(one: Array, other: Array) -> bool:
-    """Returns whether arrays of one shape are equal, bit by bit."""
     return one.dtype == other.dtype and one.tobytes() == other.tobytes()

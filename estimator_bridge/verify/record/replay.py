@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,27 +18,26 @@ _PARTS_OF_BATCH = ("features", "labels")
 _OF_ONE_KIND = ("iu", "f", "b", "O", "V", "c")
 
 
-class InputRecord(Protocol):
-    """The record of input_fns: their batches are written to it, or given from another one."""
+class InputRecord(NamedTuple):
+    """Where the batches of input_fns are written, or come from.
 
-    def begin(self) -> int:
-        """Returns the number, from 0, of the input that begins."""
+    Attributes:
+        begin: returns the number, from 0, of the input that begins.
+        files: returns the batches to replay for an input; empty to use its own.
+        write: writes a batch of an input.
+        unlike: records why an input could not replay `files`.
+    """
 
-    def files(self, number: int) -> Sequence[pathlib.Path]:
-        """Returns the batches that are given instead of those of an input; none for its own."""
-
-    def write(self, number: int, values: Mapping[str, Object]) -> None:
-        """Writes a batch of an input."""
-
-    def unlike(self, reasons: Sequence[str]) -> None:
-        """Writes why an input could not be given the batches of `files`."""
+    begin: Callable[[], int]
+    files: Callable[[int], Sequence[pathlib.Path]]
+    write: Callable[[int, Mapping[str, Object]], None]
+    unlike: Callable[[Sequence[str]], None]
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
-    """Returns an input_fn that writes each batch, or returns the batches of another recording.
+    """Wraps an input_fn to write each batch, or to replay the batches of another recording.
 
-    Of the input_fn's own batches only the structure is used then. If that is another one, its own
-    are returned, and written, and the record is told how they differ.
+    If the structures differ, the own batches are used and written, and the record is told why.
     """
 
     def call(*args: Object, **kwargs: Object) -> Object:
@@ -68,7 +67,7 @@ def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
 
 
 def names_of_batch(batch: Nest) -> list[str]:
-    """Returns a name for each tensor of a batch, in the order in which `tf.nest` flattens it."""
+    """Names each tensor of a batch, in the order of `tf.nest.flatten`."""
     if isinstance(batch, (list, tuple)) and len(batch) == 2:
         parts = zip(_PARTS_OF_BATCH, batch, strict=True)
         return [name for prefix, part in parts for name in names_of(prefix, part)]
@@ -76,7 +75,7 @@ def names_of_batch(batch: Nest) -> list[str]:
 
 
 def names_of(prefix: str, structure: Nest) -> list[str]:
-    """Returns a name for each tensor of a nest, in the order in which `tf.nest` flattens it."""
+    """Names each tensor of a nest, in the order of `tf.nest.flatten`."""
     if isinstance(structure, (tf.SparseTensor, tf.SparseTensorSpec)):
         return [f"{prefix}.{part}" for part in ("indices", "values", "shape")]
     if isinstance(structure, (list, tuple)):
@@ -89,19 +88,16 @@ def names_of(prefix: str, structure: Nest) -> list[str]:
 
 
 def _spec_of(inputs: Nest) -> Nest:
-    """Returns the types and shapes of tensors that an input_fn has returned."""
     return tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
 
 
 def _next_of(dataset: Dataset) -> Nest:
-    """Returns the tensors of the next batch; in a graph, which initialises the iterator itself."""
     iterator = tf.data.make_initializable_iterator(dataset)
     tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
     return iterator.get_next()
 
 
 def _written(write: Function, batch: Nest) -> Nest:
-    """Returns an identity of a batch that writes the values when it is computed."""
     batch = batch[0] if isinstance(batch, tuple) and len(batch) == 1 else batch
     names = names_of_batch(batch)
     tensors = tf.nest.flatten(batch, expand_composites=True)
@@ -117,7 +113,6 @@ def _written(write: Function, batch: Nest) -> Nest:
 
 
 def _misfits(batch: Values, spec: Nest) -> list[str]:
-    """Returns how the elements of a dataset differ from a batch of side A in structure or types."""
     specs = dict(_specs(spec))
     reasons = [f"{name} is on side A alone" for name in sorted(batch.keys() - specs.keys())]
     for name, each in specs.items():
@@ -139,15 +134,14 @@ def _shown_shape(shape: Object) -> str:
 
 
 def _specs(spec: Nest) -> list[tuple[str, Object]]:
-    """Returns the name and the type of each tensor of a dataset's elements."""
     flat = tf.nest.flatten(spec, expand_composites=True)
     return list(zip(names_of_batch(spec), flat, strict=True))
 
 
 def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
-    """Returns whether batches differ from `spec` in the sizes of their numbers alone.
+    """Whether all batches convert to `spec` without changing a value.
 
-    Their values have to be the same in both types, such as the labels 0 and 1 in int32 and int64.
+    For example, the labels 0 and 1 are the same in int32 and int64.
     """
     specs = dict(_specs(spec))
     for file in files:
@@ -167,7 +161,6 @@ def _converts(files: Sequence[pathlib.Path], spec: Nest) -> bool:
 
 
 def _replay(files: Sequence[pathlib.Path], spec: Nest) -> Dataset:
-    """Returns a dataset of the batches in files, with elements of `spec`."""
     specs = _specs(spec)
 
     def read(number: Array) -> list[Array]:

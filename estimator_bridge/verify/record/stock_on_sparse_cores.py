@@ -1,4 +1,4 @@
-"""Stock's TPUEmbeddingV2 as a driver, so that its numbers can be recorded."""
+"""Runs stock's TPUEmbeddingV2 as a driver, to record its numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _Queue = dict[str | None, collections.deque[Nest]]
 
 
 class StockDriver(SparseCoreDriver):
-    """Stock's class looks up and trains; tables are loaded and retrieved as by the driver.
+    """Stock's class looks up and trains; the base driver loads and retrieves the tables.
 
-    It drops limits of weights, which the driver hands to the ops.
+    Stock's class drops limits of weights, which the base driver supports.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,6 @@ class StockDriver(SparseCoreDriver):
         return f"<StockDriver {self._embedding!r}>"
 
     def configure(self, plan: Plan) -> Op:
-        """Makes stock's class for a plan, whose variables take the place of the driver's."""
         done = super().configure(plan)
         with tf.init_scope(), self._strategy.scope():
             kind = tf.tpu.experimental.embedding.TPUEmbeddingV2
@@ -48,14 +47,12 @@ class StockDriver(SparseCoreDriver):
         return done
 
     def enqueue(self, batch: Batch, training: Tensor | bool, name: str | None = None) -> Op:
-        """Keeps the ids of a core; stock's class enqueues as it looks up."""
         (part,) = batch.parts.values()
         enqueued, _ = self._of_computation()
         enqueued.setdefault(name, collections.deque()).append(part)
         return tf.group()
 
     def dequeue(self, name: str | None = None) -> Activations:
-        """Looks up the batch that is enqueued."""
         enqueued, looked_up = self._of_computation()
         part = enqueued[name].popleft()
         features = zip(self._ready().features, part, strict=True)
@@ -68,7 +65,6 @@ class StockDriver(SparseCoreDriver):
         return [[activations[_key(position)] for position in range(len(part))]]
 
     def send_gradients(self, gradients: Gradients, rates: Rates, name: str | None = None) -> Op:
-        """Has stock's class update its tables; its optimizers have their rates themselves."""
         _, looked_up = self._of_computation()
         (of_core,) = gradients
         sent = {_key(position): gradient for position, gradient in enumerate(of_core)}
@@ -83,7 +79,6 @@ class StockDriver(SparseCoreDriver):
 
 
 def _by_row(feature: FeaturePlan, values: FeatureBatch) -> FeatureBatch:
-    """Returns ids of sequences as stock takes them: a row of ids for each position."""
     if not isinstance(values.ids, tf.SparseTensor) or len(feature.output_shape) == 1:
         return values
     raw = by_cell(feature, read_ids(feature, values.ids, values.weights))
@@ -93,19 +88,18 @@ def _by_row(feature: FeaturePlan, values: FeatureBatch) -> FeatureBatch:
 
 
 def _key(position: int) -> str:
-    # Stock takes features in the order of their keys.
+    # Stock orders features by their keys.
     return f"{position:06}"
 
 
 def _feature_config(plan: Plan) -> Mapping[str, Object]:
-    """Returns the FeatureConfigs of a plan; tables with equal optimizers have one object."""
     emb, optimizer_of = tf.tpu.experimental.embedding, functools.cache(stock_optimizer)
     tables = {}
     for table in plan.tables:
         optimizer, reason = optimizer_of(table.optimizer)
         if reason is not None:
             raise errors.InvalidSpec(f"Table {table.name!r}: {reason}.")
-        # Both are refused unless they are None.
+        # The driver of SparseCores refuses any other value.
         optimizer.weight_decay_factor = None
         optimizer.multiply_weight_decay_factor_by_learning_rate = None
         tables[table.name] = emb.TableConfig(

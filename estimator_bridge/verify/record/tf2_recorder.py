@@ -31,21 +31,21 @@ _METHODS = ("train", "restore", "evaluate", "predict")
 
 
 class Tf2Recorder:
-    """Records instances of the classes that a program declares, as a recorder is asked to."""
+    """Records instances of the classes that a program declares."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._has_trainers = False
         self._keras = KerasRecorder(recorder)
-        # Whether a layer is being made, which builds an engine.
+        # Whether a layer is being constructed, which builds an engine.
         self._in_layer = False
 
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
-        """Records declared classes, and their engines, while the context is open.
+        """Records declared classes and their engines while the context is open.
 
-        If a program builds an engine by itself, before any TPUEstimator, the run ends with
-        InvalidInput: only the program knows what it trains with, and in which order.
+        A program that builds an engine by itself ends with InvalidInput: verify cannot know what it
+        trains.
         """
         engine_class: Object = tf2_engine.TPUEmbedding
         original = engine_class.__init__
@@ -130,7 +130,6 @@ class Tf2Recorder:
         original(trainer, **arguments)
 
     def _check(self, name: str, arguments: Arguments) -> None:
-        """Raises InvalidInput if the side cannot run an instance of the class of this name."""
         side = self._recorder.side
         if side.stock or side.use_tpu is False:
             raise errors.InvalidInput(
@@ -160,8 +159,8 @@ class Tf2Recorder:
         if first and recorder.begin_from is not None:
             trainer.restore(self._start(recorder.begin_from, program.spec))
         if not first:
-            # An estimator makes a graph for each call, whose random numbers begin anew; here they
-            # do when the seed is set.
+            # Estimators build a graph per call, so their random numbers restart; here that needs
+            # the seed.
             seed = getattr(getattr(trainer, "config", None), "tf_random_seed", None)
             tf.random.set_seed(seed)
             tf_compat.begin_random_numbers_anew()
@@ -176,7 +175,6 @@ class Tf2Recorder:
             callback.finish()
 
     def _start(self, begin_from: str, spec: Object) -> str:
-        """Returns a checkpoint of the form that the program reads."""
         path = find(begin_from)
         with Reader(path) as reader:
             if object_graph.KEY in reader.tensors:

@@ -1,4 +1,4 @@
-"""Records the steps of a training in TensorFlow 2: by a `Trainer`, or an object like one."""
+"""Records the steps of a training in TensorFlow 2, by a `Trainer` or an object like one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,12 @@ from estimator_bridge.verify.record.recording_hook import same_bits
 from tf2_engine.types import Array, Object, Variable
 
 Describe = Callable[[Program, Object, int, int], SideDescription]
-"""Describes a side: takes its program, the trainer, and the step at which so many steps begin."""
+"""Describes a side: takes the program, the trainer, the first step and the number of steps."""
 
 
 @dataclasses.dataclass(eq=False)
 class TrainingSteps:
-    """Writes every variable at the start and after each step of a training.
-
-    Attributes:
-        begin: the global step at which it begins.
-        is_first: whether it is the first of the model.
-    """
+    """A callback that writes every variable at the start and after each step of a training."""
 
     recorder: Recorder
     trainer: Object
@@ -42,7 +37,6 @@ class TrainingSteps:
         self._pending: tuple[int, dict[str, Values]] | None = None
 
     def on_train_begin(self) -> None:
-        """Writes the start of the first training, and goes on from the leader's."""
         recorder, trainer = self.recorder, self.trainer
         recorder.capture.flush(0)
         if not self.is_first:
@@ -60,7 +54,6 @@ class TrainingSteps:
         self._take_over(state, recorder.next_state(self.begin, state, is_start=True))
 
     def on_train_batch_end(self, step: int) -> None:
-        """Writes the step before, and keeps this one."""
         self._write()
         (values,) = self.recorder.capture.flush(1)
         if (step - self.begin) % self._program.every == 0:
@@ -69,18 +62,15 @@ class TrainingSteps:
         self.recorder.record_progress(self._steps_before + step)
 
     def finish(self) -> None:
-        """Writes the last step, with the variables."""
         if self._pending is not None and VARIABLES not in self._pending[1]:
             self._look(*self._pending)
         self._write()
 
     def _look(self, number: int, values: dict[str, Values]) -> None:
-        """Adds the variables to the values of a step, and goes on from those of the leader."""
         values[VARIABLES] = state = values_of(self.trainer)
         self._take_over(state, self.recorder.next_state(number, state))
 
     def _take_over(self, state: Values, next_state: Values) -> None:
-        """Gives variables other values, `state` being those that they have."""
         variables = by_name(self.trainer)
         differing = {
             name: value
@@ -99,7 +89,6 @@ class TrainingSteps:
 
 
 def by_name(trainer: Object) -> dict[str, Variable]:
-    """Returns every variable: tables and slots by `variable_of`, the others by their names."""
     variables = dict(trainer.variables)
     variables[GLOBAL_STEP] = trainer.step
     for table in trainer.engine.tables.values():
@@ -109,18 +98,15 @@ def by_name(trainer: Object) -> dict[str, Variable]:
 
 
 def values_of(trainer: Object) -> Values:
-    """Returns the values of every variable."""
     trainer.engine.retrieve()
     return {name: variable.numpy() for name, variable in by_name(trainer).items()}
 
 
 def variables_read(trainer: Object, arguments: Arguments) -> Iterable[tuple[str, Array]]:
-    """Returns the variables that a method of a trainer has read, with their names."""
     return values_of(trainer).items()
 
 
 def checkpoint_of(trainer: Object) -> tf.train.Checkpoint:
-    """Returns a checkpoint that the program, and `estimator-bridge convert`, can read."""
     variables = tf.Module()
     for name, variable in trainer.variables.items():
         setattr(variables, name, variable)

@@ -24,12 +24,7 @@ _Function = Callable[[], TensorLike]
 def rules_of(
     legacy: LegacySpec, steps: Sequence[int], arithmetic: str = "tpu"
 ) -> dict[str, RuleDescription]:
-    """Returns the update rules by table; without those of which a number is not known.
-
-    Args:
-        steps: the global steps before those that are made.
-        arithmetic: "sparsecore" is without what SparseCores drop.
-    """
+    """Returns the update rules by table, except rules with a number that is unknown here."""
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.placeholder(tf.int64, [])
 
@@ -37,14 +32,14 @@ def rules_of(
             try:
                 value = tf.cast(function(), tf.float32)
                 return [float(session.run(value, {step: number})) for number in steps]
-            except Exception:  # A program's function may need anything of its own graph.
+            except Exception:  # the function may need anything from its own graph
                 return None
 
         try:
             spec = translate(legacy, training=True, step=lambda: step)
             if arithmetic == "sparsecore":
                 spec = on_sparse_cores.engine_spec(spec)
-        except errors.EngineError:  # Only stock trains it.
+        except errors.EngineError:  # only stock can train it
             return {}
         factor = legacy.experimental_gradient_multiplier_fn
         multipliers = [] if factor is None else numbers(functools.partial(factor, step))
@@ -59,7 +54,6 @@ def rules_of(
 
 
 def rule_of(optimizer: Optimizer, steps: Sequence[int]) -> RuleDescription | None:
-    """Returns the update rule of an optimizer of the engine; None if its rates are not known."""
     rate = optimizer.learning_rate
     if isinstance(rate, ByStep):
         rates = [float(np.float32(rate.at(tf.constant(step, tf.int64)))) for step in steps]

@@ -1,12 +1,14 @@
-"""The charts of the page, as SVG: differences over the steps, and a histogram of their sizes."""
+"""The charts of the page as SVG: differences over the steps with their jumps, and a histogram."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from estimator_bridge import svg
-from estimator_bridge.verify.findings import STAGES, Findings
+from estimator_bridge.verify.findings import STAGES, Findings, Point, Series, listed
 
 _WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 14, 40
@@ -16,10 +18,10 @@ _ABOVE_BARS = 20
 _EQUAL, _UNEQUAL, _AXIS, _GRID = "var(--equal)", "var(--bad)", "var(--ink)", "var(--faint)"
 
 _FLOOR, _CEILING = -7, 7
-"""Decades of the tolerance that are drawn; what is beyond is drawn at the edge."""
+"""Decades of the tolerance that are drawn; values beyond are drawn at the edge."""
 
 
-# The plural, colour and dashes of each kind; distinct in black and white too.
+# Plural, colour and dashes of each kind, distinct in black and white too.
 _STYLES = {
     "activation": ("activations", "var(--activation)", ""),
     "loss": ("loss", "var(--loss)", "2 3"),
@@ -30,8 +32,20 @@ _STYLES = {
 }
 
 
+_FACTOR = 30.0
+"""A curve jumps if it grows by more than this from one step to the next."""
+_MAX_EXPLAINED = 4
+_PLURALS = {
+    "activation": "activations",
+    "loss": "the loss",
+    "gradient": "gradients",
+    "slot": "slots",
+    "table": "tables",
+    "dense": "variables of the model",
+}
+
+
 def over_steps(findings: Findings) -> str:
-    """Returns a chart: for each kind of array the largest share of the tolerance, by step."""
     lines = _lines(findings)
     decades = [_decade(share) for points in lines.values() for _, share in points]
     low = min([*decades, 0]) - 0.5
@@ -62,7 +76,6 @@ def over_steps(findings: Findings) -> str:
 
 
 def legend(findings: Findings) -> str:
-    """Returns the legend of `over_steps`, as HTML."""
     entries = []
     for stage in _lines(findings):
         plural, colour, dashes = _STYLES[stage]
@@ -73,8 +86,7 @@ def legend(findings: Findings) -> str:
 
 
 def histogram(findings: Findings) -> str:
-    """Returns a chart: how many arrays use which share of the tolerance, at their worst step."""
-    # The first bin holds what is exactly 0, the others a decade each.
+    # The first bin is for exactly 0, the others for a decade each.
     counts = [0] * (_CEILING - _FLOOR + 2)
     for series in findings.series:
         share = series.share
@@ -89,13 +101,13 @@ def histogram(findings: Findings) -> str:
         if counts[i]:
             height = (_BASE - _TOP - _ABOVE_BARS) * counts[i] / max(counts)
             top, shown = _BASE - height, width - 4
-            # The bin of 10^0 holds what is allowed to ten times that.
+            # The bin of 10^0 begins where the tolerance ends.
             fill = _UNEQUAL if i >= limit else _EQUAL
             bar = svg.element("rect", x=left + 2, y=top, width=shown, height=height, fill=fill)
             parts.append(bar + svg.text(left + width / 2, top - 5, str(counts[i])))
         if i == 0:
             parts.append(svg.text(left + width / 2, _HEIGHT - 22, "exactly 0"))
-        elif i != 1 or begin:  # The bin of 0 is no decade below the first one.
+        elif i != 1 or begin:  # the bin of 0 is not a decade
             parts.append(svg.text(left, _HEIGHT - 22, _power_of_ten(_FLOOR + i - 1)))
         if i == limit:
             parts.append(svg.line(left, _TOP, left, _BASE, _AXIS, stroke_width="1.5"))
@@ -106,7 +118,6 @@ def histogram(findings: Findings) -> str:
 
 
 def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
-    """Returns for each kind of array the largest share of the tolerance at each step, in order."""
     lines: dict[str, dict[int, float]] = {stage: {} for stage in STAGES}
     for series in findings.series:
         worst = lines[series.stage]
@@ -116,17 +127,74 @@ def _lines(findings: Findings) -> dict[str, list[tuple[int, float]]]:
 
 
 def _decade(share: float) -> float:
-    """Returns the decade of a share of the tolerance, within the limits of the chart."""
     if share == 0:
         return _FLOOR
     return min(max(math.log10(share), _FLOOR), _CEILING + 0.5) if share < math.inf else _CEILING
 
 
 def _power_of_ten(exponent: int) -> str:
-    """Returns a power of ten; the minus is of its own, which the fonts of superscripts lack."""
+    """Formats a power of ten; fonts lack a superscript minus."""
     digits = str(abs(exponent)).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10⁻{digits}" if exponent < 0 else f"10{digits}"
 
 
 def _drawing(parts: Sequence[str], title: str) -> str:
     return svg.drawing(parts, f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=title)
+
+
+def explained(findings: Findings) -> list[str]:
+    left: list[str] = []
+    jumps: list[tuple[float, str]] = []
+    for stage in STAGES:
+        worst = _worst(findings, stage)
+        left.extend(_leaving_zero(stage, worst))
+        jumps.extend(_jumps(stage, worst))
+    sentences = []
+    if left:
+        sentences.append(f"What is equal to the bit is at the bottom. That ends {listed(left)}.")
+    if jumps:
+        kept = sorted(jumps, reverse=True)[:_MAX_EXPLAINED]
+        jumps_of_stages = " ".join(sentence for _, sentence in sorted(kept, key=lambda one: one[1]))
+        sentences.append(
+            "Where a curve jumps, its largest share moves to another array or row, as a row that "
+            f"occurs for the first time, or a sum that cancels. {jumps_of_stages}"
+        )
+    return sentences
+
+
+class _Worst(NamedTuple):
+    """The array with the largest share of the tolerance at a step."""
+
+    share: float
+    series: Series
+    point: Point
+
+
+def _worst(findings: Findings, stage: str) -> list[_Worst]:
+    worst: dict[int, _Worst] = {}
+    for series in findings.series:
+        for point in series.points if series.stage == stage else ():
+            if point.step not in worst or point.share > worst[point.step].share:
+                worst[point.step] = _Worst(point.share, series, point)
+    return [worst[step] for step in sorted(worst)]
+
+
+def _leaving_zero(stage: str, worst: Sequence[_Worst]) -> Iterator[str]:
+    first = next((number for number, one in enumerate(worst) if one.share), 0)
+    if first:
+        one = worst[first]
+        yield f"at step {one.point.step} for {_PLURALS[stage]} ({one.series.name})"
+
+
+def _jumps(stage: str, worst: Sequence[_Worst]) -> Iterator[tuple[float, str]]:
+    for before, after in itertools.pairwise(worst):
+        if before.share and after.share > _FACTOR * before.share:
+            growth = after.share / before.share
+            other = before.series is not after.series
+            moved = f" (before it was that of {before.series.name})" if other else ""
+            yield (
+                growth,
+                f"At step {after.point.step} the curve of {_PLURALS[stage]} rises {growth:.0f} "
+                f"times: the largest share is that of {after.series.name}{moved}, "
+                f"{after.point.difference:.1e} off.",
+            )

@@ -1,4 +1,4 @@
-"""Text and tables as HTML, and the style sheet for them: for screens, light and dark, and paper."""
+"""Text and tables as HTML, and the style sheet: for screens, light and dark, and paper."""
 
 from __future__ import annotations
 
@@ -10,44 +10,39 @@ from typing import NamedTuple
 from tf2_engine import plain_text
 
 _SHORT = 14
-"""Characters of a cell that is not broken into lines."""
+"""Cells with at most this many characters are not broken into lines."""
 
 
 class TableRow(NamedTuple):
-    """A row of a table; its style is "off" for a difference, "ignored" without an effect."""
+    """A row of a table; the mark "off" shows a difference, "ignored" a setting without effect."""
 
     cells: Sequence[str]
     marks: str = ""
 
 
 def escaped(text: str) -> str:
-    """Returns text as HTML, with code for the parts between backquotes."""
+    """Escapes text for HTML; parts between backquotes become code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(plain_text.plain(text)))
 
 
 def mark(differs: bool) -> str:
-    """Returns the style class of a row."""
     return "off" if differs else ""
 
 
 def paragraph(text: str) -> str:
-    """Returns a paragraph of text."""
     return f"<p>{escaped(text)}</p>"
 
 
 def bullets(items: Iterable[str]) -> str:
-    """Returns a list of texts."""
     return f"<ul>{''.join(f'<li>{escaped(item)}</li>' for item in items)}</ul>"
 
 
 def folded(summary: str, body: str, kind: str = "") -> str:
-    """Returns a part that is shown when a reader opens it, and left out on paper."""
     opening = f'<details class="{kind}">' if kind else "<details>"
     return f"{opening}<summary>{escaped(summary)}</summary>{body}</details>"
 
 
 def table(header: Sequence[str], rows: Sequence[TableRow], numeric: Sequence[int] = ()) -> str:
-    """Returns a table; `numeric` are the columns, from 0, that hold numbers."""
     body = "".join(
         f'<tr class="{row.marks}">{_cells("td", row.cells, numeric)}</tr>' for row in rows
     )

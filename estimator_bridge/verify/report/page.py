@@ -1,4 +1,4 @@
-"""Findings as one HTML page that needs nothing else: to read, to print, to sign."""
+"""Shows findings as one self-contained HTML page: to read, to print, to sign."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from estimator_bridge.verify.findings import Findings
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
-from estimator_bridge.verify.report import appendix, charts, jumps, settings_section, text
+from estimator_bridge.verify.report import charts, sections, text
 from estimator_bridge.verify.report.markup import (
     STYLE,
     TableRow,
@@ -17,17 +17,15 @@ from estimator_bridge.verify.report.markup import (
     paragraph,
     table,
 )
-from estimator_bridge.verify.report.outcome_section import outcome_section
-from estimator_bridge.verify.report.power import other_lines, table_lines
-from estimator_bridge.verify.report.table_section import table_section
+from estimator_bridge.verify.report.text import other_lines, table_lines
 
 _MAX_OF_CAUSE = 3
 _MAX_OF_POWER = 4
-"""Observations of one kind that are shown before a reader opens the rest."""
+"""Observations of one kind that are shown unfolded."""
 
 
 def page(findings: Findings, title: str = "the program") -> str:
-    """Returns the page. The part above the line to sign fits two sheets of paper, as a rule.
+    """Makes the page. The part above the signature usually fits on two sheets of paper.
 
     Args:
         title: what was compared, such as the program and its arguments.
@@ -40,17 +38,17 @@ def page(findings: Findings, title: str = "the program") -> str:
             _not_compared(findings),
             _causes(findings),
             _sides(findings),
-            table_section(findings),
-            outcome_section(findings),
+            sections.table_section(findings),
+            sections.outcome_section(findings),
             _charts(findings),
-            settings_section.settings(findings),
-            settings_section.configuration(findings),
+            sections.settings(findings),
+            sections.configuration(findings),
             _method(findings),
             '<div class="sign"><div>Name</div><div>Signature</div><div>Date</div></div>',
             '<p class="paper">The appendices, with every array, step and setting, are in the '
             "file.</p>",
-            appendix.steps(findings),
-            appendix.arrays(findings),
+            sections.steps(findings),
+            sections.arrays(findings),
         ]
     )
     return (
@@ -62,7 +60,7 @@ def page(findings: Findings, title: str = "the program") -> str:
 
 
 def claim(findings: Findings) -> str:
-    """Returns the scope of the comparison, in a sentence that is true whatever the verdict."""
+    """States the scope of the comparison, without a verdict."""
     a, b = (_named(letter, side) for letter, side in zip("AB", findings.settings, strict=True))
     steps = max(len(findings.steps) - 1, 0)
     data = "the same batches" if findings.batches.replayed else "each side's own input"
@@ -140,7 +138,6 @@ def _causes(findings: Findings) -> str:
 
 
 def _cause(texts: Sequence[str]) -> str:
-    """Returns the evidence of a cause; of many tables the first."""
     shown = "".join(f"<dd>{escaped(one)}</dd>" for one in texts[:_MAX_OF_CAUSE])
     rest = texts[_MAX_OF_CAUSE:]
     if not rest:
@@ -152,7 +149,7 @@ def _cause(texts: Sequence[str]) -> str:
 def _charts(findings: Findings) -> str:
     if not findings.series:
         return ""
-    explained = "".join(map(paragraph, jumps.explained(findings)))
+    explained = "".join(map(paragraph, charts.explained(findings)))
     return (
         f"<h2>How far apart, step by step</h2>{charts.legend(findings)}<div class='charts'>"
         f"<figure>{charts.over_steps(findings)}<figcaption>The largest difference of each kind of "
@@ -175,7 +172,6 @@ def _method(findings: Findings) -> str:
 
 
 def _power(findings: Findings) -> str:
-    """Returns the divergences that would have been seen; of many tables the least certain."""
     tables = list(table_lines(findings))
     shown, more = tables[:_MAX_OF_POWER], tables[_MAX_OF_POWER:]
     others = "More can be told of the other tables." if more else ""
@@ -185,7 +181,6 @@ def _power(findings: Findings) -> str:
 
 
 def _fed(findings: Findings) -> str:
-    """Returns the batches that side B was trained on, in a sentence."""
     read = findings.batches
     if findings.settings[1]["engine"] == CHECKPOINT:
         return "Side B is a checkpoint: its last step is compared, and whatever it was given."
@@ -197,7 +192,6 @@ def _fed(findings: Findings) -> str:
 
 
 def _began(findings: Findings) -> str:
-    """Returns whether both sides began alike, in a sentence; "" if that is not known."""
     start = findings.steps[0] if findings.steps else None
     points = [
         one.points[0] for one in findings.series if one.points and one.points[0].step == start

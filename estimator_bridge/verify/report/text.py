@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections import Counter
 from collections.abc import Iterator
 
 from estimator_bridge.verify.findings import (
     DENSE,
+    GRADIENT,
+    SLOT,
     TABLE,
     Divergence,
     Findings,
@@ -17,7 +21,6 @@ from estimator_bridge.verify.findings import (
     some,
 )
 from estimator_bridge.verify.record.recording import CHECKPOINT, KERAS, TF2, SideDescription
-from estimator_bridge.verify.report.power import power_lines
 from tf2_engine import plain_text
 
 _MAX_ARRAYS = 12
@@ -32,11 +35,19 @@ ENGINES = {
 }
 
 NUMBERS = ("largest", "relative", "ULPs", "of allowed")
-"""The headings of an array's largest difference, and its largest share of the tolerance."""
+"""Headings of an array's largest difference and its largest share of the tolerance."""
+
+
+_FORMULA = (
+    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
+    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
+    "array; of gradients, and of variables of the model, that of all of them together."
+)
+_SHOWN = 4
+_VISIBLE = operator.attrgetter("visible")
 
 
 def lines(findings: Findings) -> Iterator[str]:
-    """Returns the verdict, its causes, and the arrays, those that diverged first in front."""
     return map(plain_text.plain, _lines(findings))
 
 
@@ -63,7 +74,6 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 
 def verdict(findings: Findings) -> str:
-    """Returns the verdict on everything that was compared, in a sentence."""
     if findings.status == Status.DIFFERENT:
         return f"NOT EQUAL: {_first_difference(findings)}."
     if findings.status == Status.UNKNOWN:
@@ -78,7 +88,6 @@ def verdict(findings: Findings) -> str:
 
 
 def compared(findings: Findings) -> str:
-    """Returns the scope of the comparison, in words."""
     steps = max(len(findings.steps) - 1, 0)
     parts = [f"{len(findings.series)} arrays in {steps} steps"]
     kinds = Counter(outcome.kind.partition("-")[0] for outcome in findings.outcomes)
@@ -87,7 +96,7 @@ def compared(findings: Findings) -> str:
 
 
 def _first_difference(findings: Findings) -> str:
-    """Returns the first difference in the order of a program: data, steps, outcomes."""
+    """Describes the first difference in program order: data, steps, outcomes."""
     first = findings.first
     if not findings.batches.equal:
         return str(findings.batches)
@@ -105,12 +114,10 @@ def _role_and_name(series: Series) -> str:
 
 
 def role(series: Series) -> str:
-    """Returns the role of an array, in words."""
     return "variable" if series.role == DENSE else series.role
 
 
 def reasons(findings: Findings) -> list[str]:
-    """Returns the reasons, besides the arrays of the steps, why the sides are not equal."""
     parts = list(findings.remarks)
     if not findings.series:
         parts.append("nothing was compared")
@@ -129,7 +136,6 @@ def reasons(findings: Findings) -> list[str]:
 
 
 def _unequal(outcome: Outcome) -> str:
-    """Returns how an outcome differs, in words."""
     if outcome.note:
         return f"{outcome.title}: {outcome.note}"
     where = f": {outcome.where}" if outcome.where else ""
@@ -139,7 +145,6 @@ def _unequal(outcome: Outcome) -> str:
 
 
 def side_line(side: SideDescription) -> str:
-    """Returns a line that describes a side."""
     engine = ENGINES[side["engine"]]
     if side["engine"] == CHECKPOINT:
         return f"{engine}, {side['where']}"
@@ -148,15 +153,7 @@ def side_line(side: SideDescription) -> str:
     return f"{engine}, {version}{mode}: {side['where']}, {cores}"
 
 
-_FORMULA = (
-    "In numbers: 2 · ((2n + 4) + s · (2 · (2n + 4) + 23)) · 2⁻²⁴ times the largest magnitude so "
-    "far, where n is the number of terms and s counts the steps. The magnitude is that of an "
-    "array; of gradients, and of variables of the model, that of all of them together."
-)
-
-
 def tolerance_paragraph(findings: Findings) -> str:
-    """Returns how much is allowed, in sentences."""
     formula = "" if findings.lockstep else f" {_FORMULA}"
     return (
         f"{tolerance_line(findings)}{formula} Integers and strings must be equal. What follows the "
@@ -165,7 +162,6 @@ def tolerance_paragraph(findings: Findings) -> str:
 
 
 def tolerance_line(findings: Findings) -> str:
-    """Returns a sentence that describes the tolerance."""
     if findings.lockstep:
         of_model = (
             "8 times what side A moves when the last bits of its activations and weights are "
@@ -207,13 +203,11 @@ def _arrays(findings: Findings) -> Iterator[str]:
 
 
 def place(first: Divergence) -> str:
-    """Returns the step and the row of a divergence."""
     row = f", row {first.row}" if first.row is not None else ""
     return f"step {first.step}{row}"
 
 
 def numbers(series: Series) -> list[str]:
-    """Returns the `NUMBERS` of an array."""
     if not series.points:
         return ["shapes", "", "", ""]
     point = series.largest
@@ -229,9 +223,65 @@ def _others(findings: Findings) -> Iterator[str]:
     ignored: dict[str, list[str]] = {}
     for letter, side in zip("AB", findings.settings, strict=True):
         for where, name, value, reason in side["settings"]:
-            # On a CPU the settings of an optimizer are ignored with it.
+            # On a CPU, settings of an optimizer are ignored together with it.
             if reason and ("." not in name or side.get("arithmetic") == "sparsecore"):
                 names = ignored.setdefault(f"ignored on {letter}, because {reason}", [])
                 names.append(f"`{name}`={value} ({where})")
     for reason, names in ignored.items():
         yield f"  {reason}: {', '.join(names)}"
+
+
+def power_lines(findings: Findings) -> Iterator[str]:
+    yield from table_lines(findings)
+    yield from other_lines(findings)
+
+
+def table_lines(findings: Findings) -> Iterator[str]:
+    moved = [each for each in findings.series if each.role == TABLE and each.moved]
+    alike: dict[str, list[str]] = {}
+    for series in sorted(moved, key=_VISIBLE, reverse=True):
+        alike.setdefault(f"{_visible(series)}{_rows(series)}", []).append(str(series.table))
+    for sentence, tables in alike.items():
+        yield f"table{'s' * (len(tables) > 1)} {some(tables, _SHOWN)}: {sentence}."
+
+
+def other_lines(findings: Findings) -> Iterator[str]:
+    for stage, what in ((SLOT, "slot"), (DENSE, "variable"), (GRADIENT, "gradient")):
+        known = [s for s in findings.series if s.stage == stage and s.moved and s.decided]
+        if known:
+            worst = max((s for s in known if not s.is_noise), key=_VISIBLE, default=known[0])
+            others = "" if len(known) == 1 else f" in any of {len(known)} {what}s"
+            yield f"{_visible(worst)}{others}; least in {worst.name}."
+    noise = [series.name for series in findings.series if series.is_noise]
+    if noise:
+        names = some(noise, _SHOWN)
+        yield f"nothing but rounding, as it is on side A too: the gradients of {names}."
+    for line in findings.undecided[:_SHOWN]:
+        yield f"UNDECIDED: {line}."
+    if findings.undecided:
+        rest = len(findings.undecided) - _SHOWN
+        more = f" {rest} more are undecided." if rest > 0 else ""
+        yield f"Compare more steps (--steps), or with a larger rate or smaller batches.{more}"
+
+
+def factor(visible: float) -> str:
+    if not math.isfinite(visible):
+        return "any factor"
+    return f"{visible:.1%}".replace("%", " %") if visible >= 1e-3 else f"{visible:.0e}"
+
+
+def _visible(series: Series) -> str:
+    if not math.isfinite(series.visible):
+        return "nothing can be told"
+    return f"a movement wrong by {factor(series.visible)} would be seen"
+
+
+def _rows(series: Series) -> str:
+    if not series.rows_moved:
+        return ""
+    if series.rows_decided == series.rows_moved:
+        return f", and one wrong by a tenth in each of the {series.rows_moved} rows that move"
+    return (
+        f"; one wrong by a tenth in {series.rows_decided} of the {series.rows_moved} rows that "
+        f"move, and not in row {series.undecided_row}, which moves by a few roundings"
+    )

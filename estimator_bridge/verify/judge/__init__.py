@@ -1,1 +1,0 @@
-"""Compares two recordings, and recognises the causes of differences; numpy alone."""

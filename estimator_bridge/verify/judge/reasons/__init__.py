@@ -1,1 +1,0 @@
-"""Finds the causes of the first difference: changes that would give these numbers."""

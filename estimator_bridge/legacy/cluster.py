@@ -1,21 +1,33 @@
-"""The place of this process in the cluster, from the environment variable TF_CONFIG."""
+"""The place of this process in the cluster, from the environment variable TF_CONFIG.
+
+TensorFlow's servers accept any text as an address, so a mistake in the cluster would make them wait
+forever, in silence, for tasks that do not exist. The form of TF_CONFIG is therefore checked first.
+"""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
 import tensorflow as tf
 
 from estimator_bridge import errors
-from estimator_bridge.legacy import cluster_shape
 from tf2_engine.types import Object
 
 TFConfig: TypeAlias = Mapping[str, Object]
 """The value of TF_CONFIG, parsed."""
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:/\[\]]+):(?P<port>[0-9]+)")
+_LAST_PORT = 65535
+_EXAMPLE = '{"chief": ["a:2222"], "worker": ["b:2222"], "ps": ["c:2222", "d:2222"]}'
+
+
+_TEXTS = ("model_dir", "session_master", "eval_session_master")
 
 
 class TaskType:
@@ -82,13 +94,13 @@ def read_task(config: TFConfig) -> Task:
         )
     cluster = config.get("cluster") or {}
     place = config.get("task") or {}
-    cluster_shape.check(config, cluster, place)
+    _check_form(config, cluster, place)
     task = _in_cluster(config, cluster, place) if cluster else _alone(config, place)
     return dataclasses.replace(task, service=service)
 
 
 def _alone(config: TFConfig, place: TFConfig) -> Task:
-    task_type, task_id = place.get("type", TaskType.WORKER), cluster_shape.index_of(place) or 0
+    task_type, task_id = place.get("type", TaskType.WORKER), _index_of(place) or 0
     wrong = _first(
         (task_type != TaskType.WORKER, "task type must be WORKER"),
         (task_id != 0, "task index must be 0"),
@@ -116,7 +128,7 @@ def _in_cluster(config: TFConfig, cluster: TFConfig, place: TFConfig) -> Task:
         )
     is_cluster = bool(others)
     if is_cluster:
-        cluster_shape.check_addresses(cluster)
+        _check_addresses(cluster)
     if task_type == TaskType.EVALUATOR:
         return Task(
             task_type=TaskType.EVALUATOR,
@@ -147,7 +159,7 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
     """Checks the task by stock's rules, with stock's messages; returns its type and index."""
     set_in = 'If "cluster" is set in TF_CONFIG,'
     has_master = chief == TaskType.MASTER
-    task_type, index = place.get("type") or "", cluster_shape.index_of(place)
+    task_type, index = place.get("type") or "", _index_of(place)
     number = -1 if index is None else index
     known = {**tasks, TaskType.EVALUATOR: tasks.get(TaskType.EVALUATOR, number + 1)}
     wrong = _first(
@@ -175,3 +187,71 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
 def _first(*rules: tuple[object, str]) -> str | None:
     """Returns the text of the first broken rule, or None."""
     return next((text for broken, text in rules if broken), None)
+
+
+def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) -> None:
+    """Raises InvalidSpec if a part of TF_CONFIG has the wrong type.
+
+    Args:
+        cluster: its "cluster", which must have a list of strings for each job.
+        place: its "task", which must be an object.
+    """
+    for name in _TEXTS:
+        if not isinstance(config.get(name, ""), str):
+            raise errors.InvalidSpec(
+                f'TF_CONFIG: "{name}" must be text, got {config[name]!r}. Write it in quotes, or '
+                "leave it out."
+            )
+    if not isinstance(cluster, dict) or not all(
+        isinstance(addresses, list) and all(isinstance(each, str) for each in addresses)
+        for addresses in cluster.values()
+    ):
+        raise errors.InvalidSpec(
+            f'TF_CONFIG: "cluster" must have a list of addresses for each job, as in {_EXAMPLE}; '
+            f"got {cluster!r}."
+        )
+    if not isinstance(place, dict) or not isinstance(place.get("type") or "", str):
+        raise errors.InvalidSpec(
+            f'TF_CONFIG: "task" must be the place of this process in the cluster, as in '
+            f'{{"type": "ps", "index": 0}}; got {place!r}.'
+        )
+
+
+def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
+    """Raises InvalidSpec if a server cannot listen at an address, or two tasks share one."""
+    names = {
+        (job, index): address
+        for job, addresses in cluster.items()
+        for index, address in enumerate(addresses)
+    }
+    for (job, index), address in names.items():
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 1 <= int(match["port"]) <= _LAST_PORT:
+            raise errors.InvalidSpec(
+                f"TF_CONFIG: {job} {index} is at {address!r}, but an address is HOST:PORT, with a "
+                f"port from 1 to {_LAST_PORT}, and an IPv6 address in brackets, as in [::1]:2222."
+            )
+    counts = collections.Counter(names.values())
+    for address, count in counts.items():
+        if count > 1:
+            tasks = " and ".join(
+                f"{job} {n}" for (job, n), each in names.items() if each == address
+            )
+            raise errors.InvalidSpec(
+                f"TF_CONFIG: {tasks} are at the same address, {address!r}. Give each task one of "
+                "its own: another machine, or another port."
+            )
+
+
+def _index_of(place: Mapping[str, Object]) -> int | None:
+    """Returns the index of a task, or None; raises InvalidSpec if it is not a whole number."""
+    index = place.get("index")
+    if index is None:
+        return None
+    is_number = isinstance(index, int) and not isinstance(index, bool)
+    if is_number or (isinstance(index, str) and re.fullmatch(r"-?[0-9]+", index)):
+        return int(index)
+    raise errors.InvalidSpec(
+        f'TF_CONFIG: the "index" of a task must be a whole number, from 0 on for each job; the '
+        f"task is {dict(place)!r}."
+    )

@@ -247,7 +247,7 @@ def _watch(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         directory = pathlib.Path(options.keep or temporary).absolute()
         directory.mkdir(parents=True, exist_ok=True)
-        job = WatchedJob(directory / B, output.tell)  # at once: a job may run for long
+        job = WatchedJob(directory / B, output.tell)  # at once, because a job may run for long
 
         def progress(phase: str, done: int, total: int) -> None:
             line(phase, done, total)

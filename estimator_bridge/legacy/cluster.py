@@ -185,7 +185,6 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
 
 
 def _first(*rules: tuple[object, str]) -> str | None:
-    """Returns the text of the first broken rule, or None."""
     return next((text for broken, text in rules if broken), None)
 
 

@@ -149,7 +149,7 @@ class LeftOutModules:
     def find_spec(
         self, path: str, search: object = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises UnsupportedImport for modules below the packages; others are found elsewhere."""
+        """Raises UnsupportedImport below the packages; other finders find other modules."""
         if not path.startswith(self._roots):
             return None
         reasons = (

@@ -13,14 +13,14 @@ Transformation = Callable[[Dataset], Dataset]
 
 
 def batch_and_drop_remainder(batch_size: int) -> Transformation:
-    """Batches, and leaves out the last batch if it is smaller."""
+    """Batches, and drops the last batch if it is smaller."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(
     batch_size: int, padded_shapes: Nest, padding_values: Nest = None
 ) -> Transformation:
-    """Pads and batches, and leaves out the last batch if it is smaller."""
+    """Pads and batches, and drops the last batch if it is smaller."""
     return lambda dataset: dataset.padded_batch(
         batch_size, padded_shapes, padding_values, drop_remainder=True
     )
@@ -33,7 +33,7 @@ def MirroredStrategy(  # noqa: N802 - TensorFlow's name
     cross_device_ops: Object = None,
     auto_shard_dataset: bool = False,
 ) -> Strategy:
-    """Returns a MirroredStrategy of the devices, or of as many GPUs."""
+    """Makes a MirroredStrategy of the given devices, or of a number of GPUs."""
     count = num_gpus if num_gpus_per_worker is None else num_gpus_per_worker
     if devices is None and count:
         devices = [f"/gpu:{number}" for number in range(count)]

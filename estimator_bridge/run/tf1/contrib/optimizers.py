@@ -48,7 +48,7 @@ class DecoupledWeightDecayExtension:
         super().__init__(*args, **settings)
 
     def minimize(self, *args: Object, decay_var_list: object = None, **settings: Object) -> Op:
-        """Minimizes a loss. TensorFlow 1 drops `decay_var_list` here: all variables shrink."""
+        """Minimizes a loss; as in TensorFlow 1, all variables shrink whatever the list says."""
         return super().minimize(*args, **settings)  # type: ignore[misc]
 
     def apply_gradients(

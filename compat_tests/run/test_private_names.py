@@ -14,7 +14,7 @@ import tensorflow as tf
 from compat_tests import goldens
 from compat_tests.support import fresh
 from estimator_bridge import errors
-from estimator_bridge.run import install, lacking_names, stock_names
+from estimator_bridge.run import install, stock_names
 
 STOCK = json.loads(pathlib.Path(goldens.__file__).with_name("private_names.json").read_text())
 """What stock 2.15.0 printed for the program on TensorFlow 2.15.1."""
@@ -74,9 +74,9 @@ def test_every_function_and_class_of_stock_is_here_or_known_to_lack() -> None:
     found = json.loads(fresh.code(_dedented(code), check=True).stdout)
 
     for path, names in found.items():
-        here = stock_names.MODULES[path].keys() | lacking_names.names_of(path)
+        here = stock_names.MODULES[path].keys() | stock_names.lacking(path)
         assert set(names) <= here, path
-        assert not lacking_names.names_of(path).intersection(stock_names.MODULES[path]), path
+        assert not stock_names.lacking(path).intersection(stock_names.MODULES[path]), path
 
 
 @pytest.mark.parametrize("root", stock_names.LIBRARIES)

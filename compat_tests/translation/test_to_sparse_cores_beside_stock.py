@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from compat_tests.cases.legacy import Feature, Optimizer, Table
 from compat_tests.support import legacy_specs, stock_layouts, translating
-from estimator_bridge.audit.tables_on_sparse_cores import layouts_of_spec
+from estimator_bridge.audit.of_tables import layouts_of_spec
 from estimator_bridge.translation.read_spec import read_spec
 from tf2_engine import sparsecore_proto
 from tf2_engine.sparsecore_layout import SparseCores

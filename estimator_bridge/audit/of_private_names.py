@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from estimator_bridge.audit.report import Audit
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
-from estimator_bridge.run import lacking_names, stock_names
+from estimator_bridge.run import stock_names
 
 _PACKAGES = {parent for path in stock_names.MODULES for parent in stock_names.parents(path)}
 _REPLACED = (*stock_names.ROOTS, *set(stock_names.MODULES).difference(stock_names.KEPT))
@@ -67,7 +67,7 @@ def _outcome(path: str) -> str | None:
     full = f"{module}.{name}"
     if name in stock_names.MODULES.get(module, ()):
         return None
-    if name in lacking_names.names_of(module):
+    if name in stock_names.lacking(module):
         return f"the bridge lacks stock's {full}: it can be imported, and fails where it is used"
     what = "name" if module in stock_names.MODULES else "module"
     return f"the bridge has no {what} {full}: what imports or reads it fails"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import itertools
 import pathlib
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from estimator_bridge import errors
 from estimator_bridge.audit import of_private_names
-from estimator_bridge.audit.canned_calls import canned_notes
 from estimator_bridge.audit.of_sparse_cores import SparseCoreAudit, Target, effects_of
 from estimator_bridge.audit.report import Audit, findings_of
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # Stands for a value that only running the program would tell.
 _COMPUTED = object()
+_KERAS_OPTIMIZER = re.compile(r"\bkeras\.optimizers\.(?!legacy\b)(\w+)\(")
 _COLUMN_FUNCTIONS = ("embedding_column", "shared_embedding_columns")
 # Functions that make columns which transform their input only on a CPU.
 _TRANSFORMING = {
@@ -125,7 +126,7 @@ class _Visitor(ast.NodeVisitor):
         self.specs += name == "EmbeddingConfigSpec"
         if name in _CALLS:
             self.notes.append(Note(_CALLS[name], where, SourceText(name)))
-        self.notes += canned_notes(node, name, where)
+        self.notes += _canned_notes(node, name, where)
         if name == "predict":
             self.predicts.append(Note("predict", where))
         if name not in _COLUMN_FUNCTIONS:
@@ -190,3 +191,26 @@ def _value(node: ast.expr) -> Object:
         return ast.literal_eval(node)
     except ValueError:
         return _COMPUTED
+
+
+def _canned_notes(call: ast.Call, name: str, where: Place) -> Iterator[Note]:
+    """Yields the defaults that a call relies on and that differ between the APIs."""
+    if name not in CANNED or name.startswith("Baseline"):
+        return
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in keywords:  # `**options` may hold anything.
+        return
+    # An Estimator gets its loss with its head; other classes choose one.
+    if "loss_reduction" not in keywords and not name.endswith("Estimator"):
+        yield Note("canned_loss", where, SourceText(f"{name} without loss_reduction"))
+    optimizer = keywords.get("optimizer")
+    is_named = optimizer is None or isinstance(optimizer, ast.Constant)
+    if name.startswith("DNN") and "LinearCombined" not in name and is_named:
+        shown = "without optimizer" if optimizer is None else f"optimizer={ast.unparse(optimizer)}"
+        yield Note("canned_rate", where, SourceText(f"{name} {shown}"))
+    for argument, value in keywords.items():
+        keras_optimizer = _KERAS_OPTIMIZER.search(ast.unparse(value))
+        if keras_optimizer and str(argument).endswith("optimizer"):
+            yield Note(
+                "canned_optimizer", where, SourceText(f"{argument}={keras_optimizer[0]}...)")
+            )

@@ -50,7 +50,7 @@ class Effect(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """The needs of sampled batches: buffers by stack, and ids outside of tables by feature."""
+    """What sampled batches need, by stack, and ids outside of tables by feature."""
 
     batches: int
     needs: Mapping[str, Need]

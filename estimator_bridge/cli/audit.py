@@ -1,12 +1,12 @@
 """Says what stock ignores or treats surprisingly in a program, and what its tables cost.
 
-A script is read, not run: the report names lines. With --run it runs as far as its first
-TPUEstimator (flags, data and files included, training not), which tells what is computed, and the
+A script is read, not run, and the report names lines. With --run it runs as far as its first
+TPUEstimator (flags, data and files included, but no training), which shows computed values and the
 rows and bytes of every table. A spec is imported, and of a model_dir the latest checkpoint is read.
-Several of them may be given at once.
+You can give several of these at once.
 
-All sources of a folder, and with -m those of a package, are looked through for private names of
-stock that the bridge lacks: of a library, for instance.
+In a folder, or with -m in a package, such as a library's, all sources are searched for private
+names of stock that the bridge lacks.
 """
 
 from __future__ import annotations

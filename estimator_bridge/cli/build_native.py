@@ -1,4 +1,4 @@
-"""Sees to it that there are the native ops of the host driver, and tries to load them."""
+"""Compiles the native ops of the host driver if there are none, and tries to load them."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Returns the parser of command lines, and the parser of each command by its name.
+    """Makes the parser of command lines, and the parser of each command by name.
 
-    A command is a module of this package with the functions `configure` and `execute`, whose result
-    is the exit status (None is 0). Its name is the module's, with hyphens; its help is the module's
-    docstring.
+    A command is a module of this package with the functions `configure` and `execute`; the latter
+    returns the exit status (None is 0). The command's name is the module's with hyphens, and its
+    help is the module's docstring.
     """
     parser = _Parser(
         prog="estimator-bridge",

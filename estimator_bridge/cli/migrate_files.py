@@ -183,7 +183,7 @@ def _tried(
 def _verified(
     new: StartedProgram, old: StartedProgram, form: Form, arguments: Sequence[str]
 ) -> int:
-    """Compares the programs with `verify`; returns its status, and says if the new one goes."""
+    """Compares the programs with `verify`, tells if they differ, and returns its status."""
     from estimator_bridge.cli import verify
 
     parser = argparse.ArgumentParser(prog="estimator-bridge verify")

@@ -1,8 +1,8 @@
 """Says what a cluster for a program needs: memory, bytes and time of its workers and ps.
 
-The program runs as far as its first TPUEstimator (flags, data and files included, training not),
-which tells its tables; or a spec is imported. What its ids are is assumed, unless --sample reads
-batches of its training. Sizes of tables are exact; bytes and times are a model's.
+The program runs as far as its first TPUEstimator (flags, data and files included, but no training),
+which shows its tables; or a spec is imported. The distribution of ids is assumed, unless --sample
+reads batches of the training. Sizes of tables are exact; bytes and times come from a model.
 """
 
 from __future__ import annotations

@@ -9,16 +9,17 @@ import pathlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from estimator_bridge.cli import failures, output, program_arguments, verify_checks, verify_watch
+from estimator_bridge.cli import failures, output, program_arguments, verify_checks
 from estimator_bridge.run.script import program_of
 from estimator_bridge.verify.explain.search import SECONDS
 from estimator_bridge.verify.sides import SIDES
 
 if TYPE_CHECKING:
     from estimator_bridge.verify.result import Result
+    from estimator_bridge.verify.watch.watcher import WatchReport
 
 
 # The metavar, or None for a flag, and the help.
@@ -59,6 +60,9 @@ _OPTIONS = {
 }
 
 
+_OF_TWO_SIDES = ("against", "against_checkpoint", "own_input", "examples", "html")
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     for letter, default in (("a", "stock"), ("b", "bridge")):
         parser.add_argument(
@@ -97,11 +101,11 @@ def execute(options: argparse.Namespace) -> int:
     """Compares; returns the exit status, a `findings.Status`."""
     from estimator_bridge.verify.findings import Status
 
-    refusals = verify_watch.refusals(options), verify_checks.refusals(options)
+    refusals = _refusals_of_watch(options), verify_checks.refusals(options)
     error: object = next(itertools.chain(*refusals), None)
     if error is None:
         try:
-            return verify_watch.watch(options) if options.watch else _compare(options)
+            return _watch(options) if options.watch else _compare(options)
         except Exception as raised:
             # Python's own status would be 1, which means that the sides differ.
             error = failures.cause_of("verify", raised)
@@ -217,3 +221,51 @@ def _write_error(options: argparse.Namespace, error: str) -> None:
             output.write_json(options.json, without_verdict(error))
         except OSError as raised:
             output.tell(f"--json {options.json}: {raised.strerror}")
+
+
+def _refusals_of_watch(options: argparse.Namespace) -> Iterator[str]:
+    """Yields why options cannot go with `--watch`."""
+    for name in _OF_TWO_SIDES:
+        if options.watch and getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            yield f"--watch runs side B alone, and {option} is about two sides: leave one out."
+
+
+def _watch(options: argparse.Namespace) -> int:
+    """Watches side B; returns 0 if all checks hold, 1 if one does not, 2 if the program failed.
+
+    The status is 1 if the program failed after a violation, which is the likelier cause.
+    """
+    from estimator_bridge.progress_line import ProgressLine
+    from estimator_bridge.verify.record.processes import ProcessRecorder, SideProgram
+    from estimator_bridge.verify.record.recording import A, B
+    from estimator_bridge.verify.watch.watcher import WatchedJob
+
+    how_to_run = options.tf1, options.is_module
+    program = SideProgram(options.b, options.script, options.python_b, *how_to_run)
+    line = ProgressLine(lambda phase, done, total: f"{phase}: step {done} of {total}")
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = pathlib.Path(options.keep or temporary).absolute()
+        directory.mkdir(parents=True, exist_ok=True)
+        job = WatchedJob(directory / B, output.tell)  # at once, because a job may run for long
+
+        def progress(phase: str, done: int, total: int) -> None:
+            line(phase, done, total)
+            job.look()
+
+        programs = {A: program, B: program}
+        record = ProcessRecorder(
+            programs, options.arguments, options.steps, options.every, progress
+        )
+        begin_from = options.begin_from and os.path.abspath(options.begin_from)
+        report = job.run(record, begin_from)
+    return _report_of_watch(report, options)
+
+
+def _report_of_watch(report: WatchReport, options: argparse.Namespace) -> int:
+    output.show(report)
+    if options.json:
+        output.write_json(options.json, report.as_dict())
+    if report.violations:
+        return 1
+    return 0 if report.holds else 2

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
+from estimator_bridge.legacy.estimator_spec import checked_hooks
 from estimator_bridge.legacy.requirements import POSITIVE
-from estimator_bridge.legacy.spec_checks import checked_hooks
 from tf2_engine.types import Nest, Object, Session
 
 

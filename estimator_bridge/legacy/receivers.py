@@ -66,10 +66,10 @@ class TensorServingInputReceiver(_ServingInputReceiver):
 
 @checked
 class SupervisedInputReceiver(NamedTuple):
-    """The inputs of a model that is exported for training or evaluation: labels are fed, too.
+    """The inputs of a model that is exported for training or evaluation, with labels.
 
     Raises:
-        InvalidInput: as `ServingInputReceiver`.
+        InvalidInput: as in `ServingInputReceiver`.
     """
 
     features: Nest

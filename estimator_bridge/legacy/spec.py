@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import importlib
 from collections.abc import Mapping, Sequence
 
 from estimator_bridge import errors
@@ -106,7 +105,7 @@ class EmbeddingConfigSpec(_Spec):
 
     @property
     def quirks(self) -> str:
-        """The quirks, "stock" or "documented"; not a field, since stock has ten."""
+        """The value of `quirks`. It is not a field, so that unpacking gives stock's ten."""
         # A spec made by `_make` never saw the constructor.
         return getattr(self, "_quirks", default_quirks())
 
@@ -120,8 +119,8 @@ class EmbeddingConfigSpec(_Spec):
             target: "sparsecore" for TPUEmbeddingV2, or "keras_rs" for a layer with one inside.
             batch_size: with a target, the samples of each core.
         """
-        # Imported by name, when it is called: a spec depends on no layer above it.
-        to_tf2 = importlib.import_module("estimator_bridge.migrate").to_tf2
+        from estimator_bridge.migrate.legacy_specs.spec_to_tf2 import to_tf2
+
         return to_tf2(self, step=step, target=target, batch_size=batch_size)
 
     def _replace(self, **changes: Object) -> EmbeddingConfigSpec:

@@ -1,4 +1,8 @@
-"""The place of this process in the cluster, from the environment variable TF_CONFIG."""
+"""The place of this process in the cluster, from the environment variable TF_CONFIG.
+
+TensorFlow's servers accept any text as an address, so a mistake in the cluster would make them wait
+forever, in silence, for tasks that do not exist. The form of TF_CONFIG is therefore checked first.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,6 @@ from tf2_engine.types import Object
 
 TFConfig: TypeAlias = Mapping[str, Object]
 """The value of TF_CONFIG, parsed."""
-
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:/\[\]]+):(?P<port>[0-9]+)")
 _LAST_PORT = 65535
@@ -182,7 +185,6 @@ def _checked_place(tasks: Mapping[str, int], chief: str, place: TFConfig) -> tup
 
 
 def _first(*rules: tuple[object, str]) -> str | None:
-    """Returns the text of the first broken rule, or None."""
     return next((text for broken, text in rules if broken), None)
 
 
@@ -190,7 +192,7 @@ def _check_form(config: Mapping[str, Object], cluster: Object, place: Object) ->
     """Raises InvalidSpec if a part of TF_CONFIG has the wrong type.
 
     Args:
-        cluster: its "cluster", which must have a list of texts for each job.
+        cluster: its "cluster", which must have a list of strings for each job.
         place: its "task", which must be an object.
     """
     for name in _TEXTS:
@@ -244,7 +246,7 @@ def _check_addresses(cluster: Mapping[str, list[str]]) -> None:
 
 
 def _index_of(place: Mapping[str, Object]) -> int | None:
-    """Reads the index of a task, or None. Raises InvalidSpec if it is not a whole number."""
+    """Returns the index of a task, or None; raises InvalidSpec if it is not a whole number."""
     index = place.get("index")
     if index is None:
         return None

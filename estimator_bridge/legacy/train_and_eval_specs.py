@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from estimator_bridge import errors
 from estimator_bridge.legacy import requirements
+from estimator_bridge.legacy.estimator_spec import checked_all, checked_hooks
 from estimator_bridge.legacy.exporters import Exporter
-from estimator_bridge.legacy.spec_checks import checked_all, checked_hooks
 from tf2_engine.types import Nest, Object
 
 InputFn: TypeAlias = Callable[..., Nest]

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import NoReturn
 
 from estimator_bridge import errors
-from estimator_bridge.run import lacking_names
 from estimator_bridge.run.keras_choice import use_legacy_keras
-from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names
+from estimator_bridge.run.stock_names import NAMESPACE, NAMESPACE_V2, SYMBOLS, Names, lacking
 from estimator_bridge.run.unsupported import (
     REASON_OF_OTHER_MODULES,
     REASONS,
@@ -101,7 +100,7 @@ class AliasModule(ModuleType):
     def __getattr__(self, name: str) -> Object:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if name in lacking_names.names_of(self.__name__):
+        if name in lacking(self.__name__):
             value: Object = _Lacking(name, (), {"_refusal": self._refusal_of(name)})
         elif name in self._names:
             value = load(self._names[name])
@@ -150,7 +149,7 @@ class LeftOutModules:
     def find_spec(
         self, path: str, search: object = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raises UnsupportedImport for modules below the packages; others are found elsewhere."""
+        """Raises UnsupportedImport below the packages; other finders find other modules."""
         if not path.startswith(self._roots):
             return None
         reasons = (

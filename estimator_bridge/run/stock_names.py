@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -133,9 +135,9 @@ _ROWS: tuple[tuple[str, str | None, str, str], ...] = (
     ("legacy.tf_config", None, "run_config", "TaskType"),
     ("legacy.estimator_spec", "", "estimator_lib model_fn", "EstimatorSpec"),
     ("legacy.estimator_spec", "", "estimator_lib mode_keys model_fn", "ModeKeys"),
-    ("legacy.export_filters", None, "gc", "Path _get_paths _largest_export_versions _negation"),
-    ("legacy.export_filters", None, "gc", "_mod_export_version _one_of_every_n_export_versions"),
-    ("legacy.export_filters", None, "gc", "_union"),
+    ("legacy.private_names", None, "gc", "Path _get_paths _largest_export_versions _negation"),
+    ("legacy.private_names", None, "gc", "_mod_export_version _one_of_every_n_export_versions"),
+    ("legacy.private_names", None, "gc", "_union"),
     ("legacy.exporters", "", "exporter", "BestExporter"),
     ("legacy.exporters", None, "exporter", "_SavedModelExporter"),
     ("legacy.exporters", "", "estimator_lib exporter", "Exporter FinalExporter LatestExporter"),
@@ -360,3 +362,25 @@ MODULES: Mapping[str, Names] = _modules()
 
 ROOTS = ("tensorflow_estimator", _OLD_LIBRARY)
 """Packages that are replaced as a whole: no module of stock below them stays importable."""
+
+_LACKING = pathlib.Path(__file__).with_name("lacking_names.txt")
+"""One line per private module of stock: its path in the library, and the names."""
+
+
+def lacking(module: str) -> frozenset[str]:
+    """Returns the functions and classes that stock has in a module and the bridge lacks.
+
+    They can be imported, as from stock, and fail only when they are used: many programs and
+    libraries import a name that they never need.
+
+    Args:
+        module: its full path.
+    """
+    names = (_lacking_names().get(module.removeprefix(f"{root}."), ()) for root in LIBRARIES)
+    return frozenset(name for each in names for name in each)
+
+
+@functools.cache
+def _lacking_names() -> dict[str, list[str]]:
+    lines = (line.split() for line in _LACKING.read_text(encoding="ascii").splitlines())
+    return {module: names for module, *names in lines}

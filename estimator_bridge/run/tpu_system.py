@@ -2,7 +2,8 @@
 
 resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="")
 tf.config.experimental_connect_to_cluster(resolver)
-tf.tpu.experimental.initialize_tpu_system(resolver) strategy = tf.distribute.TPUStrategy(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _read_optimizer(optimizer: Object, where: str = "") -> LegacyOptimizer | Non
 def _read_columns(
     columns: Sequence[Object],
 ) -> tuple[dict[str, TableConfig], dict[str, FeatureConfig]]:
-    """Returns columns as config dicts; the last of those that share a table describes it."""
+    """Converts columns to config dicts; if columns share a table, the last one describes it."""
     for column in columns:
         if not is_tpu_column(column):
             raise errors.WrongType(

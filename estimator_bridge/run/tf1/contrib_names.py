@@ -52,7 +52,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "TFConfigClusterResolver UnionResolver",
     },
     "data data.python.ops.batching": {
-        ".data:": "batch_and_drop_remainder padded_batch_and_drop_remainder",
+        ".old_arguments:": "batch_and_drop_remainder padded_batch_and_drop_remainder",
         _DATA: "dense_to_sparse_batch map_and_batch unbatch",
     },
     "data data.python.ops.interleave_ops": {
@@ -155,11 +155,11 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "binary_classification_head=BinaryClassHead multi_class_head=MultiClassHead "
         "logistic_regression_head=LogisticRegressionHead multi_head=MultiHead "
         "multi_label_head=MultiLabelHead",
-        ".extended_optimizers:": "clip_gradients_by_norm",
+        ".optimizers:": "clip_gradients_by_norm",
         "estimator_bridge.canned.heads.private_heads:": "poisson_regression_head regression_head",
     },
     "distribute": {
-        ".distribute:": "MirroredStrategy",
+        ".old_arguments:": "MirroredStrategy",
         f"{_V1}.distribute": "OneDeviceStrategy",
     },
     "metrics": {
@@ -181,10 +181,9 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "streaming_specificity_at_sensitivity",
     },
     "opt": {
-        ".lars:": "LARSOptimizer",
-        ".nadam:": "NadamOptimizer",
-        ".extended_optimizers:": "AdamWOptimizer DecoupledWeightDecayExtension LazyAdamOptimizer "
-        "MovingAverageOptimizer clip_gradients_by_global_norm extend_with_decoupled_weight_decay",
+        ".optimizers:": "AdamWOptimizer DecoupledWeightDecayExtension LARSOptimizer "
+        "LazyAdamOptimizer MovingAverageOptimizer NadamOptimizer clip_gradients_by_global_norm "
+        "extend_with_decoupled_weight_decay",
     },
     "rnn": {
         f"{_V1}.nn.rnn_cell": "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell "
@@ -224,7 +223,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "LookupInterface MutableDenseHashTable=DenseHashTable MutableHashTable StrongHashSpec "
         "TextFileIdTableInitializer TextFileIndex TextFileStringTableInitializer "
         "index_table_from_file index_to_string_table_from_file",
-        ".vocabularies:": "index_table_from_tensor index_to_string_table_from_tensor",
+        ".old_arguments:": "index_table_from_tensor index_to_string_table_from_tensor",
     },
 }
 

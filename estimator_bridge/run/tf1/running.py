@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from estimator_bridge.run.tf1 import detection, reading
-from estimator_bridge.run.tf1.program_imports import seen_by_programs
-from estimator_bridge.run.tf1.view import TF1View
+from estimator_bridge.run.tf1.view import TF1View, seen_by_programs
 from tf2_engine import tf_compat
 
 

@@ -1,7 +1,7 @@
 """The feature columns of `tf.contrib.layers`, and the layer that reads them.
 
-words = sparse_column_with_hash_bucket("words", 1000) net = input_from_feature_columns(features,
-[embedding_column(words, 8)])
+words = sparse_column_with_hash_bucket("words", 1000)
+net = input_from_feature_columns(features, [embedding_column(words, 8)])
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from tf2_engine.types import DType, Object, SparseTensor, Tensor
 
 Features = Mapping[object, Object]
 Ids = tuple[SparseTensor, SparseTensor | None]
-"""Ids and their weights, of one shape; None are ones."""
+"""Ids and their weights, of the same shape; None means weights of 1."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseColumn:
-    """A column of ids, which are looked up, or made of strings by hashing or by a vocabulary.
+    """A column of ids, which are given, hashed, or looked up in a vocabulary.
 
     Attributes:
         name: the key of the feature.
         length: the number of ids.
         combiner: "mean", "sqrtn" or "sum".
         dtype: of the feature.
-        keys: the vocabulary; None hashes strings, and takes numbers as they are.
+        keys: the vocabulary; None hashes strings and numbers.
         is_integerized: whether the feature holds the ids.
         weights: the key of the feature with the weights.
     """
@@ -46,12 +46,11 @@ class SparseColumn:
 
     @property
     def column_name(self) -> str:
-        """The name of scopes."""
         return self.name if self.weights is None else f"{self.name}_weighted_by_{self.weights}"
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Sorts columns as TensorFlow 1.15 does: by the names of its classes, then by their own."""
+        """Sorts columns as TensorFlow 1.15 does: by the names of its classes, then by name."""
         if self.weights is not None:
             return "Weighted", *dataclasses.replace(self, weights=None).order, self.weights
         kind = "Integerized" if self.is_integerized else "Hashed" if self.keys is None else "Keys"
@@ -82,7 +81,7 @@ class SparseColumn:
 
 @dataclasses.dataclass(frozen=True)
 class CrossedColumn:
-    """A column of the combinations of others, hashed."""
+    """A column of hashed combinations of other columns."""
 
     columns: tuple[SparseColumn, ...]
     length: int
@@ -91,16 +90,13 @@ class CrossedColumn:
 
     @property
     def column_name(self) -> str:
-        """The name of scopes."""
         return "_X_".join(sorted(each.column_name for each in self.columns))
 
     @property
     def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
         return "Crossed", self.column_name
 
     def ids(self, features: Features) -> Ids:
-        """Returns the hashed combinations of each sample."""
         parts = [each.ids(features)[0] for each in self.columns]
         crossed = tf.sparse.cross_hashed(
             parts,
@@ -115,7 +111,7 @@ class RealColumn:
     """A column of numbers, [batch, dimension].
 
     Attributes:
-        default_value: of samples that have none, in parsing.
+        default_value: for samples without a value, when parsing.
         normalizer: applied to the tensor.
     """
 
@@ -127,12 +123,10 @@ class RealColumn:
 
     @property
     def column_name(self) -> str:
-        """The name of scopes."""
         return self.name
 
     @property
     def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
         return "RealValued", self.name
 
     def dense(self, features: Features) -> Tensor:
@@ -152,18 +146,16 @@ class _DerivedColumn:
 
     @property
     def column_name(self) -> str:
-        """The name of scopes."""
         return f"{self.source.column_name}_{self._SUFFIX}"
 
     @property
     def order(self) -> tuple[str, ...]:
-        """See `SparseColumn.order`."""
         return self._KIND, *self.source.order
 
 
 @dataclasses.dataclass(frozen=True)
 class BucketizedColumn(_DerivedColumn):
-    """A column of numbers by the bucket in which each lies, one-hot."""
+    """A column of numbers as one-hot buckets."""
 
     source: RealColumn
     boundaries: tuple[float, ...]
@@ -180,14 +172,14 @@ class BucketizedColumn(_DerivedColumn):
 
 @dataclasses.dataclass(frozen=True)
 class OneHotColumn(_DerivedColumn):
-    """A column of ids as numbers of how often each is in a sample."""
+    """A column of ids as counts: how often each id occurs in a sample."""
 
     source: SparseColumn
 
     _KIND, _SUFFIX = "OneHot", "one_hot"
 
     def dense(self, features: Features) -> Tensor:
-        """Returns [batch, length] float32; weights count."""
+        """Returns [batch, length] float32, multiplied by the weights."""
         ids, weights = self.source.ids(features)
         rows = tf.sparse_tensor_to_dense(ids, default_value=-1)
         hot = tf.one_hot(rows, self.source.length)
@@ -235,7 +227,7 @@ def sparse_column_with_hash_bucket(
     dtype: DType = tf.string,
     hash_keys: Object = None,
 ) -> SparseColumn:
-    """Returns a column whose ids are hashes of its strings or numbers."""
+    """Makes a column whose ids are hashes of its strings or numbers."""
     if hash_keys is not None:
         raise errors.InvalidInput("`hash_keys` of sparse columns is not supported; leave it out.")
     _check_positive("hash_bucket_size", hash_bucket_size)
@@ -245,7 +237,7 @@ def sparse_column_with_hash_bucket(
 def sparse_column_with_integerized_feature(
     column_name: str, bucket_size: int, combiner: str = "sum", dtype: DType = tf.int64
 ) -> SparseColumn:
-    """Returns a column whose feature holds the ids, below `bucket_size`; others wrap around."""
+    """Makes a column whose feature holds the ids; ids of `bucket_size` and more wrap around."""
     _check_positive("bucket_size", bucket_size)
     return SparseColumn(column_name, bucket_size, combiner, tf.as_dtype(dtype), is_integerized=True)
 
@@ -257,7 +249,7 @@ def sparse_column_with_keys(
     combiner: str = "sum",
     dtype: DType = tf.string,
 ) -> SparseColumn:
-    """Returns a column whose ids are the positions of its strings in `keys`."""
+    """Makes a column whose ids are the positions of its strings in `keys`."""
     return SparseColumn(
         column_name, len(keys), combiner, tf.as_dtype(dtype), tuple(keys), default_value
     )
@@ -266,7 +258,7 @@ def sparse_column_with_keys(
 def weighted_sparse_column(
     sparse_id_column: SparseColumn, weight_column_name: str, dtype: DType = tf.float32
 ) -> SparseColumn:
-    """Returns the column with the weights that another feature holds."""
+    """Makes the same column with the weights of another feature."""
     if not tf.as_dtype(dtype).is_floating:
         raise errors.InvalidInput(f"Weights must be of floating point, got {dtype}.")
     return dataclasses.replace(sparse_id_column, weights=weight_column_name)
@@ -278,7 +270,7 @@ def crossed_column(
     combiner: str = "sum",
     hash_key: int | None = None,
 ) -> CrossedColumn:
-    """Returns the column of the combinations of several sparse columns."""
+    """Makes a column of the combinations of several sparse columns."""
     chosen = tuple(sorted(columns, key=lambda each: each.column_name))
     if len(chosen) < 2 or not all(isinstance(each, SparseColumn) for each in chosen):
         raise errors.InvalidInput(
@@ -295,13 +287,13 @@ def real_valued_column(
     dtype: DType = tf.float32,
     normalizer: Object = None,
 ) -> RealColumn:
-    """Returns a column of numbers."""
+    """Makes a column of numbers."""
     _check_positive("dimension", dimension)
     return RealColumn(column_name, dimension, default_value, tf.as_dtype(dtype), normalizer)
 
 
 def bucketized_column(source_column: RealColumn, boundaries: Sequence[float]) -> BucketizedColumn:
-    """Returns the column of the buckets between sorted boundaries."""
+    """Makes a column of the buckets between sorted boundaries."""
     if list(boundaries) != sorted(boundaries) or not boundaries:
         raise errors.InvalidInput(
             f"bucketized_column: boundaries must be a sorted list, got {boundaries!r}."
@@ -310,7 +302,7 @@ def bucketized_column(source_column: RealColumn, boundaries: Sequence[float]) ->
 
 
 def one_hot_column(sparse_id_column: SparseColumn) -> OneHotColumn:
-    """Returns the column of the ids, one-hot."""
+    """Makes a column of counts of ids."""
     return OneHotColumn(sparse_id_column)
 
 
@@ -324,11 +316,11 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> EmbeddingColumn:
-    """Returns the column of the embeddings of ids.
+    """Makes a column of the embeddings of ids.
 
     Args:
-        initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids),
-            as TensorFlow 1.15 has it; that of `tf.feature_column` depends on the dimension.
+        initializer: None is a truncated normal distribution with stddev 1 / sqrt(number of ids), as
+            in TensorFlow 1.15; in `tf.feature_column` it depends on the dimension.
 
     Raises:
         InvalidInput: a checkpoint is given; use `tf.train.init_from_checkpoint`.
@@ -352,19 +344,19 @@ def input_from_feature_columns(
     scope: Object = None,
     cols_to_outs: dict[DenseColumn, Tensor] | None = None,
 ) -> Tensor:
-    """Returns the tensors of all columns side by side, [batch, sum of dimensions] float32.
+    """Concatenates the tensors of all columns: [batch, sum of dimensions] float32.
 
-    Columns are in the order of their kinds and names. The table of an embedding is the variable
+    Columns are ordered by kind and name. The table of an embedding is the variable
     `input_from_feature_columns/<name>_embedding/weights`.
 
     Args:
         columns_to_tensors: the features.
-        weight_collections: tables are added to these collections too.
+        weight_collections: further collections that get the tables.
         trainable: False trains no table.
         cols_to_outs: filled with the tensor of each column.
 
     Raises:
-        InvalidInput: a column is none of this module's dense ones.
+        InvalidInput: a column is not one of this module's dense columns.
     """
     columns = set(feature_columns)
     for column in columns:

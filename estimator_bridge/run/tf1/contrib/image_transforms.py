@@ -30,12 +30,10 @@ def transform(
     """
     with tf.name_scope(name, "transform"):
         images = tf.convert_to_tensor(images)
-        rank = images.shape.rank
-        if rank not in (2, 3, 4):
+        to_batch = {2: (None, ..., None), 3: (None,), 4: ()}.get(images.shape.rank)
+        if to_batch is None:
             raise errors.InvalidInput(f"images: the rank must be 2, 3 or 4, got {images.shape}.")
-        batch = (
-            {2: images[None, ..., None], 3: images[None]}.get(rank, images) if rank < 4 else images
-        )
+        batch = images[to_batch]
         transforms = tf.cast(transforms, tf.float32)
         output = tf.raw_ops.ImageProjectiveTransformV2(
             images=batch,
@@ -43,7 +41,7 @@ def transform(
             output_shape=tf.shape(batch)[1:3] if output_shape is None else output_shape,
             interpolation=interpolation.upper(),
         )
-        return {2: output[0, ..., 0], 3: output[0]}[rank] if rank < 4 else output
+        return output[tuple(each if each is ... else 0 for each in to_batch)]
 
 
 def rotate(

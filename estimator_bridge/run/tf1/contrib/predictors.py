@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -85,7 +86,12 @@ def from_saved_model(
         raise errors.InvalidInput(
             f"{export_dir} has no signature {key!r}. It has {', '.join(model.signature_def)}."
         )
-    return _of_signature(session, signature_def or model.signature_def[key])
+    signature = signature_def or model.signature_def[key]
+    inputs, outputs = (
+        {key: info.name for key, info in infos.items()}
+        for infos in (signature.inputs, signature.outputs)
+    )
+    return Predictor(session, inputs, outputs)
 
 
 def from_estimator(
@@ -95,25 +101,11 @@ def from_estimator(
     graph: tf.Graph | None = None,
     config: Object = None,
 ) -> Predictor:
-    """Returns the function that a model_fn computes for PREDICT with the last checkpoint."""
-    with (graph or tf.Graph()).as_default():
-        receiver = serving_input_receiver_fn()
-        mode = tf.estimator.ModeKeys.PREDICT
-        spec = estimator.model_fn(receiver.features, None, mode, estimator.config)
-        key = output_key or _SERVE
-        if key not in (spec.export_outputs or {}):
-            raise errors.InvalidInput(
-                f"The model_fn has no export_outputs[{key!r}]. It has "
-                f"{', '.join(spec.export_outputs or ()) or 'none'}."
-            )
-        signature = spec.export_outputs[key].as_signature_def(receiver.receiver_tensors)
-        creator = tf.train.ChiefSessionCreator(config=config, checkpoint_dir=estimator.model_dir)
-        return _of_signature(tf.train.MonitoredSession(creator), signature)
+    """Exports the model of an estimator's last checkpoint and loads it: see `from_saved_model`.
 
-
-def _of_signature(session: Session, signature: Object) -> Predictor:
-    inputs, outputs = (
-        {key: info.name for key, info in infos.items()}
-        for infos in (signature.inputs, signature.outputs)
-    )
-    return Predictor(session, inputs, outputs)
+    Args:
+        output_key: the key of the model's `export_outputs`; None is "serving_default".
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        exported = estimator.export_saved_model(folder, serving_input_receiver_fn)
+        return from_saved_model(tf.compat.as_str(exported), output_key, graph=graph, config=config)

@@ -13,7 +13,7 @@ from tf2_engine.types import Nest, Object, Tensor
 class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
     """`LSTMCell` with the arguments of the cell that TensorFlow 1 computed in one op.
 
-    The formulas and the names of the variables are the same.
+    Formulas and variable names are the same.
     """
 
     def __init__(
@@ -29,7 +29,8 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
         """Makes the cell.
 
         Raises:
-            Unsupported: `cell_clip` is above 0. The gradient of the op passed the clipping.
+            Unsupported: `cell_clip` is above 0. The gradient of TensorFlow 1's op ignored the
+                clipping.
         """
         if cell_clip is not None and cell_clip > 0:
             raise errors.Unsupported(
@@ -41,10 +42,9 @@ class LSTMBlockCell(tf.nn.rnn_cell.LSTMCell):
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """The cell that computes on a CPU what `CudnnLSTM` trained."""
+    """Computes on a CPU what `CudnnLSTM` trained; its forget gate has no extra bias."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
-        """Makes the cell; its forget gate has no extra bias."""
         super().__init__(num_units, 0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
@@ -72,7 +72,7 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
         dropout_prob_seed: int | None = None,
         reuse: bool | None = None,
     ) -> None:
-        """Makes the cell; gain and shift are where the variables of the norms start."""
+        """Makes the cell; gain and shift are the initial values of the norms' variables."""
         super().__init__(_reuse=reuse)
         self._units, self._forget_bias, self._activation = num_units, forget_bias, activation
         self._has_norm, self._gain, self._shift = layer_norm, norm_gain, norm_shift
@@ -80,16 +80,13 @@ class LayerNormBasicLSTMCell(tf.nn.rnn_cell.RNNCell):
 
     @property
     def state_size(self) -> tf.nn.rnn_cell.LSTMStateTuple:
-        """The sizes of the state, c and h."""
         return tf.nn.rnn_cell.LSTMStateTuple(self._units, self._units)
 
     @property
     def output_size(self) -> int:
-        """The size of the output, h."""
         return self._units
 
     def call(self, inputs: Tensor, state: tuple[Tensor, Tensor]) -> Nest:
-        """Returns the output, and the new state."""
         c, h = state
         joined = tf.concat([inputs, h], 1)
         size = 4 * self._units
@@ -138,11 +135,12 @@ def stack_bidirectional_dynamic_rnn(
     scope: Object = None,
     swap_memory: bool = False,
 ) -> tuple[Tensor, tuple[Nest, ...], tuple[Nest, ...]]:
-    """Runs layers of `bidirectional_dynamic_rnn`, each on both outputs of the one before.
+    """Runs layers of `bidirectional_dynamic_rnn`, each on both outputs of the layer before.
 
     Returns:
         Both outputs of the last layer, concatenated, and the final states of each layer, forward
-        and backward.
+            and
+        backward.
     """
     none = [None] * len(cells_fw)
     layers = zip(

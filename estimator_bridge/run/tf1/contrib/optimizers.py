@@ -1,14 +1,14 @@
-"""Optimizers that do more than the optimizers of `tf.train` that they are made of."""
+"""The optimizers of `tf.contrib.opt`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import tensorflow.compat.v1 as tf
 
 from estimator_bridge import errors
-from tf2_engine.types import Object, Op, Tensor, Variable
+from tf2_engine.types import Object, Op, Tensor, TensorLike, Variable
 
 Gradients = Sequence[tuple[Tensor, Variable]]
 
@@ -48,7 +48,7 @@ class DecoupledWeightDecayExtension:
         super().__init__(*args, **settings)
 
     def minimize(self, *args: Object, decay_var_list: object = None, **settings: Object) -> Op:
-        """Minimizes a loss. TensorFlow 1 drops `decay_var_list` here: all variables shrink."""
+        """Minimizes a loss; as in TensorFlow 1, all variables shrink whatever the list says."""
         return super().minimize(*args, **settings)  # type: ignore[misc]
 
     def apply_gradients(
@@ -219,3 +219,126 @@ def clip_gradients_by_global_norm(
     """Clips gradients by their global norm; returns pairs of gradients and variables."""
     gradients, variables = zip(*gradients_variables, strict=True)
     return list(zip(tf.clip_by_global_norm(gradients, clip_norm)[0], variables, strict=True))
+
+
+class LARSOptimizer(tf.train.Optimizer):
+    """Layer-wise adaptive rate scaling.
+
+        g <- g + weight_decay * w
+        rate = learning_rate * eeta * |w| / (|g| + weight_decay |w| + epsilon),  |g| of the gradient
+        m <- momentum * m + g
+        w <- w - rate * m
+
+    Variables of `skip_list` are not scaled, and where |w| or |g| is 0 the factor is 1.
+    Reference: You et al., 2017.
+
+    Args:
+        learning_rate, momentum, weight_decay, eeta, epsilon: as above.
+        skip_list: parts of the names of variables that get neither scaling nor decay.
+        use_nesterov: w <- w - rate * (g + momentum * m).
+
+    Raises:
+        InvalidInput: `momentum` is negative.
+    """
+
+    def __init__(
+        self,
+        learning_rate: TensorLike,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0001,
+        eeta: float = 0.001,
+        epsilon: float = 0.0,
+        name: str = "LARSOptimizer",
+        skip_list: Sequence[str] | None = None,
+        use_nesterov: bool = False,
+    ) -> None:
+        if momentum < 0.0:
+            raise errors.InvalidInput(f"`momentum`={momentum}: momentum should be positive.")
+        super().__init__(use_locking=False, name=name)
+        self._learning_rate, self._momentum = learning_rate, momentum
+        self._weight_decay, self._eeta, self._epsilon = weight_decay, eeta, epsilon
+        self._skip_list, self._use_nesterov = skip_list, use_nesterov
+
+    def _create_slots(self, var_list: Sequence[Variable]) -> None:
+        for variable in var_list:
+            self._zeros_slot(variable, "momentum", self._name)
+
+    def _prepare(self) -> None:
+        rate = self._learning_rate
+        self._rate = tf.convert_to_tensor(rate() if callable(rate) else rate, name="learning_rate")
+
+    def _rate_and_gradient(self, grad: Tensor, var: Variable) -> tuple[Tensor, Tensor]:
+        if any(part in var.name for part in self._skip_list or ()):
+            return self._rate, grad
+        weight_norm, gradient_norm = tf.norm(var), tf.norm(grad)
+        scaled = (
+            self._eeta
+            * weight_norm
+            / (gradient_norm + self._weight_decay * weight_norm + self._epsilon)
+        )
+        has_both = tf.logical_and(weight_norm > 0.0, gradient_norm > 0.0)
+        trust = tf.where(has_both, scaled, tf.ones_like(scaled))
+        return self._rate * trust, grad + self._weight_decay * var
+
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Op:
+        rate, grad = self._rate_and_gradient(grad, var)
+        slot = self.get_slot(var, "momentum")
+        momentum = slot.assign(slot * self._momentum + grad, use_locking=self._use_locking)
+        if self._use_nesterov:
+            momentum = grad + self._momentum * momentum
+        return var.assign_sub(rate * momentum, use_locking=self._use_locking)
+
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable) -> Op:
+        return self._apply_dense(grad, handle)
+
+
+class NadamOptimizer(tf.train.AdamOptimizer):
+    """Adam that steps along the momentum of the next step.
+
+        m <- beta1 * m + (1 - beta1) * g
+        v <- beta2 * v + (1 - beta2) * g^2
+        w <- w - rate * (beta1 * m + (1 - beta1) * g) / (sqrt(v) + epsilon)
+        rate = learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t)
+
+    With a sparse gradient, m and v of all rows decay, and only the gradient's rows of w move. It
+    has the arguments and slots of `tf.train.AdamOptimizer`. Reference: Dozat, 2016.
+    """
+
+    def _apply_dense(self, grad: Tensor, var: Variable) -> Op:
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        updated = tf.raw_ops.ApplyAdam(var=var, m=m, v=v, **self._settings(grad, var))
+        return updated.op
+
+    def _resource_apply_dense(self, grad: Tensor, var: Variable) -> Op:
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        handles = {"var": var.handle, "m": m.handle, "v": v.handle}
+        return tf.raw_ops.ResourceApplyAdam(**handles, **self._settings(grad, var))
+
+    def _settings(self, grad: Tensor, var: Variable) -> dict[str, Tensor | bool]:
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        numbers = {
+            **{"beta1_power": beta1_power, "beta2_power": beta2_power, "lr": self._lr_t},
+            **{"beta1": self._beta1_t, "beta2": self._beta2_t, "epsilon": self._epsilon_t},
+        }
+        cast = {name: tf.cast(value, var.dtype.base_dtype) for name, value in numbers.items()}
+        return {**cast, "grad": grad, "use_locking": self._use_locking, "use_nesterov": True}
+
+    def _apply_sparse_shared(
+        self,
+        grad: Tensor,
+        var: Variable,
+        indices: Tensor,
+        scatter_add: Callable[[Variable, Tensor, Tensor], Tensor],
+    ) -> Op:
+        settings = self._settings(grad, var)
+        beta1, beta2 = settings["beta1"], settings["beta2"]
+        correction = tf.sqrt(1 - settings["beta2_power"]) / (1 - settings["beta1_power"])
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        of_m, of_v = grad * (1 - beta1), grad * grad * (1 - beta2)
+        with tf.control_dependencies([tf.assign(m, m * beta1), tf.assign(v, v * beta2)]):
+            moments = [scatter_add(m, indices, of_m), scatter_add(v, indices, of_v)]
+        with tf.control_dependencies(moments):
+            momentum = beta1 * tf.gather(m, indices) + of_m
+            root = tf.sqrt(tf.gather(v, indices)) + settings["epsilon"]
+            moved = scatter_add(var, indices, -settings["lr"] * correction * momentum / root)
+        return tf.group(moved, *moments)

@@ -116,16 +116,22 @@ def checkpoint(folder: pathlib.Path, form: str) -> str:
             session.run(v1.global_variables_initializer())
             v1.train.Saver().save(session, path, global_step=0, latest_filename="checkpoint")
         return str(folder)
-    spec = EngineSpec((TableSpec("words", 9, 3),), (FeatureSpec("word", "words"),))
-    embedding = TPUEmbedding(spec, optimizer=tf2_engine.Adagrad())
+    table = TableSpec("words", 9, 3, optimizer=tf2_engine.Adagrad())
+    embedding = TPUEmbedding(EngineSpec((table,), (FeatureSpec("word", "words"),)))
     embedding.build(4)
     saved = tf.train.Checkpoint(embedding=embedding, epsilon=tf.Variable(0.5, dtype=tf.float64))
     path = saved.save(path)
     if form == "sparsecore":
         names = str(folder / "names")
         convert.convert(path, names, optimizer="Adagrad", global_step=1, allow=["*"])
-        path = str(folder / "sparsecore")
-        convert.convert(names, path, tables={"words": "words"}, to="sparsecore")
+        convert.convert(
+            names,
+            str(folder / "new"),
+            optimizer="Adagrad",
+            to="sparsecore",
+            tables={"words": "words"},
+        )
+        return str(folder / "new")
     return path
 
 

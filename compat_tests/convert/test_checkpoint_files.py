@@ -258,7 +258,7 @@ def test_no_byte_of_an_index_is_taken_on_trust(old: str) -> None:
 def entry(shape: list[int], size: int, **fields: Any) -> Any:
     """Returns an entry of an index."""
     proto = protos.BundleEntry(dtype=1, size=size, **fields)
-    proto.shape.CopyFrom(tf.TensorShape(shape).as_proto())
+    proto.shape.MergeFromString(tf.TensorShape(shape).as_proto().SerializeToString())
     return proto
 
 

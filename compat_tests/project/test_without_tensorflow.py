@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
+import tf2_engine
 from compat_tests.support.paths import ROOT
+from estimator_bridge import convert
+from tf2_engine import EngineSpec, FeatureSpec, TableSpec, TPUEmbedding
 
 PROGRAM = """
 import tensorflow.compat.v1 as tf
@@ -43,6 +48,9 @@ if __name__ == "__main__":
 LOOKING = ("libcst", "yaml", "numpy")
 """The packages that are enough for looking at a program; LibCST brings PyYAML along."""
 
+READING = ("numpy", "google", "google_crc32c")
+"""The packages that are enough for reading checkpoints; `google` is Protocol Buffers."""
+
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> pathlib.Path:
@@ -57,7 +65,8 @@ def ran(folder: pathlib.Path, command: str, packages: tuple[str, ...]) -> tuple[
     for name in packages:
         spec = importlib.util.find_spec(name)
         assert spec is not None
-        (site / name).symlink_to(pathlib.Path(spec.origin or "").parent)
+        assert spec.submodule_search_locations is not None
+        (site / name).symlink_to(next(iter(spec.submodule_search_locations)))
     done = subprocess.run(
         [sys.executable, "-S", "-m", "estimator_bridge", *command.split()],
         capture_output=True,
@@ -88,6 +97,65 @@ def test_programs_are_looked_at(folder: pathlib.Path, command: str, printed: str
     assert printed in output
 
 
+def checkpoint(folder: pathlib.Path, form: str) -> str:
+    """Saves a checkpoint of a form, with a table of 9 rows and its slot; returns its path."""
+    path = str(folder / "ckpt")
+    if form == "names":
+        v1 = tf.compat.v1
+        with tf.Graph().as_default(), v1.Session() as session:
+            parts = v1.fixed_size_partitioner(2)
+            for name in (
+                "word_embedding/embedding_weights",
+                "word_embedding/embedding_weights/Adagrad",
+            ):
+                v1.get_variable(name, [9, 3], partitioner=parts)
+            v1.get_variable("half", [2], tf.bfloat16)
+            v1.get_variable("names", initializer=["a", "ü"])
+            v1.train.get_or_create_global_step()
+            session.run(v1.global_variables_initializer())
+            v1.train.Saver().save(session, path, global_step=0, latest_filename="checkpoint")
+        return str(folder)
+    table = TableSpec("words", 9, 3, optimizer=tf2_engine.Adagrad())
+    embedding = TPUEmbedding(EngineSpec((table,), (FeatureSpec("word", "words"),)))
+    embedding.build(4)
+    saved = tf.train.Checkpoint(embedding=embedding, epsilon=tf.Variable(0.5, dtype=tf.float64))
+    path = saved.save(path)
+    if form == "sparsecore":
+        names = str(folder / "names")
+        convert.convert(path, names, optimizer="Adagrad", global_step=1, allow=["*"])
+        convert.convert(
+            names,
+            str(folder / "new"),
+            optimizer="Adagrad",
+            to="sparsecore",
+            tables={"words": "words"},
+        )
+        return str(folder / "new")
+    return path
+
+
+@pytest.mark.parametrize("form", ["names", "object", "sparsecore"])
+def test_checkpoints_are_inspected(folder: pathlib.Path, form: str) -> None:
+    """`inspect` says the same without TensorFlow, and lists what TensorFlow's reader sees."""
+    path = checkpoint(folder, form)
+
+    status, output = ran(folder, f"inspect --json {path}", READING)
+
+    assert status == 0, output
+    found = json.loads(output)
+    assert found == json.loads(json.dumps(convert.inspect(path)))
+    assert found["form"] == form
+    (table,) = found["tables"]
+    assert (table["rows"], table["dim"], table["optimizer"]) == (9, 3, "Adagrad")
+    reader = tf.train.load_checkpoint(path)
+    dtypes, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+    parts = {part["name"] for part in table["tensors"].values()}
+    assert {each["name"] for each in found["variables"]} <= dtypes.keys() - parts
+    for each in found["variables"]:
+        described = (dtypes[each["name"]].name, shapes[each["name"]])
+        assert (each["dtype"], each["shape"]) == described
+
+
 @pytest.mark.parametrize("command", ["--version", "--help", "completion", "doctor"])
 def test_nothing_is_needed(folder: pathlib.Path, command: str) -> None:
     """Commands about the installation answer where no package is installed at all."""
@@ -111,7 +179,9 @@ def test_doctor_says_how_to_install_what_is_missing(folder: pathlib.Path) -> Non
         ("verify train.py", LOOKING, "ml_dtypes"),
         ("plan train.py", LOOKING, "tensorflow"),
         ("convert a b", LOOKING, "tensorflow"),
-        ("inspect a", LOOKING, "tensorflow"),
+        ("inspect a", LOOKING, "protobuf"),
+        ("inspect a", ("numpy", "google"), "google_crc32c"),
+        ("inspect --spec train.py:spec a", READING, "tensorflow"),
         ("serve", LOOKING, "tensorflow"),
         ("build-native", LOOKING, "tensorflow"),
         ("migrate --check train.py", ("numpy",), "libcst"),

@@ -112,7 +112,7 @@ def write_checkpoint(folder: pathlib.Path) -> None:
     for name, shape in ((table, (9, 4)), (f"{table}/Adagrad", (9, 4)), ("dense/kernel", (4, 1))):
         value = np.ones(shape, np.float32)
         whole = {tuple((0, length) for length in shape): value.nbytes}
-        writer.tensor(name, tf.float32, list(shape), whole, [(0, value.tobytes())], sliced=False)
+        writer.tensor(name, np.float32, list(shape), whole, [(0, value.tobytes())], sliced=False)
     writer.value("global_step", np.int64(3))
     writer.finish()
     (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')

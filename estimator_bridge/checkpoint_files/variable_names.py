@@ -6,6 +6,8 @@ table of a config dict    its key
 slot, made on a TPU       <table>/Adagrad, <table>/Adam/m, ...: `optimizer_rows.OPTIMIZERS`
 slot, made on a CPU       the same but for two optimizers: their `cpu_slots`
 slot, made by Keras       training/Adagrad/<table>/accumulator, ...: `keras_slots`
+
+Only a spec needs TensorFlow; checkpoints alone are read without it.
 """
 
 from __future__ import annotations
@@ -14,12 +16,8 @@ import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 
 from estimator_bridge import errors
-from estimator_bridge.legacy.requirements import class_names
-from estimator_bridge.legacy.spec import is_tpu_column
-from estimator_bridge.settings.legacy_spec import LegacySpec, LegacyTable
+from estimator_bridge.settings.legacy_spec import TABLE_PREFIX, LegacySpec, LegacyTable
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.translation.read_spec import TABLE_PREFIX, read_spec
-from estimator_bridge.translation.translate import rate_of, translate_optimizer
 from tf2_engine.types import Object
 
 PLACES = ("tpu", "cpu", "keras")
@@ -46,12 +44,16 @@ class KnownTable:
 
 def tables_of_spec(spec: Object) -> list[KnownTable]:
     """Reads the tables of an `EmbeddingConfigSpec`, stock's or ours."""
+    from estimator_bridge.translation.read_spec import read_spec
+
     legacy = read_spec(spec)
     return [_known(*named, legacy) for named in _named_tables(spec, legacy)]
 
 
 def variables_of_spec(spec: Object) -> dict[str, tuple[str, tuple[int, int]]]:
     """Maps each table to the name, without a scope, and the shape of its variable."""
+    from estimator_bridge.translation.read_spec import read_spec
+
     return {
         table.name: (own_name, (table.vocabulary_size, table.dimension))
         for table, own_name, _ in _named_tables(spec, read_spec(spec))
@@ -130,6 +132,9 @@ def is_one_of(variable: str, own_names: list[str]) -> bool:
 
 
 def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTable, str, bool]]:
+    from estimator_bridge.legacy.requirements import class_names
+    from estimator_bridge.legacy.spec import is_tpu_column
+
     shared = {
         TABLE_PREFIX + column.get_embedding_var_name()
         for column in spec.feature_columns or ()
@@ -142,6 +147,8 @@ def _named_tables(spec: Object, legacy: LegacySpec) -> Iterator[tuple[LegacyTabl
 
 
 def _known(table: LegacyTable, own_name: str, scoped: bool, legacy: LegacySpec) -> KnownTable:
+    from estimator_bridge.translation.translate import rate_of, translate_optimizer
+
     optimizer = table.optimizer or legacy.optimizer
     if optimizer is None:
         raise errors.InvalidSpec(

@@ -29,7 +29,8 @@ def cause_of(command: str, error: Exception) -> object:
     name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if name in _PACKAGES:
         wanted = f"estimator-bridge{_EXTRAS.get(name, '')}"
-        return f"{command} needs {name}, which is not installed. Type: pip install '{wanted}'"
+        needed = "protobuf" if name == "google" else name
+        return f"{command} needs {needed}, which is not installed. Type: pip install '{wanted}'"
     if os.environ.get(TRACEBACK):
         output.note(*"".join(traceback.format_exception(error)).splitlines())
     if isinstance(error, OSError) and error.strerror:

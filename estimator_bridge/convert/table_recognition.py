@@ -9,8 +9,8 @@ from estimator_bridge import errors
 from estimator_bridge.checkpoint_files import variable_names
 from estimator_bridge.checkpoint_files.object_graph import Objects
 from estimator_bridge.checkpoint_files.variable_names import COLUMN_VARIABLE, Shapes
+from estimator_bridge.settings.legacy_spec import TABLE_PREFIX
 from estimator_bridge.settings.optimizer_rows import OPTIMIZERS
-from estimator_bridge.translation.read_spec import TABLE_PREFIX
 
 # For each of the engine's slots, its names in the generations of Keras.
 KERAS_SLOTS: Mapping[str, tuple[str, ...]] = {

@@ -8,12 +8,12 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 import libcst as cst
-from libcst import matchers
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
 from estimator_bridge.migrate.syntax.removal import Removal
+from estimator_bridge.migrate.syntax.search import find
 from tf2_engine import plain_text
 
 BRIDGE_FORM = "Migrate to the bridge form, which is for any program"
@@ -151,7 +151,7 @@ class Blockers:
         for statement in self._removal.reasons:
             if statement in self._removal.harmless:
                 continue
-            for call in matchers.findall(statement, matchers.Call()):
+            for call in find(statement, cst.Call):
                 name = getattr(call.func, "attr", call.func)
                 if isinstance(name, cst.Name) and name.value in _TRAINING:
                     line = self._program.line(call)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import matchers, metadata
+from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import selection
@@ -39,6 +39,7 @@ from estimator_bridge.migrate.syntax.parsed_program import (
     comment_lines,
     keyword_of,
 )
+from estimator_bridge.migrate.syntax.search import find
 from estimator_bridge.settings import quirks
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -88,7 +89,7 @@ def adopt(
     """
     program = ParsedProgram(source, name, modules)
     imported = list(_replaceable(program))
-    names = {node.value for node in matchers.findall(program.module, matchers.Name())}
+    names = {node.value for node in find(program.module, cst.Name)}
     namespaces = [
         each.bound
         for each, is_everywhere in imported
@@ -98,7 +99,10 @@ def adopt(
     replacer = _Replacer(program, {each.bound for each, _ in imported}, aliases, selected)
     replaced = program.module.visit(replacer)
     remover = _Remover()
-    cleaned = metadata.MetadataWrapper(replaced).visit(remover)
+    cleaned = replaced
+    imports = find(replaced, *import_statements.KINDS)
+    if any(each.by_use for statement in imports for each in import_statements.read(statement)):
+        cleaned = metadata.MetadataWrapper(replaced).visit(remover)
     lines = [
         *replacer.lines,
         *(
@@ -130,7 +134,7 @@ def _replaceable(program: ParsedProgram) -> Iterator[tuple[Imported, bool]]:
             lambda each: is_preface(each) or is_import_line(each), program.module.body
         )
     )
-    for statement in matchers.findall(program.module, import_statements.IMPORT):
+    for statement in find(program.module, *import_statements.KINDS):
         is_at_top = program.statement_of(statement) in at_top
         for imported in import_statements.read(statement, program.modules):
             if imported.place is not None and imported.bound is not None:

@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 from tf2_engine.types import Initializer, Object, TensorLike
 
+TABLE_PREFIX = "tbl_"
+"""The start of the name that stock gives the table of a column."""
+
 OfStep = Callable[["TensorLike"], "TensorLike"]
 """A function of the global step."""
 

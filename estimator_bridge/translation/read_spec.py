@@ -10,12 +10,16 @@ from estimator_bridge.legacy.requirements import class_names
 from estimator_bridge.legacy.spec import is_tensor_core_column, is_tpu_column
 from estimator_bridge.legacy.table_config import FeatureConfig, TableConfig
 from estimator_bridge.settings import legacy_spec
-from estimator_bridge.settings.legacy_spec import LegacyOptimizer, LegacySpec, Note, Place
+from estimator_bridge.settings.legacy_spec import (
+    TABLE_PREFIX,
+    LegacyOptimizer,
+    LegacySpec,
+    Note,
+    Place,
+)
 from estimator_bridge.settings.optimizer_rows import kind_of
 from estimator_bridge.settings.quirks import checked_quirks, default_quirks
 from tf2_engine.types import Object
-
-TABLE_PREFIX = "tbl_"
 
 
 def read_spec(spec: Object, quirks: str | None = None) -> LegacySpec:

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeGuard
 
 import libcst as cst
-from libcst import matchers
 from libcst.helpers import get_full_name_for_node
 
 from estimator_bridge.migrate import stock_replacements as stock
 from estimator_bridge.migrate.stock_replacements import NAMESPACE, Replacement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
+from estimator_bridge.migrate.syntax.search import find
 
 ImportStatement: TypeAlias = cst.Import | cst.ImportFrom
-IMPORT = matchers.Import() | matchers.ImportFrom()
+KINDS = (cst.Import, cst.ImportFrom)
 
 _WIDTH = 80  # of the lines of most legacy programs
 _ROOTS = ("tensorflow", "tensorflow_estimator", "estimator_bridge", "keras", "tf_keras")
@@ -138,7 +138,7 @@ def of_tensorflow(statement: cst.CSTNode) -> bool:
     """Returns whether a top-level statement imports TensorFlow, Keras or the bridge."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return False
-    imports = matchers.findall(statement, IMPORT)
+    imports = find(statement, *KINDS)
     return any(each.full.split(".")[0] in _ROOTS for node in imports for each in read(node))
 
 

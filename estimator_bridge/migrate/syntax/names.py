@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 import libcst as cst
-from libcst import matchers
 
 from estimator_bridge.migrate.syntax import import_statements
 from estimator_bridge.migrate.syntax.modules import ALONE
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax.search import find
 
 _LIBRARY = "tf2_engine.training."
 _INSTALL = "estimator_bridge.install"
@@ -34,7 +34,7 @@ def is_on_library(program: ParsedProgram) -> bool:
     """
     imported = [
         each
-        for statement in matchers.findall(program.module, import_statements.IMPORT)
+        for statement in find(program.module, *import_statements.KINDS)
         for each in import_statements.read(statement, program.modules)
     ]
     uses_stock = any(each.place or each.by_use for each in imported)

@@ -8,12 +8,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import libcst as cst
-from libcst import matchers, metadata
+from libcst import metadata
 
 from estimator_bridge import errors
 from estimator_bridge.migrate.rewrite_report import TODO
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
+from estimator_bridge.migrate.syntax.search import find
 
 MARK = "# estimator-bridge: "
 """The start of each comment that is added to a program."""
@@ -39,13 +40,18 @@ class ParsedProgram:
         self.flow = NameFlow(tree, modules)
         self._ends = dict(_by_end(tree, source))
         try:
-            wrapper = metadata.MetadataWrapper(cst.parse_module(source))
+            module = cst.parse_module(source)
         except cst.ParserSyntaxError as error:
             raise errors.not_python(name, error) from error
+        # The parser uses no node twice, so that there is nothing to copy.
+        wrapper = metadata.MetadataWrapper(module, unsafe_skip_copy=True)
         self.module: cst.Module = wrapper.module
-        self.scopes: Scopes = wrapper.resolve(metadata.ScopeProvider)
-        self._positions = wrapper.resolve(metadata.PositionProvider)
-        self._parents = wrapper.resolve(metadata.ParentNodeProvider)
+        found = wrapper.resolve_many(
+            [metadata.ScopeProvider, metadata.PositionProvider, metadata.ParentNodeProvider]
+        )
+        self.scopes: Scopes = found[metadata.ScopeProvider]
+        self._positions = found[metadata.PositionProvider]
+        self._parents = found[metadata.ParentNodeProvider]
 
     def position(self, node: cst.CSTNode) -> metadata.CodeRange:
         """Returns the first and the last line and column of a node."""
@@ -107,7 +113,7 @@ class ParsedProgram:
 
     def in_its_quotes(self, code: str) -> str:
         """Returns code that has `'` around its strings with `"`, if more strings here have that."""
-        quotes = [each.quote for each in matchers.findall(self.module, matchers.SimpleString())]
+        quotes = [each.quote for each in find(self.module, cst.SimpleString)]
         return code.replace("'", '"') if quotes.count('"') > quotes.count("'") else code
 
     def enclosing(self, node: cst.CSTNode | None, *kinds: type[cst.CSTNode]) -> cst.CSTNode | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import libcst as cst
-from libcst import matchers, metadata
+from libcst import metadata
 
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram
+from estimator_bridge.migrate.syntax.search import find
 
 
 class Removal:
@@ -90,7 +91,7 @@ class Removal:
         if isinstance(statement, cst.FunctionDef | cst.ClassDef):
             return [(statement.name.value, scopes[statement])]
         names: list[tuple[str, metadata.Scope]] = []
-        for assignment in matchers.findall(statement, matchers.AssignTarget()):
+        for assignment in find(statement, cst.AssignTarget):
             target = assignment.target
             several = isinstance(target, cst.Tuple | cst.List)
             parts = [each.value for each in target.elements] if several else [target]
@@ -137,7 +138,9 @@ class Removal:
     def collapse(self) -> None:
         """Removes each `if` whose whole body is removed, instead of the statements in it."""
         # The innermost come last in the order of the program.
-        for each in reversed(matchers.findall(self._program.module, matchers.If(orelse=None))):
+        for each in reversed(find(self._program.module, cst.If)):
+            if each.orelse is not None:
+                continue
             inner = [*getattr(each.body, "body", ())]
             removed = bool(inner) and all(one in self.reasons for one in inner)
             elif_ = isinstance(self._program.parent(each), cst.If)
@@ -188,8 +191,7 @@ _READING = ("get", "getenv", "bool", "len", "isinstance", "hasattr")
 
 def _is_pure(expression: cst.CSTNode) -> bool:
     """Returns whether an expression only reads: it changes nothing and binds nothing."""
-    effects = matchers.Await() | matchers.NamedExpr() | matchers.Yield()
-    calls = matchers.findall(expression, matchers.Call())
+    calls = find(expression, cst.Call)
     names = [getattr(each.func, "attr", each.func) for each in calls]
     reads = all(isinstance(each, cst.Name) and each.value in _READING for each in names)
-    return reads and not matchers.findall(expression, effects)
+    return reads and not find(expression, cst.Await, cst.NamedExpr, cst.Yield)

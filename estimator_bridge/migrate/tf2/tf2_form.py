@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 
 import libcst as cst
-from libcst import matchers
 
 from estimator_bridge import errors
 from estimator_bridge.migrate import stock_replacements
@@ -17,6 +16,7 @@ from estimator_bridge.migrate.syntax.edits import Edits
 from estimator_bridge.migrate.syntax.import_statements import ImportStatement
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules
 from estimator_bridge.migrate.syntax.parsed_program import ParsedProgram, code_of
+from estimator_bridge.migrate.syntax.search import find
 from estimator_bridge.migrate.tf2 import sparse_core_rules, tf2_imports, tf2_rules, unread_flags
 from estimator_bridge.migrate.tf2.tf2_actions import Tf2Actions
 from estimator_bridge.migrate.tf2.tf2_edits import Tf2Edits
@@ -27,10 +27,6 @@ NO_TRAINING = "no-training"
 
 _SPEC = "EmbeddingConfigSpec"
 _CONFIG = "RunConfig"
-
-_OP_NAME = matchers.Attribute(
-    matchers.Attribute(attr=matchers.Name("op")), attr=matchers.Name("name")
-)
 
 
 def migrate(
@@ -138,7 +134,7 @@ class _RuleVisitor(cst.CSTVisitor):
                 self._actions.of_methods[rule.action](node, rule_id, rule)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if matchers.matches(node, _OP_NAME) and self._tf2_edits.takes_other("variable-op-name"):
+        if _is_op_name(node) and self._tf2_edits.takes_other("variable-op-name"):
             # Variables of TensorFlow 2 have no op.
             edits = self._tf2_edits.edits
             new = self._program.in_its_quotes(".name.split(':')[0]")
@@ -293,8 +289,8 @@ class _RuleVisitor(cst.CSTVisitor):
 
     def _uses_keras(self) -> bool:
         """Returns whether a module of a package, in which nothing else changes, uses Keras."""
-        attribute = matchers.Attribute(attr=matchers.Name("keras") | matchers.Name("layers"))
-        return bool(matchers.findall(self._program.module, attribute))
+        attributes = find(self._program.module, cst.Attribute)
+        return any(each.attr.value in ("keras", "layers") for each in attributes)
 
     def _rule_of(self, node: cst.CSTNode) -> tuple[str, NameRule | None]:
         """Returns the last part of an imported name that has a rule, and the rule."""
@@ -304,6 +300,11 @@ class _RuleVisitor(cst.CSTVisitor):
                 if rule is not None:
                     return full.rpartition(".")[2], rule
         return "", None
+
+
+def _is_op_name(node: cst.Attribute) -> bool:
+    of_op = isinstance(node.value, cst.Attribute) and node.value.attr.value == "op"
+    return of_op and node.attr.value == "name"
 
 
 def _rule_of_method(node: cst.CSTNode) -> NameRule | None:

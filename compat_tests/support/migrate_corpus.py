@@ -70,7 +70,7 @@ def cell(answer: verdicts.Verdict) -> str:
     """Returns a verdict as the table has it."""
     if not answer.possible:
         return "refused"
-    count = len(answer.reasons)
+    count = 0 if answer.keeps_estimators else len(answer.reasons)
     return f"needs {count} change{'s'[: count > 1]} by hand" if count else RUNS
 
 

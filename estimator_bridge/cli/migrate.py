@@ -7,7 +7,7 @@ stays as it is. The new program is NAME_bridge.py.
 tf2_engine.keras replaces each model_fn and its estimator; nothing of tf.compat.v1 is left. The new
 program is NAME_keras.py.
 
---form tf2, for programs with a TPUEstimator: the input functions, columns, the embedding spec and
+--form tf2, for any program: the input functions, columns, the embedding spec and
 the model_fn stay; the class Trainer of the library tf2_engine.training, with a strategy, a training
 loop and checkpoints of TensorFlow 2, replaces the estimator. The new program is NAME_tf2.py. It
 resumes from a converted checkpoint; given one that is not converted, it shows the command that
@@ -17,7 +17,8 @@ A folder is migrated as a whole, into FOLDER_bridge, FOLDER_tf2 or FOLDER_keras:
 import each other, and other files are copied.
 
 Comments and formatting stay as they are. The report lists by line what was rewritten. What cannot
-be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. The exit status
+be converted stays, below a comment `# TODO(estimator-bridge): RULE: what to do`. A program that
+needs an edit for a Trainer keeps its estimators in the tf2 form, as the bridge's. The exit status
 is 0 for a complete program and 3 for one with such places. It is 2 if the program is refused,
 because its training, an evaluation or an export cannot be carried over.
 """
@@ -52,8 +53,7 @@ _LEFT = 3
 _FLAGS = {
     "--force": "overwrite an existing FILE",
     "--json": "print the report as JSON",
-    "--check-run": "keep the new program, of the tf2 or Keras form, only if it can make one step "
-    "of each training",
+    "--check-run": "keep the new program only if it can make one step of each training",
     "--verify": "keep the new program only if `verify`, for which the arguments are, calls it and "
     "the old one equal; the status is that of `verify`",
     "--brief": "print, in place of the report, a page in Markdown with what is left to do",
@@ -102,6 +102,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Writes the new program and prints the report; returns the exit status."""
     from estimator_bridge.migrate import forms, undo
+    from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 
     if options.list_rules:
         output.show(*forms.rule_lines())
@@ -111,10 +112,10 @@ def execute(options: argparse.Namespace) -> int:
         output.show(*(f"{path} is as it was." for path in restored))
         return 0
     path, form = _program(options), forms.of_name(options.form, options.target)
-    if options.check_run and not form.makes_steps:
-        raise errors.InvalidInput(f"migrate: --check-run is not for --form {options.form}.")
     with progress_line.working(f"rewriting {path}", expected=5.0):
         sources, results = _rewritten(path, form, options)
+    if any(line.rule == KEEP for each in results.values() for line in each.lines):
+        form = forms.of_name("bridge")
     status = 0
     if options.diff:
         _print_diff(sources, results)

@@ -53,7 +53,8 @@ def write(
             if not is_folder:
                 new.write_bytes(outputs[0].content)
             flags = itertools.chain(*(each.flags for each in results.values()))
-            status = _tried(new, old, form, options, [*flags])
+            tried = staged if is_folder else new
+            status = _tried(new, old, (tried, target), form, options, [*flags])
         finally:
             if not is_folder:
                 new.unlink(missing_ok=True)
@@ -149,6 +150,7 @@ def _main_of(
 def _tried(
     new: pathlib.Path,
     old: pathlib.Path,
+    places: tuple[pathlib.Path, pathlib.Path],
     form: Form,
     options: argparse.Namespace,
     flags: Sequence[str],
@@ -156,6 +158,7 @@ def _tried(
     """Runs the new program as far as asked; returns a status other than 0 to discard it.
 
     Args:
+        places: where the new program, or its folder, is now, and where it will be.
         flags: flags of the old program that the new one lacks; absl is told to ignore them.
 
     Raises:
@@ -176,7 +179,7 @@ def _tried(
         from estimator_bridge.migrate import one_step
 
         with progress_line.working("making one step of each training", expected=20.0):
-            one_step.check(new_program, arguments)
+            one_step.check(new_program, arguments, *places)
     return _verified(new_program, program, form, arguments) if options.verify else 0
 
 

@@ -31,8 +31,7 @@ def lines(form: str, left: Sequence[str], script: str, new: str) -> Iterator[str
     yield ""
     yield "## How to check it"
     yield ""
-    if row.makes_steps:
-        yield f"    estimator-bridge migrate --form {form} --check-run {script} ARGUMENTS"
+    yield f"    estimator-bridge migrate --form {form} --check-run {script} ARGUMENTS"
     yield f"    estimator-bridge verify --a {side} --against {new} {script} ARGUMENTS"
     yield ""
     yield "## What must not change"

@@ -33,7 +33,8 @@ class Form(NamedTuple):
         rewrite: returns the new source; raises `Refused` with all blockers.
         rules: returns the rules by id.
         verified_against: the side that `verify` compares the new program with.
-        makes_steps: whether `--check-run` can limit its trainings to a step.
+        keeps_estimators: whether a program that would need an edit keeps its estimators instead,
+            as in the bridge form.
         rewrite_package: returns the new modules of a package by their files, where a form needs
             all of them at once; else they are rewritten one by one.
     """
@@ -41,7 +42,7 @@ class Form(NamedTuple):
     rewrite: Rewrite
     rules: Callable[[], Mapping[str, Rule]]
     verified_against: str
-    makes_steps: bool
+    keeps_estimators: bool = False
     rewrite_package: RewritePackage | None = None
 
 
@@ -118,10 +119,10 @@ def _lines_of_target(source: str, name: str, target: str) -> tuple[Line, ...]:
 
 
 FORMS: Mapping[str, Form] = {
-    "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge", False),
+    "bridge": Form(bridge_form.adopt, lambda: bridge_form.RULES, "bridge"),
     # A program in TensorFlow 2 trains its tables as on a TPU.
-    "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", True),
-    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", True, _keras_package),
+    "tf2": Form(tf2_form.migrate, _tf2_rules, "bridge-tpu", keeps_estimators=True),
+    "keras": Form(_keras, lambda: refusals.RULES, "bridge-tpu", rewrite_package=_keras_package),
 }
 
 
@@ -130,6 +131,7 @@ ON_SPARSE_CORES: Mapping[str, Form] = {
         rewrite=functools.partial(tf2_form.migrate, target=sparse_core_rules.TARGET),
         rules=lambda: {**_tf2_rules(), **_sparse_core_rules()},
         verified_against="bridge-sparsecore",
+        keeps_estimators=False,
     ),
     "keras": FORMS["keras"]._replace(
         rewrite=functools.partial(_keras, target=sparse_core_rules.TARGET),

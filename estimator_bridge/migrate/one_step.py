@@ -2,16 +2,19 @@
 
     python -m estimator_bridge.migrate.one_step [-m] PROGRAM ARGUMENTS...
 
-Each `Trainer`, and each `TableModel` of the Keras form, gets a new, empty directory. A training
-makes one step, an evaluation takes one batch, predictions end with the first batch.
+Each `Trainer`, each `TableModel` of the Keras form and each estimator of the bridge gets a new,
+empty directory. A training makes one step, an evaluation takes one batch, predictions end with the
+first batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,11 +28,18 @@ from tf2_engine.types import Function, Object
 Arguments = dict[str, Object]
 
 _LINES = 20
+_LIMITED = ("__init__", "train", "evaluate", "predict")
 _NO_TRAINING = 3  # the exit status of a program that did not train
 
 
-def check(program: StartedProgram, arguments: Sequence[str]) -> None:
+def check(
+    program: StartedProgram, arguments: Sequence[str], place: pathlib.Path, target: pathlib.Path
+) -> None:
     """Runs a program in a process of its own.
+
+    Args:
+        place: where the new program, or its folder, is while it is tried.
+        target: where it is to go, which is the place that errors name.
 
     Raises:
         Untranslatable: it fails, or does not train.
@@ -46,10 +56,21 @@ def check(program: StartedProgram, arguments: Sequence[str]) -> None:
             f"{[*arguments]}. Give those with which it does, behind the program."
         )
     if ran.returncode:
-        raise errors.Untranslatable(_failure(os.path.basename(program.name), ran))
+        raise errors.Untranslatable(_failure(_where(ran.stderr, place, target) or target, ran))
 
 
-def _failure(name: str, ran: subprocess.CompletedProcess[str]) -> str:
+def _where(log: str, place: pathlib.Path, target: pathlib.Path) -> str:
+    """Returns the file, number and code of the line of the new program that failed, or ""."""
+    for file, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', log)):
+        path = pathlib.Path(file)
+        if path.resolve().is_relative_to(place.resolve()) and path.is_file():
+            code = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            shown = target / path.resolve().relative_to(place.resolve())
+            return f"{shown}, line {number}: `{code[int(number) - 1].strip()}`"
+    return ""
+
+
+def _failure(where: object, ran: subprocess.CompletedProcess[str]) -> str:
     """Returns why a program failed: the cause first, then the way out, its log, and its end."""
     file, log = tempfile.mkstemp(prefix="estimator-bridge-check-run-", suffix=".log")
     with open(file, "w", encoding="utf-8") as written:
@@ -58,8 +79,8 @@ def _failure(name: str, ran: subprocess.CompletedProcess[str]) -> str:
     cause = lines[-1].strip() if lines else f"exit status {ran.returncode}"
     last = "\n".join(f"    {line}" for line in lines[-_LINES:])
     return (
-        f"--check-run: {name} fails: {cause}\nIf it lacks arguments, give them behind the program. "
-        f"Its log is {log}; it ends with\n{last}"
+        f"--check-run: {where} fails: {cause}\nIf it lacks arguments, give them behind the "
+        f"program. Its log is {log}; it ends with\n{last}"
     )
 
 
@@ -74,6 +95,7 @@ def main() -> None:
     trained: list[object] = []
     with (
         tempfile.TemporaryDirectory() as folder,
+        _limited_estimators(folder, trained),
         declared.recorded(lambda kind: _limit(kind, folder, trained)),
     ):
         try:
@@ -125,11 +147,33 @@ def _limit_keras(kind: Object, folder: str, trained: list[object]) -> None:
     kind.evaluate, kind.predictions = evaluate_a_batch, predict_once
 
 
+@contextlib.contextmanager
+def _limited_estimators(folder: str, trained: list[object]) -> Iterator[None]:
+    """Limits the estimators of the bridge inside the context, and only then imports them."""
+    from estimator_bridge.runtime.estimator.base_estimator import Estimator
+
+    def init(original: Function, estimator: Object, arguments: Arguments) -> None:
+        original(estimator, **arguments)
+        estimator._model_dir = tempfile.mkdtemp(dir=folder)
+
+    before = dict(vars(Estimator))
+    _limit_methods(Estimator, init, trained)
+    try:
+        yield
+    finally:
+        for name in _LIMITED:
+            setattr(Estimator, name, before[name])
+
+
 def _limit_trainer(kind: Object, folder: str, trained: list[object]) -> None:
 
     def init(original: Function, trainer: Object, arguments: Arguments) -> None:
         original(trainer, **{**arguments, "model_dir": tempfile.mkdtemp(dir=folder)})
 
+    _limit_methods(kind, init, trained)
+
+
+def _limit_methods(kind: Object, init: Function, trained: list[object]) -> None:
     def train(original: Function, trainer: Object, arguments: Arguments) -> Object:
         trained.append(trainer)
         return original(trainer, **{**arguments, "steps": 1, "max_steps": None})
@@ -140,7 +184,7 @@ def _limit_trainer(kind: Object, folder: str, trained: list[object]) -> None:
     def predict(original: Function, trainer: Object, arguments: Arguments) -> Iterator[Object]:
         yield next(iter(original(trainer, **arguments)))
 
-    methods = {"__init__": init, "train": train, "evaluate": evaluate, "predict": predict}
+    methods = dict(zip(_LIMITED, (init, train, evaluate, predict), strict=True))
     for name, method in methods.items():
         setattr(kind, name, _intercepted(getattr(kind, name), method))
 

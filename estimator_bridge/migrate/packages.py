@@ -8,23 +8,29 @@ import io
 import os
 import pathlib
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from estimator_bridge import errors
-from estimator_bridge.migrate import tf1_programs
+from estimator_bridge.migrate import selection, tf1_programs
 from estimator_bridge.migrate.blockers import BRIDGE_FORM, Blocker, Refused, trains_unseen
-from estimator_bridge.migrate.forms import Form
+from estimator_bridge.migrate.forms import FORMS, Form
 from estimator_bridge.migrate.keras_form.program_text.linked_modules import ModuleText
-from estimator_bridge.migrate.rewrite_report import Rewritten
+from estimator_bridge.migrate.rewrite_report import Line, Rewritten, left_to_do
 from estimator_bridge.migrate.selection import ALL, Selection
 from estimator_bridge.migrate.syntax import names
 from estimator_bridge.migrate.syntax.modules import ALONE, Modules, written_module
 from estimator_bridge.migrate.syntax.name_flow import NameFlow
 from estimator_bridge.migrate.tf2 import tf2_form
+from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 
 _BESIDE = "the program imports it, and it has to be migrated with it"
 _WHOLE_FOLDER = "Give the folder to `migrate` instead of the program"
+
+_KEPT = (
+    "The estimators stay, as the bridge's, which run in TensorFlow 2. For a Trainer in their "
+    "place, change what follows in the old program, and migrate it again"
+)
 
 
 class SourceFile(NamedTuple):
@@ -113,6 +119,47 @@ def rewrite_alone(form: Form, source: SourceFile, selected: Selection = ALL) -> 
         InvalidInput: it is not Python 3.
         Refused: it cannot be rewritten, or it imports modules that would have to be as well.
     """
+
+    def rewrite(form: Form) -> dict[str, Rewritten]:
+        return {source.name: _rewrite_alone(form, source, selected)}
+
+    return _or_kept(form, selected, rewrite)[source.name]
+
+
+def rewrite_text(form: Form, text: str, name: str) -> Rewritten:
+    """Returns the new source of a program that imports no module beside it."""
+
+    def rewrite(form: Form) -> dict[str, Rewritten]:
+        return {name: form.rewrite(text, name, ALL, ALONE)}
+
+    return _or_kept(form, ALL, rewrite)[name]
+
+
+def _or_kept(
+    form: Form, selected: Selection, rewrite: Callable[[Form], dict[str, Rewritten]]
+) -> dict[str, Rewritten]:
+    """Rewrites files to a form; to the bridge form where the new ones would need an edit.
+
+    Args:
+        rewrite: returns the new files of a form, or raises Refused.
+    """
+    if not form.keeps_estimators or not selected.takes(KEEP, selection.SAFE):
+        return rewrite(form)
+    try:
+        results = rewrite(form)
+        reasons = [each.split(": ", 1)[1] for each in left_to_do(results)]
+    except Refused as refused:
+        reasons = [*map(str, refused.blockers)]
+    if not reasons:
+        return results
+    results = rewrite(FORMS["bridge"])
+    first = next(iter(results))
+    lines = [Line(0, "by hand", "", "", each, KEEP) for each in (_KEPT, *reasons)]
+    kept = dataclasses.replace(results[first], lines=(*lines, *results[first].lines))
+    return {**results, first: kept}
+
+
+def _rewrite_alone(form: Form, source: SourceFile, selected: Selection) -> Rewritten:
     blockers = [
         Blocker(0, "imports-legacy-module", module, _BESIDE, _WHOLE_FOLDER, source.name)
         for module in legacy_modules_beside(form, source)
@@ -138,6 +185,12 @@ def rewrite_all(
         InvalidInput: a file is not Python 3.
         Refused: with the blockers of all files.
     """
+    return _or_kept(form, selected, lambda form: _rewrite_all(form, sources, folder, selected))
+
+
+def _rewrite_all(
+    form: Form, sources: Sequence[SourceFile], folder: pathlib.Path, selected: Selection
+) -> dict[str, Rewritten]:
     modules_of = {each.name: module_name(each, folder) for each in sources}
     if form.rewrite_package is not None:
         texts = [

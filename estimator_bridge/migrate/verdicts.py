@@ -13,9 +13,8 @@ from estimator_bridge.migrate import packages, rewrite_report
 from estimator_bridge.migrate.blockers import Refused
 from estimator_bridge.migrate.forms import FORMS, ON_SPARSE_CORES, Form
 from estimator_bridge.migrate.rewrite_report import Rewritten
-from estimator_bridge.migrate.selection import ALL
-from estimator_bridge.migrate.syntax.modules import ALONE
 from estimator_bridge.migrate.tf2 import sparse_core_rules
+from estimator_bridge.migrate.tf2.tf2_rules import KEEP
 from tf2_engine import plain_text
 from tf2_engine.types import Object
 
@@ -27,15 +26,20 @@ class Verdict:
     Attributes:
         reasons: the blockers as `migrate` words them, or what it leaves to the user.
         possible: whether changes by hand remove all of them.
+        keeps_estimators: whether the new program is complete, with the estimators of the bridge;
+            then the reasons say why they stay.
     """
 
     form: str
     reasons: tuple[str, ...] = ()
     possible: bool = True
+    keeps_estimators: bool = False
 
     @property
     def answer(self) -> str:
-        """The verdict: "yes", "with n changes by hand" or "no"."""
+        """The verdict: "yes", also with the bridge's estimators, "with n changes by hand", "no"."""
+        if self.keeps_estimators:
+            return "yes, with the bridge's estimators"
         if not self.possible:
             return "no"
         count = len(self.reasons)
@@ -82,7 +86,7 @@ def of_program(path: pathlib.Path, *, on_sparse_cores: bool = False) -> list[Ver
 def of_source(name: str, form: Form, text: str) -> Verdict:
     """Returns the verdict of a form on the source of a program that imports no module beside it."""
     program = "the program"
-    return _verdict(program, name, lambda: form.rewrite(text, program, ALL, ALONE))
+    return _verdict(program, name, lambda: packages.rewrite_text(form, text, program))
 
 
 def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdict:
@@ -93,6 +97,9 @@ def _verdict(program: str, name: str, rewrite: Callable[[], Rewritten]) -> Verdi
         return Verdict(name, tuple(map(str, refused.blockers)), possible)
     except errors.Untranslatable as error:
         return Verdict(name, (str(error),), possible=False)
+    kept = tuple(each.why for each in new.lines if each.rule == KEEP)
+    if kept:
+        return Verdict(name, kept[1:], keeps_estimators=True)
     unsupported = tuple(str(each) for each in new.lines if each.rule == "unsupported-names")
     if unsupported:
         return Verdict(name, unsupported)

@@ -210,6 +210,7 @@ class Model:
     def _result(self, mode: str, data: Nest, of_tables: Sequence[Variable] = ()) -> ModelSpec:
         """Calls the model_fn, which creates or reuses its variables."""
         arguments = self.arguments(mode, **data)
+        arguments["params"] = {**arguments["params"], "use_tpu": True}  # as tables are trained
         with _seeded(self.config.tf_random_seed):
             return self.store.call(lambda: self._call_model(arguments), self.step, of_tables)
 

@@ -96,7 +96,7 @@ def _build_graph(
             )
         arguments = {
             **model.arguments(ModeKeys.PREDICT, features=_features(model, receiver), labels=None),
-            "params": dict(model.params),
+            "params": {**model.params, "use_tpu": False},
         }
         return receiver, call(model.model_fn, arguments)
 

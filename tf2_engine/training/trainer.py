@@ -43,7 +43,7 @@ class Trainer:
     package.
 
     Functions that take `params` also get "batch_size" (of the global batch) and "context" (the
-    replicas) in it.
+    replicas) in it, and the model_fn gets "use_tpu": False while a model is exported, else True.
 
     Args:
         model_fn: takes `features`, and optionally `labels`, `mode`, `params` and `config`.

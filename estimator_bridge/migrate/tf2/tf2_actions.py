@@ -61,7 +61,22 @@ class Tf2Actions:
         """Has the statement of a name become a comment, or go; `Comments` knows by the rule."""
         # Once all is visited: users of a left-out argument alone are removed with their user.
         reason = f"{get_full_name_for_node(node)} is left out: {rule.why}"
-        self.to_remove.append((node, reason, rule_id))
+        if rule.action is not Action.DROP or not self._drop_from_line(node, reason, rule_id):
+            self.to_remove.append((node, reason, rule_id))
+
+    def _drop_from_line(self, node: cst.CSTNode, reason: str, rule_id: str) -> bool:
+        """Drops a call from a line of several statements; returns whether it is on such a line."""
+        statement = self._program.enclosing(node, cst.Expr)
+        line = self._program.parent(statement)
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) == 1:
+            return False
+        if (number := line.body.index(statement)) == 0:
+            self._edits.replace_node(statement, "pass")
+        else:
+            before, here = line.body[number - 1 : number + 1]
+            self._edits.replace(self._edits.span(before)[1], self._edits.span(here)[1], "")
+        self._tf2_edits.say(node, "left out", code_of(statement), "", rule_id, reason)
+        return True
 
     def refuse(self, node: cst.CSTNode, rule_id: str, rule: NameRule) -> None:
         """Adds a blocker."""

@@ -183,6 +183,8 @@ class _RuleVisitor(cst.CSTVisitor):
         above, _, short = full.rpartition(".")
         if self._program.is_stored(node):
             return False
+        if self._program.is_alias(node) and tf2_rules.of_name(above) is not rule:
+            return False  # It is a part of what has a rule, where the alias is made.
         is_part = isinstance(self._program.parent(node), cst.Attribute)
         if short.islower() and not is_part and self._program.is_followed(node):
             self._remove_alias(node)

@@ -80,6 +80,9 @@ _EFFECTS = {
 }
 
 
+KEEP = "keep-estimator"
+"""The id of the rule by which a program keeps its estimators."""
+
 NO_COUNTERPART = "the new program has no counterpart"
 
 TRAINING = "tf2_engine.training"
@@ -419,6 +422,12 @@ OTHERS: Mapping[str, NameRule] = {
     ),
     "imports-star": NameRule(Action.REFUSE, "a star import has names of stock"),
     "keep-quirks": NameRule(Action.OTHER, f"a spec gets {quirks.ARGUMENT}"),
+    KEEP: NameRule(
+        Action.OTHER,
+        "where a Trainer cannot replace the estimators without an edit, they stay, as the "
+        f"bridge's, which run in TensorFlow 2 too; with `--skip {KEEP}` the Trainer is written all "
+        "the same, with marks, or the program is refused",
+    ),
     "loses-a-name": NameRule(Action.REFUSE, "a name would have no value where it is used"),
     "loses-training": NameRule(Action.REFUSE, "a statement that trains would be left out"),
     "no-estimator": NameRule(Action.REFUSE, "the program makes no TPUEstimator"),

@@ -19,7 +19,6 @@ def in_saved_model_export() -> bool:
 
 
 def saved_model_export() -> contextlib.AbstractContextManager[None]:
-    """Marks a context in which functions are traced for a SavedModel."""
     context: contextlib.AbstractContextManager[None] = _save_context.save_context(
         tf.saved_model.SaveOptions()
     )

@@ -22,7 +22,6 @@ pad_ids: Callable[..., tuple[Tensor, Tensor]] = _columns_v2.pad_sparse_embedding
 
 
 def mask_key(feature_key: str) -> str:
-    """The key under which tensor-core columns look for the mask of their ids."""
     return feature_key + str(_columns_v2._TENSOR_CORE_MASK_KEY_SUFFIX)
 
 
@@ -80,7 +79,6 @@ def weighted_sum(**arguments: object) -> Tensor:
 
 
 def is_dense_column(column: object, *, numeric: bool = False) -> bool:
-    """Whether an object is a dense (or numeric) feature column of either generation."""
     if numeric:
         kinds = (_feature_column_v2.NumericColumn, _feature_column._NumericColumn)
     else:
@@ -89,5 +87,4 @@ def is_dense_column(column: object, *, numeric: bool = False) -> bool:
 
 
 def dense_values(column: Object, features: Mapping[str, object]) -> Tensor:
-    """The values of a dense feature column of either generation, eagerly or in a graph."""
     return column._get_dense_tensor(_feature_column._LazyBuilder(features))

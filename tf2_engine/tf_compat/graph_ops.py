@@ -38,7 +38,6 @@ def rewire(stand_in: Tensor, source: Tensor) -> None:
 
 
 def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
-    """Replaces a tensor among the inputs of ops, before any session runs."""
     for op in ops:
         for position, tensor in enumerate(op.inputs):
             if tensor.name == old.name:
@@ -46,7 +45,6 @@ def replace_input(ops: Sequence[Op], old: Tensor, new: Tensor) -> None:
 
 
 def run_after(op: Op, before: Op) -> None:
-    """Makes an op wait for another op of its graph."""
     op._add_control_input(before)
 
 
@@ -66,7 +64,6 @@ def set_attributes(op: Op, attributes: Mapping[str, bool | int | str]) -> None:
 
 
 def num_kernels(op_name: str) -> int:
-    """How many kernels an op has in this process, over all kinds of devices."""
     return len(_kernels.get_registered_kernels_for_op(op_name).kernel)
 
 
@@ -93,7 +90,6 @@ def host_arguments(op: Op) -> HostArguments | None:
 
 
 def _takes(kernel: Message, op: Op) -> bool:
-    """Whether a kernel supports the types of an op."""
     for constraint in kernel.constraint:
         value = op.get_attr(constraint.name)
         types = {tf.as_dtype(each) for each in constraint.allowed_values.list.type}
@@ -115,12 +111,10 @@ def _in_host_memory(arguments: Object, names: Collection[str], op: Op) -> tuple[
 
 
 def has_ops(names: Collection[str]) -> bool:
-    """Whether TensorFlow has all these ops. Most have no kernel on a CPU."""
     return all(hasattr(tf.raw_ops, name) for name in names)
 
 
 def is_in_control_flow(op: Op) -> bool:
-    """Whether an op is inside a branch or loop of TensorFlow 1."""
     return op._get_control_flow_context() is not None
 
 
@@ -133,12 +127,10 @@ def is_in_python(op_type: str) -> bool:
 
 
 def ops_in_python(ops: Sequence[Op]) -> list[str]:
-    """The names of the ops that call Python directly or through their functions."""
     return [op.name for op in ops if is_in_python(op.type) or _calls_python(op)]
 
 
 def _calls_python(op: Op) -> bool:
-    """Whether a function among the op's attributes calls Python, at any depth."""
     pending = [
         attribute
         for described in op.op_def.attr
@@ -167,7 +159,6 @@ def _as_list(value: Object) -> list[Object]:
 
 
 def move_ops(ops: Sequence[Op], device: str, other: str) -> None:
-    """Moves those ops of a graph that are on `device` to `other`."""
     for op in ops:
         if op.device == device:
             op._set_device(other)
@@ -179,7 +170,6 @@ def variable_scope_only(name: str) -> contextlib.AbstractContextManager[object]:
 
 
 def name_scope_now() -> str:
-    """The name scope that is open, without a trailing slash."""
     return str(tf.__internal__.get_name_scope())
 
 
@@ -194,9 +184,7 @@ class Cancellation:
         self._manager = _cancellation.CancellationManager()
 
     def possible(self) -> contextlib.AbstractContextManager[None]:
-        """Allows calls of tf.functions in the context to be ended."""
         return _cancellation.CancellationManagerContext(self._manager)
 
     def cancel(self) -> None:
-        """Makes the running call and later ones raise a CancelledError."""
         self._manager.start_cancel()

@@ -76,7 +76,6 @@ class RowRanges(tf.Variable.SaveSliceInfo):
 
 
 def set_row_ranges(variable: Variable, ranges: RowRanges) -> None:
-    """Sets which rows of a stored tensor a variable of a graph holds."""
     variable._set_save_slice_info(ranges)
 
 
@@ -145,7 +144,6 @@ class VariableInSlices(_saveable_object.SaveableObject):
             return tf.slice(self._value, [begin, *[0] * rest], [end - begin, *[-1] * rest])
 
     def restore(self, restored_tensors: Sequence[Object], restored_shapes: object) -> Op:
-        """Restores all slices; returns the op of the last one."""
         order: _OneByOne = restored_tensors[0]
         handle, dtype = self._variable.handle, self._variable.dtype.base_dtype
         with tf.device(self._variable.device):

@@ -50,7 +50,6 @@ def tf1_style_regularizers(module: Object) -> dict[str, Callable[[], Tensor | No
 
 
 def in_keras_construction() -> bool:
-    """Whether Keras is calling a layer with placeholders, to learn the shapes it returns."""
     graph = tf.compat.v1.get_default_graph()
     return not tf.executing_eagerly() and "scratch_graph" in str(getattr(graph, "name", ""))
 
@@ -81,7 +80,6 @@ def start_keras_optimizer(
 
 
 def keras_variable_index(optimizer: Object, variable: object) -> int:
-    """The position of a variable among those that a Keras optimizer was built for."""
     if hasattr(optimizer, "_get_variable_index"):
         return int(optimizer._get_variable_index(variable))
     return int(optimizer._index_dict[optimizer._var_key(variable)])  # Keras 2
@@ -112,12 +110,10 @@ def remember_keras_names(graph: Graph) -> Callable[[], None]:
 
 
 def flat_layers(model: Object) -> list[Object]:
-    """The layers of a Keras model or layer, nested ones and itself included."""
     return list(model._flatten_layers())
 
 
 def is_graph_network(model: Object) -> bool:
-    """Whether a Keras model is a graph of layers, not a program's own subclass."""
     return bool(model._is_graph_network)
 
 
@@ -144,7 +140,6 @@ def keras_train_op(model: Object, is_training: bool) -> Op | None:
 
 
 def compiled_metrics(model: Object) -> list[Object] | None:
-    """The metrics that a Keras model was compiled with; None without any."""
     if not getattr(model, "_compile_metrics", None):
         return None
     return list(model._compile_metric_functions)
@@ -158,5 +153,4 @@ def restore_reset_model(model: Object, clone: Object) -> None:
 
 
 def track(model: Object, name: str, value: object) -> None:
-    """Adds a value to the checkpoints of a Keras model."""
     model._track_trackable(value, name)

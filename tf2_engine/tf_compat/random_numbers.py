@@ -67,7 +67,6 @@ class _Runs:
         self._number, self._beginning = 0, _Runs.beginnings
 
     def next(self) -> int:
-        """Counts a run; returns the number of runs before it."""
         if self._beginning != _Runs.beginnings:
             self._number, self._beginning = 0, _Runs.beginnings
         self._number += 1
@@ -95,7 +94,6 @@ _STATELESS = {
 
 
 def _counted(name: str, is_on: Callable[[], bool]) -> Callable[..., Tensor]:
-    """Wraps a random op: where `is_on`, its state is how often it has run."""
     stateful = getattr(_gen_random_ops, name)
     stateless, names = _STATELESS[name]
 

@@ -39,7 +39,6 @@ def strategy_in_scope() -> Strategy:
 def call_for_each_replica(
     strategy: Strategy, function: Callable[..., Nest], arguments: Sequence[tuple[Object, ...]]
 ) -> Nest:
-    """Calls a function in the context of each replica, with that replica's arguments."""
     # OneDeviceStrategy passes arguments on unchanged.
     alone = strategy.num_replicas_in_sync == 1
     return strategy.extended.call_for_each_replica(
@@ -56,5 +55,4 @@ def estimator_scope(strategy: Strategy) -> Iterator[None]:
 
 
 def is_loss_scaled(graph: Graph) -> bool:
-    """Whether an optimizer divided the loss of each replica by the number of replicas."""
     return bool(getattr(graph, "_is_loss_scaled_by_optimizer", False))

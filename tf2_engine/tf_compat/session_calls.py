@@ -67,7 +67,6 @@ class _RememberedFetches:
         options: Message | None = None,
         run_metadata: Message | None = None,
     ) -> Nest:
-        """Runs a step, as `tf.compat.v1.Session.run` does."""
         session = self._session()
         assert session is not None  # The caller of the method holds it.
         leaves: list[Object] = []
@@ -106,7 +105,6 @@ class _RememberedFetches:
 
 
 def _plan_of(graph: Graph, leaves: list[Object]) -> _Plan | None:
-    """How to fetch leaves; None if TensorFlow has to do it each time."""
     outputs: dict[int, int] = {}
     targets: list[Object] = []
     tensors: list[Tensor] = []
@@ -138,7 +136,6 @@ def _flatten(fetches: Nest, leaves: list[Object]) -> bool:
 
 
 def _pack(fetches: Nest, positions: Iterator[int | None], values: Sequence[Array]) -> Nest:
-    """Packs values, or None for ops, into the structure of the fetches."""
     kind = type(fetches)
     if kind in _DICTS:
         return kind((key, _pack(value, positions, values)) for key, value in fetches.items())

@@ -36,19 +36,16 @@ def count_evaluation_step() -> Op:
 
 
 def add_saving_listener(hook: Object, listener: object) -> None:
-    """Adds a listener to an existing CheckpointSaverHook."""
     if listener not in hook._listeners:
         hook._listeners.append(listener)
 
 
 def path_of_saver(hook: Object) -> str:
-    """The path of a CheckpointSaverHook, without the step."""
     path: str = hook._save_path
     return path
 
 
 def publish_checkpoint(path: str) -> None:
-    """Records a checkpoint as the latest one of its directory."""
     directory = os.path.dirname(path)
     state = tf.train.get_checkpoint_state(directory)
     paths = [*(state.all_model_checkpoint_paths if state is not None else ()), path]

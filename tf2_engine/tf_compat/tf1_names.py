@@ -42,7 +42,6 @@ _EAGER_PROFILER = "tensorflow.python.eager.profiler"
 
 
 def _eager_profiler() -> ModuleType:
-    """Stands in for a module that TensorFlow 2.21 no longer has."""
     module = ModuleType(_EAGER_PROFILER)
     module.start_profiler_server = tf.profiler.experimental.server.start  # type: ignore[attr-defined]
     module.Profiler = tf.profiler.experimental.Profile  # type: ignore[attr-defined]
@@ -107,5 +106,4 @@ def legacy_tpu_class(name: str) -> type | None:
 
 
 def clustering() -> Object:
-    """The module of TensorFlow with the ops of k-means clustering."""
     return _clustering_ops

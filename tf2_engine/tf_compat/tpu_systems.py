@@ -17,13 +17,11 @@ from tf2_engine.types import Ids, Message, Object, Strategy, Tensor, Variable
 
 
 def tpu_metadata(metadata: object) -> contextlib.AbstractContextManager[None]:
-    """Answers queries for the TPU system with `metadata`, in the context."""
     query = "_query_tpu_system_metadata"
     return patched(_tpu_system_metadata, query, lambda *_, **__: metadata)
 
 
 def tpu_hardware(*, embedding_feature: str, sparse_cores: int = 0) -> Message:
-    """The proto in which a TPU describes its hardware, with the SparseCores per core."""
     feature = _topology.TPUHardwareFeature
     return feature(
         embedding_feature=feature.EmbeddingFeature.Value(embedding_feature),

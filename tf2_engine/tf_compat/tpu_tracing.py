@@ -25,7 +25,6 @@ columns and CrossShardOptimizer read it.
 
 
 def in_tpu_shard_context() -> bool:
-    """Whether traced code was told how many cores it runs on."""
     return _tpu_function.get_tpu_context().number_of_shards is not None
 
 
@@ -62,7 +61,6 @@ _NUMBERS_OF_CORES = ((_gen_xla_ops, "xla_replica_id"), (_xla, "replica_id"))
 
 
 def replica_id() -> Tensor:
-    """The number of the core, as XLA programs ask for it."""
     return _xla.replica_id()
 
 

@@ -89,7 +89,6 @@ class CheckpointedEmbedding(tf.tpu.experimental.embedding.TPUEmbedding):
         """Runs after the variables were restored."""
 
     def _exported(self) -> dict[str, Variable]:
-        """The variables that a SavedModel holds."""
         raise NotImplementedError
 
     def _track(self, name: str, child: object) -> None:

@@ -89,8 +89,8 @@ def not_compared(a: Recording, b: Recording) -> Iterator[str]:
     if every > 1:
         yield f"Variables within a loop of {every} steps: they are on the device until its end."
     if names := computed(a.settings, b.settings):
-        yield f"{', '.join(names)}: a Keras model computes them of the step, and has none."
-        yield f"{_OF_HOSTS} of the device: a Keras model has its rows on the hosts in order."
+        yield f"{', '.join(names)}: a Keras model computes them from the step, and stores none."
+        yield f"{_OF_HOSTS} of the device: a Keras model always has its rows in order on the hosts."
     yield from _of_both(a, b)
     yield from _outcomes(a, b)
     yield from _signatures(a, b)

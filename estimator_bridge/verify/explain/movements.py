@@ -88,7 +88,7 @@ def _of_slots(evidence: Evidence, table: TableDescription) -> Cause | None:
             return Cause(
                 "gradient scale",
                 f"Table {table['name']}: the gradients of the activations agree, but its slots "
-                f"show that B applies {applied:.6g} times A's.",
+                f"show that B applies {applied:.6g} times A's gradients.",
             )
     return None
 
@@ -152,8 +152,8 @@ def _of_rule(evidence: Evidence, table: TableDescription, a: Array, b: Array) ->
     what = "rows and slots" if slots_agree else "rows"
     return Cause(
         "update",
-        f"Table {name}: activations and gradients agree, and {what} do not. The update differs: "
-        "clipping of gradients, the sums of a row's gradients, or a setting of the rule.",
+        f"Table {name}: activations and gradients agree, but {what} differ. So the updates "
+        "differ: in clipping gradients, in summing a row's gradients, or in a setting of the rule.",
     )
 
 

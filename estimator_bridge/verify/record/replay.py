@@ -48,7 +48,11 @@ def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
 
     def fed(inputs: Object, number: int) -> Object:
         is_dataset = isinstance(inputs, (tf.data.Dataset, tf.compat.v2.data.Dataset))
-        spec = inputs.element_spec if is_dataset else _spec_of(inputs)
+        spec = (
+            inputs.element_spec
+            if is_dataset
+            else tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
+        )
         files = record.files(number)
         if files:
             reasons = _misfits(read_arrays(files[0]), spec)
@@ -85,10 +89,6 @@ def names_of(prefix: str, structure: Nest) -> list[str]:
         return [name for key in keys for name in names_of(f"{prefix}/{key}", structure[key])]
     parts = tf.nest.flatten(structure, expand_composites=True)
     return [prefix] if len(parts) == 1 else [f"{prefix}.{i}" for i in range(len(parts))]
-
-
-def _spec_of(inputs: Nest) -> Nest:
-    return tf.nest.map_structure(tf.compat.v2.type_spec_from_value, inputs)
 
 
 def _next_of(dataset: Dataset) -> Nest:

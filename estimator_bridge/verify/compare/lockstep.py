@@ -60,10 +60,10 @@ class LockstepStep(NamedTuple):
     Attributes:
         after: both sides after the step.
         pairs: by group, the arrays of equal type and shape on both sides.
-        perturbed: the arrays of the perturbed run by group; {} without one.
+        perturbed: the arrays of the perturbed run by group.
         before: side A's variables at the last read, from which both sides continued.
-        inputs: of the steps since the last read, including this one; None if unknown.
-        is_first: whether the step is the first one since the last read.
+        inputs: of the steps since that read, including this one; None if unknown.
+        is_first: whether the step is the first one since that read.
     """
 
     number: int

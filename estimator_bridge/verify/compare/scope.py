@@ -33,8 +33,8 @@ def computed(a: SideDescription, b: SideDescription) -> list[str]:
 def compared_config(a: SideDescription, b: SideDescription) -> tuple[Config, Config]:
     """Returns the fields of both device configurations that are compared.
 
-    A Keras model always keeps its rows in the order "div", which changes no number. The order of
-    computed rates does not matter either: stock's depends on the addresses of functions.
+    The order of rows in a Keras model changes no number, and neither does the order of computed
+    rates, which in stock depends on the addresses of functions.
     """
     left_out = _OF_HOSTS if KERAS in (a["engine"], b["engine"]) else ""
     of_a, of_b = (

@@ -23,9 +23,8 @@ class InputRecord(NamedTuple):
 
     Attributes:
         begin: returns the number, from 0, of the input that begins.
-        files: returns the batches to replay for an input; empty to use its own.
-        write: writes a batch of an input.
-        unlike: records why an input could not replay `files`.
+        files: returns the batches to replay; empty to use the input's own.
+        unlike: is told why an input could not replay them.
     """
 
     begin: Callable[[], int]
@@ -35,10 +34,7 @@ class InputRecord(NamedTuple):
 
 
 def recorded_input_fn(input_fn: Function, record: InputRecord) -> Function:
-    """Wraps an input_fn to write each batch, or to replay the batches of another recording.
-
-    If the structures differ, the own batches are used and written, and the record is told why.
-    """
+    """Wraps an input_fn to write its batches, or to replay others of the same structure."""
 
     def call(*args: Object, **kwargs: Object) -> Object:
         inputs, number = input_fn(*args, **kwargs), record.begin()

@@ -93,6 +93,7 @@ def type_name(array: Array) -> str:
 
 
 def apart(a: Array, b: Array) -> Array:
+    """Computes b - a in float64; two NaNs give 0, NaN and a number infinity."""
     size = differences(a, b)
     if not (is_real(a.dtype) and is_real(b.dtype)):
         return size

@@ -26,8 +26,6 @@ SHARED_MODULES = {
     "install": "`estimator_bridge.install` is the name that programs import",
     "lockstep": "verify's stages: recorded in lockstep, compared in lockstep",
     "loop": "training loops: of sessions, and of `Trainer`",
-    "model_ops": "verify's stages: ops are recorded, then compared",
-    "power": "verify's stages: the power is computed, then reported",
     "report": "the result of a package's work, for people and as JSON",
     "table_summaries": "the same statistics for each kind of training",
     "update_rules": "verify's stages: rules are recorded, then replayed",

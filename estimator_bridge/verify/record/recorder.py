@@ -237,7 +237,7 @@ class Recorder:
                 model_fn,
                 self.capture,
                 lambda: self.training,
-                functools.partial(self.writer.note, "model_ops"),
+                functools.partial(self.writer.note, "model-ops"),
             )
         return capture.capturing_model_fn(model_fn, keys, self.capture, lambda: self.training)
 

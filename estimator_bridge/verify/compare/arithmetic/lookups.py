@@ -131,14 +131,24 @@ def sums_by(keys: Array, terms: Rounded) -> tuple[Array, Rounded]:
     partial[starts] = 0.0
     error = np.add.reduceat(partial, starts, 0)
     at_random = _LIKELY * np.sqrt(np.add.reduceat(np.square(partial), starts, 0))
-    varied = _distinct_terms(ordered, values) * _SAME >= counts[:, np.newaxis]
+    varied = np.ones(partial[starts].shape, bool)
+    often = counts > _SAME  # The terms of the other keys cannot be repeated more on average.
+    of_often = np.repeat(often, counts)
+    distinct_terms = _distinct_terms(ordered[of_often], values[of_often])
+    varied[often] = distinct_terms * _SAME >= counts[often, np.newaxis]
     error = 2 * UNIT_ROUNDOFF * np.where(varied, np.minimum(error, at_random), error)
     sums = np.add.reduceat(values, starts, 0)
     return distinct, Rounded(sums, error + np.add.reduceat(terms.error[order], starts, 0))
 
 
 def _distinct_terms(keys: Array, values: Array) -> Array:
-    """Counts the different values of each key, [distinct keys, dim]; keys ascend."""
+    """Counts the different values of each key, [distinct keys, dim].
+
+    Args:
+        keys: in ascending order.
+    """
+    if not len(keys):
+        return np.zeros((0, values.shape[1]), np.int64)
     counts = []
     for column in values.T:
         order = np.lexsort((column, keys))
